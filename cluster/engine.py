@@ -12,21 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.admin import Admin
-from cluster.bounds import ask_leader_for_bounds
-from cluster.brokers import Brokers
+from cluster.brokers.admin import Admin
+from cluster.brokers.bounds import ask_leader_for_bounds
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
 from cluster.cache.cache import Cache
-from cluster.catalog import Catalog
-from cluster.connection import Connection
-from cluster.following import Watch
-from cluster.leaders import Leaders
-from cluster.partition import ClusterPartition
 from cluster.place import ClusterAddress
-from cluster.producing import ProducerIds
-from cluster.reading import WindowCache
-from cluster.security import PLAINTEXT, Security
-from cluster.topic import ClusterTopic
-from cluster.tracing import Trace, TracedConnection
+from cluster.protocol.connection import Connection
+from cluster.protocol.security import PLAINTEXT, Security
+from cluster.protocol.tracing import Trace, TracedConnection
+from cluster.topics.catalog import Catalog
+from cluster.topics.partition import ClusterPartition
+from cluster.topics.producer import ProducerIds
+from cluster.topics.reader import WindowCache
+from cluster.topics.topic import ClusterTopic
+from cluster.topics.watch import Watch
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Cancel, records_of
 from storage.errors import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.engine import ClusterEngine
-from cluster.partition import ClusterPartition
-from cluster.tracing import Trace
+from cluster.protocol.tracing import Trace
+from cluster.topics.partition import ClusterPartition
 from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
 from storage.model import Isolation, Offset, Timestamp
 from storage.segment.trace import BatchFound, RecordFound

@@ -2,7 +2,7 @@
 
 A few compressed bytes may inflate to a thousand times as many, so that the bytes of batches say little about the time
 they take. A request begins with a small allowance, in the event loop's thread; what needs more is begun again in a
-thread of its own (`fusefs.blocking`), with a larger one; what needs more than that ends with an error, or with what it
+thread of its own (`fusefs.threads.blocking`), with a larger one; what needs more than that ends with an error, or with what it
 has. What only walks over batches is not bounded there, but ends with the program that asked. Either is kept for the
 call in hand alone. Without an allowance, as in the command, nothing is bounded here.
 

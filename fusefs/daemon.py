@@ -16,8 +16,6 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.asking import Asking
-from fusefs.blocking import Blocking
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import Program, WaitingReads
@@ -31,6 +29,8 @@ from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
+from fusefs.threads.remote import Asking
 from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition

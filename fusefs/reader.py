@@ -16,7 +16,6 @@ from fusefs.appending.handle import Acks, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.blocking import Asker, Blocking
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.log_file import ViewNode
@@ -27,6 +26,7 @@ from fusefs.nodes.context import MountContext, NoKernel, Settings
 from fusefs.nodes.measuring import Measurable, MeasuringQueue
 from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Asker, Blocking
 from fusefs.tree.partitions import PartitionDirectory
 from fusefs.tree.topics import TopicDirectory
 from storage.disk.native import system_clock

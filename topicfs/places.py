@@ -22,7 +22,7 @@ from topicfs.data_directory import (
 )
 
 if TYPE_CHECKING:
-    from cluster.security import Security
+    from cluster.protocol.security import Security
     from storage.config.broker import EngineConfig
     from storage.engine import Engine
 
@@ -81,7 +81,7 @@ def open_cluster(
 
 def security_of(client_config: Path | None) -> Security:
     """Read how connections are secured; what has no meaning is named once. Raises StorageError, OSError."""
-    from cluster.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
+    from cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
 
     if client_config is None:
         return PLAINTEXT

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from cluster.bounds import Bounds
+from cluster.brokers.bounds import Bounds
+from cluster.brokers.fetch import epoch_ends
+from cluster.brokers.leaders import Leaders
 from cluster.cache.cache import Cache
 from cluster.cache.partition_cache import PartitionCache
 from cluster.cache.run import DamagedError
-from cluster.fetching import epoch_ends
-from cluster.leaders import Leaders
-from cluster.windows import Window
+from cluster.cache.window import Window
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.config.topic import TopicConfig
 from storage.errors import StorageError

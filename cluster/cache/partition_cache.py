@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from cluster.bounds import Bounds
+from cluster.brokers.bounds import Bounds
 from cluster.cache.run import LOG_SUFFIX, DamagedError, Run, part_below
-from cluster.windows import Window
+from cluster.cache.window import Window
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import find_offset, scan
 from storage.codec.binary.fields import CURRENT_MAGIC

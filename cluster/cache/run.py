@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.windows import Window
+from cluster.cache.window import Window
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import Batches
 from storage.disk.native import open_plain

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 
-from cluster.brokers import Backoff, Brokers, Leader
+from cluster.brokers.brokers import Backoff, Brokers, Leader
+from cluster.brokers.fetch import EARLIEST, LATEST, FetchedPartition, Wanted, fetch, list_offsets
 from cluster.errors import (
     ERRORS,
     LEADER_NOT_AVAILABLE,
@@ -19,7 +20,6 @@ from cluster.errors import (
     error_of,
     kind_of,
 )
-from cluster.fetching import EARLIEST, LATEST, FetchedPartition, Wanted, fetch, list_offsets
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import find_end, read_header, scan
 from storage.codec.headers import BatchHeader

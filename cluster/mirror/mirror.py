@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from cluster.brokers import Backoff, Brokers, Leader, Metadata
+from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
+from cluster.brokers.fetch import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
 from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
-from cluster.fetching import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
 from cluster.mirror.copy import PartitionCopy
 from cluster.mirror.journal import Journal
 from cluster.mirror.topics import TopicCopies, TopicNames

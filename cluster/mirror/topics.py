@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cluster.brokers import Brokers, Metadata, TopicMetadata
+from cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
+from cluster.brokers.settings import topic_settings
 from cluster.errors import NONE, MirrorError, WrittenByOthersError
 from cluster.mirror.copy import PartitionCopy
 from cluster.mirror.journal import Journal
-from cluster.settings import topic_settings
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.disk.native import NativeFileSystem
 from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError

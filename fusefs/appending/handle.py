@@ -15,10 +15,10 @@ from fusefs.appending.failed_write import FailedWrite, may_go_on
 from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.targets import LineTarget
-from fusefs.asking import UnansweredError
-from fusefs.blocking import Asker, Blocking
 from fusefs.errors import errno_of, file_error
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.remote import UnansweredError
 from storage.errors import InvalidConfigError
 
 REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from fusefs.following.waiting import Program, WaitingReads
 from fusefs.forms import Form
+from fusefs.threads.blocking import Blocking
 from fusefs.views.decoded_fetch import Damage, Stretch
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import trio
 
-from fusefs.blocking import Blocking, Listen
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
 from fusefs.following.wakeups import Waker
+from fusefs.threads.blocking import Blocking, Listen
 
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
@@ -53,7 +53,7 @@ class WaitingRead:
 
 
 class Program(NamedTuple):
-    """A process that waits in a call: `fusefs.blocking.Asker`."""
+    """A process that waits in a call: `fusefs.threads.blocking.Asker`."""
 
     waiting: WaitingReads
     pid: int

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.appending.handle import AppendHandle
-from fusefs.blocking import Asker, Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle, Notify
+from fusefs.threads.blocking import Asker, Blocking
 from storage.remote import ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM

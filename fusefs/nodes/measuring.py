@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from fusefs.blocking import Blocking
+from fusefs.threads.blocking import Blocking
 from storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024

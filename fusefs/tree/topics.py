@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError, file_error
 from fusefs.files.config import ConfigFile
 from fusefs.files.follow_file import FollowNode
@@ -19,6 +18,7 @@ from fusefs.following.waiting import Program
 from fusefs.forms import FORMS, Form, by_suffix
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
+from fusefs.threads.blocking import Blocking
 from fusefs.tree.partitions import PartitionDirectory
 from storage.disk.names import MAX_PARTITIONS
 from storage.errors import StorageError

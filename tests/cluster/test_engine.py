@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 
 from cluster.engine import ClusterEngine, open_engine
 from cluster.place import ClusterAddress, Server
-from cluster.sasl import Credentials, plain
-from cluster.security import Security
+from cluster.protocol.sasl import Credentials, plain
+from cluster.protocol.security import Security
 from storage.engine import Engine
 from storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
 from storage.model import Isolation, Offset

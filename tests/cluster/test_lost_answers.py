@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from cluster.brokers import Brokers
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine
 from cluster.errors import MalformedAnswerError, NotAuthorizedError
-from cluster.leaders import Leaders
-from cluster.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
+from cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from storage.codec.batch import read_header
 from storage.codec.records import BatchStamp, encode
 from storage.errors import NotEnoughReplicasError, PartitionOfflineError

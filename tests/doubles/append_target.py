@@ -9,10 +9,10 @@ import pytest
 
 from fusefs.appending.handle import Acks, AppendHandle, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
 from storage.errors import RecordTooLargeError, StorageError
 from storage.model import Timestamp
 

@@ -13,8 +13,6 @@ from typing import Self
 from fusefs.appending.handle import Acks, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.asking import Asking
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, TopicFileSystem
 from fusefs.following.signals import Look
@@ -23,6 +21,8 @@ from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
+from fusefs.threads.remote import Asking
 from storage.disk.native import system_clock
 from storage.engine import Engine
 from storage.model import Buffer, Isolation

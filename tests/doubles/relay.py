@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
-from cluster.connection import Connection
-from cluster.messages import API_VERSIONS, APIS, FETCH, Api
 from cluster.place import Server
-from cluster.security import PLAINTEXT, Security
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import API_VERSIONS, APIS, FETCH, Api
+from cluster.protocol.security import PLAINTEXT, Security
 from tests.doubles.servers import Start
 
 

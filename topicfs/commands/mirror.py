@@ -12,12 +12,12 @@ from types import FrameType
 
 import click
 
-from cluster.brokers import Brokers
-from cluster.connection import Connection
-from cluster.fetching import EARLIEST, LATEST
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.fetch import EARLIEST, LATEST
 from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
 from cluster.place import ClusterAddress
+from cluster.protocol.connection import Connection
 from fusefs.selectors import SelectorError, parse_time
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say

@@ -8,11 +8,11 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from cluster.brokers import Brokers
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
 from cluster.cache.cache import Cache
 from cluster.engine import CachePlace, ClusterEngine, open_engine
 from cluster.errors import CacheError
-from cluster.leaders import Leaders
 from cluster.place import cluster_address
 from storage.errors import OffsetOutOfRangeError
 from storage.messages import WarningBook

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.brokers import Brokers
-from cluster.connection import Connection
-from cluster.fetching import EARLIEST
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.fetch import EARLIEST
 from cluster.mirror.mirror import MirrorOptions, Summary, mirror
 from cluster.mirror.topics import TopicNames
 from cluster.place import ClusterAddress
-from cluster.security import PLAINTEXT, Security
+from cluster.protocol.connection import Connection
+from cluster.protocol.security import PLAINTEXT, Security
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.brokers import Leader
+from cluster.brokers.brokers import Leader
+from cluster.brokers.fetch import FetchedPartition
 from cluster.errors import WrittenByOthersError
-from cluster.fetching import FetchedPartition
 from cluster.mirror.copy import PartitionCopy, _contradict
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import read_header

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import NewPartitions
 
-from cluster.brokers import Brokers
-from cluster.fetching import LATEST
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.fetch import LATEST
 from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
 from storage.disk.native import NativeFileSystem

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from cluster.brokers import Brokers
+from cluster.brokers.brokers import Brokers
 from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
 from storage.codec.batch import scan

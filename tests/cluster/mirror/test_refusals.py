@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 
 from cluster.errors import MirrorError, UnreachableError, WrittenByOthersError
 from cluster.place import ClusterAddress, Server
-from cluster.sasl import Credentials, plain
-from cluster.security import Security
+from cluster.protocol.sasl import Credentials, plain
+from cluster.protocol.security import Security
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, DirectoryLockedError
 from storage.inspect.check.directory import DirectoryCheck

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 from click.testing import CliRunner
 
-from cluster.brokers import Brokers
+from cluster.brokers.brokers import Brokers
 from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
 from cluster.place import cluster_address

@@ -9,8 +9,8 @@ import pytest
 from fusefs.appending.framing import BATCHES, LINES, NOTHING
 from fusefs.appending.handle import Acks, AppendHandle, Appending
 from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
-from fusefs.blocking import Blocking
 from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
 from storage.errors import RecordTooLargeError
 from storage.model import Timestamp
 from tests.doubles.records import batch

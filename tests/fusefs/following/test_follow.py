@@ -9,13 +9,13 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import Followed, FollowHandle
 from fusefs.following.tail import Tails
 from fusefs.following.waiting import WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import JSON, VALUES, Form
+from fusefs.threads.blocking import Blocking
 from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
 

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look
 from fusefs.following.waiting import BLIND_SECONDS, WaitingReads
+from fusefs.threads.blocking import Blocking
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import fusefs.daemon
-from cluster.brokers import Brokers
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine
 from cluster.engine import open_engine as open_engine_of_cluster
-from cluster.leaders import Leaders
 from cluster.place import cluster_address
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run

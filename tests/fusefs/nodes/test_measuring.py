@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 import trio.lowlevel
 
-from fusefs.blocking import Blocking
 from fusefs.nodes.measuring import MeasuringQueue
+from fusefs.threads.blocking import Blocking
 from storage.errors import PartitionOfflineError, SegmentDeletedError
 
 

@@ -14,9 +14,9 @@ import trio
 import trio.testing
 
 from fusefs.appending.handle import Acks
-from fusefs.asking import QUESTIONS, THREADS
 from fusefs.errors import FileError
 from fusefs.following.signals import Look
+from fusefs.threads.remote import QUESTIONS, THREADS
 from storage.errors import PartitionOfflineError
 from tests.doubles.mount_client import APPEND, mounted, refused
 from tests.doubles.remote_client import TIME, Program, waiting

@@ -1,0 +1,238 @@
+"""Changes of topics: asked of the controller, again where an answer was lost, and waited for until the cluster shows them.
+
+A change that was asked for twice is made once: where the answer to the first request was lost, the second one is
+answered that the topic exists already, or no longer, and that is what was wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from cluster.brokers.brokers import Backoff, Leader
+from cluster.brokers.leaders import ATTEMPT_SECONDS, FAILURES_GONE, Leaders
+from cluster.brokers.settings import TOPIC_RESOURCE
+from cluster.errors import (
+    INVALID_PARTITIONS,
+    OFFSET_OUT_OF_RANGE,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    MalformedAnswerError,
+    Passing,
+    UnreachableError,
+    error_of,
+    kind_of,
+)
+from cluster.protocol.messages import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    Api,
+)
+from storage.checkpoints.identifiers import decode_id, encode_id
+from storage.coordinators.wire import Values
+from storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError
+from storage.model import Offset, TopicPartition
+
+AS_THE_BROKERS_SAY = -1
+"""In place of a number of partitions or replicas: num.partitions, default.replication.factor."""
+WORK_SHARE = 0.8
+"""Of the time that one answer may take, how long the cluster may work on a change."""
+
+_DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT))
+"""Answers after which the change may be made, now or later."""
+_SET, _DELETE = 0, 1
+
+
+class Outcome(NamedTuple):
+    """What the cluster answers to a change."""
+
+    error: int
+    """Kafka's code."""
+    message: str | None
+    """The broker's own words."""
+    doubtful: bool
+    """An answer was lost before: the change may be one that was made already."""
+    answer: Values
+
+
+class Admin:
+    """Asks for changes of topics. Safe from any thread. Each call raises ClusterError where no broker answers in time."""
+
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
+
+    def create_topic(self, name: str, *, partitions: int | None, overrides: Mapping[str, str]) -> str:
+        """Create a topic, and return its id (blocking).
+
+        Raises TopicExistsError, InvalidNameError, InvalidConfigError, PolicyViolationError, NotAuthorizedError.
+        """
+        request = {
+            "topics": [
+                {
+                    "name": name,
+                    "numPartitions": AS_THE_BROKERS_SAY if partitions is None else partitions,
+                    "replicationFactor": AS_THE_BROKERS_SAY,
+                    "assignments": [],
+                    "configs": [{"name": each, "value": value} for each, value in overrides.items()],
+                }
+            ],
+            "validateOnly": False,
+        }
+        outcome = self._change(CREATE_TOPICS, request, name, "topics")
+        if outcome.error == TOPIC_ALREADY_EXISTS:
+            if not outcome.doubtful:
+                raise TopicExistsError(f"{name}: the topic exists already")
+            return self._id_of(name)
+        self._check(outcome, name)
+        return encode_id(outcome.answer["topicId"])
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        """Create what is missing up to `total` partitions (blocking). Raises InvalidConfigError, NotAuthorizedError."""
+        request = {"topics": [{"name": topic, "count": total, "assignments": None}], "validateOnly": False}
+        outcome = self._change(CREATE_PARTITIONS, request, topic, "results")
+        if outcome.error == INVALID_PARTITIONS:
+            found = self._leaders.look().topics.get(topic)
+            if found is not None and len(found.leaders) >= total:
+                return
+        self._check(outcome, topic)
+
+    def delete_topic(self, name: str, topic_id: str) -> None:
+        """Delete the topic of an id (blocking). Raises UnknownTopicError, NotAuthorizedError."""
+        request = {"topics": [{"name": None, "topicId": decode_id(topic_id)}]}
+        outcome = self._change(DELETE_TOPICS, request, name, "responses")
+        if outcome.error == UNKNOWN_TOPIC_ID:
+            if not outcome.doubtful:
+                raise UnknownTopicError(f"{name}: no such topic")
+            return
+        self._check(outcome, name)
+
+    def alter_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set a topic's own settings, or with None remove them: all or none (blocking).
+
+        Raises InvalidConfigError, UnknownTopicError, NotAuthorizedError.
+        """
+        configs = [
+            {"name": name, "configOperation": _DELETE if value is None else _SET, "value": value}
+            for name, value in changes.items()
+        ]
+        request = {
+            "resources": [{"resourceType": TOPIC_RESOURCE, "resourceName": topic, "configs": configs}],
+            "validateOnly": False,
+        }
+        self._check(self._change(INCREMENTAL_ALTER_CONFIGS, request, topic, "responses"), topic)
+
+    def wait_until(self, shown: Callable[[], bool], what: str) -> None:
+        """Wait until the cluster shows a change (blocking). Raises ClusterError where it does not in time."""
+        deadline, backoff = self._deadline(), Backoff()
+        while not shown():
+            pause = backoff.next()
+            if time.monotonic() + pause > deadline:
+                raise ClusterError(
+                    f"{what}: made, but not to be seen within {self._leaders.patience_seconds:g} s; it may take longer"
+                )
+            self._leaders.pause(pause, what)
+
+    def _change(self, api: Api, request: Values, what: str, answers: str) -> Outcome:
+        """Return the one answer to a change, an error if no other attempt would mend it.
+
+        `answers` is the name of the field in which it is.
+        """
+        deadline, backoff, doubtful = self._deadline(), Backoff(), False
+        while True:
+            self._leaders.pause(0, what)
+            metadata, sent = self._leaders.metadata, False
+            try:
+                with self._leaders.brokers.connection(metadata.controller) as connection:
+                    sent = True
+                    said = connection.call(api, _timed(api, request), seconds=ATTEMPT_SECONDS)
+            except UnreachableError as unreachable:
+                doubtful = doubtful or sent
+                error: StorageError = unreachable
+            else:
+                outcome = _outcome(said, answers, what, doubtful=doubtful)
+                error = error_of(outcome.error, what, outcome.message)
+                gone = isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE
+                if gone or kind_of(outcome.error).passing is Passing.NO:
+                    return outcome
+                doubtful = doubtful or outcome.error in _DOUBTFUL
+            pause = backoff.next()
+            if time.monotonic() + pause > deadline:
+                unknown = "; nobody knows if the change was made" if doubtful else ""
+                raise ClusterError(
+                    f"{what}: no answer within {self._leaders.patience_seconds:g} s: {error}{unknown}"
+                )
+            self._leaders.pause(pause, what)
+            self._leaders.look_again(metadata)
+
+    def _id_of(self, name: str) -> str:
+        """Return the id of a topic that exists, as soon as a broker says it."""
+        found = ""
+
+        def shown() -> bool:
+            nonlocal found
+            topic = self._leaders.look().topics.get(name)
+            found = "" if topic is None or topic.error else topic.topic_id
+            return bool(found)
+
+        self.wait_until(shown, name)
+        return found
+
+    def _check(self, outcome: Outcome, what: str) -> None:
+        if outcome.error:
+            raise error_of(outcome.error, what, outcome.message)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._leaders.patience_seconds
+
+
+class Deleted(NamedTuple):
+    """What a leader answers to DeleteRecords."""
+
+    error: int
+    """Kafka's code."""
+    log_start_offset: Offset = Offset(-1)
+
+
+def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, before: int) -> Offset | None:
+    """Move a partition's log start offset up to `before`, with -1 to the high watermark, and return the new one (blocking).
+
+    None where `before` is beyond the high watermark. Raises PolicyViolationError, NotAuthorizedError, and what
+    `Leaders.ask` does.
+    """
+    asked = {"partitionIndex": partition.partition, "offset": before}
+    request = _timed(DELETE_RECORDS, {"topics": [{"name": partition.topic, "partitions": [asked]}]})
+
+    def attempt(leader: Leader) -> Deleted:
+        said = leaders.brokers.ask(leader.node, DELETE_RECORDS, request, seconds=ATTEMPT_SECONDS)
+        for topic in said["topics"]:
+            for one in topic["partitions"]:
+                if one["partitionIndex"] == partition.partition:
+                    return Deleted(one["errorCode"], Offset(one["lowWatermark"]))
+        raise MalformedAnswerError(f"{partition}: the answer to DeleteRecords says nothing of it")
+
+    answer = leaders.ask(partition, topic_id, attempt)
+    if answer.error == OFFSET_OUT_OF_RANGE:
+        return None
+    if answer.error:
+        raise error_of(answer.error, str(partition))
+    return answer.log_start_offset
+
+
+def _timed(api: Api, request: Values) -> Values:
+    """Add how long the cluster may work on a change, to the requests that say it."""
+    if api is INCREMENTAL_ALTER_CONFIGS:
+        return request
+    return {**request, "timeoutMs": int(ATTEMPT_SECONDS * WORK_SHARE * 1000)}
+
+
+def _outcome(said: Values, answers: str, what: str, *, doubtful: bool) -> Outcome:
+    if len(said[answers]) != 1:
+        raise MalformedAnswerError(f"{what}: the answer says nothing of the change")
+    (answer,) = said[answers]
+    return Outcome(answer["errorCode"], answer["errorMessage"], doubtful, answer)

@@ -1,0 +1,88 @@
+"""The bounds of partitions: where they begin, where their last decided transaction and what is replicated end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cluster.brokers.brokers import Brokers, Leader
+from cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
+from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
+
+
+class Bounds(NamedTuple):
+    """A partition's bounds, as its leader of an epoch said them; all but the first are exclusive ends."""
+
+    log_start_offset: Offset
+    last_stable_offset: Offset
+    high_watermark: Offset
+    leader_epoch: int
+
+    def raised(self, other: Bounds) -> Bounds:
+        """Return the larger of each: of two answers the one that was given first may come last."""
+        return Bounds(
+            max(self.log_start_offset, other.log_start_offset),
+            max(self.last_stable_offset, other.last_stable_offset),
+            max(self.high_watermark, other.high_watermark),
+            self.leader_epoch,
+        )
+
+    def visible_end(self, isolation: Isolation) -> Offset:
+        """Return the exclusive end of what a reader of `isolation` sees."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+    def offsets(self) -> PartitionOffsets:
+        """Return them as an engine does; clients do not see what is not replicated."""
+        start, stable, end, epoch = self
+        return PartitionOffsets(start, stable, end, end, recovery_point=start, leader_epoch=epoch)
+
+
+class AskedBounds(NamedTuple):
+    """The bounds of one partition, or Kafka's error code."""
+
+    error: int
+    bounds: Bounds | None = None
+
+
+def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> Bounds:
+    """Return the bounds of one partition (blocking). Raises what `Leaders.ask` does, and the error that was answered."""
+
+    def attempt(leader: Leader) -> AskedBounds:
+        found = ask_bounds(leaders.brokers, leader.node, {partition: leader.epoch}, seconds=ATTEMPT_SECONDS)
+        one = found.get(partition, LEADER_NOT_AVAILABLE)
+        return AskedBounds(NONE, one) if isinstance(one, Bounds) else AskedBounds(one)
+
+    answer = leaders.ask(partition, topic_id, attempt)
+    if answer.bounds is None:
+        raise error_of(answer.error, str(partition))
+    return answer.bounds
+
+
+def ask_bounds(
+    brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int], *, seconds: float
+) -> dict[TopicPartition, Bounds | int]:
+    """Return the bounds of partitions that a broker leads since the epochs given, or Kafka's error codes (blocking).
+
+    It needs the right to describe them, not to read. Raises what `Connection.call` does.
+    """
+    asked = list(epochs)
+    starts, stable, ends = list_all_offsets(
+        brokers,
+        node,
+        asked,
+        (EARLIEST, Isolation.READ_UNCOMMITTED),
+        (LATEST, Isolation.READ_COMMITTED),
+        (LATEST, Isolation.READ_UNCOMMITTED),
+        seconds=seconds,
+    )
+    found: dict[TopicPartition, Bounds | int] = {}
+    for one in asked:
+        if one in starts and one in stable and one in ends:
+            error = starts[one].error or stable[one].error or ends[one].error
+            start = starts[one].offset
+            found[one] = error or Bounds(
+                start, max(start, stable[one].offset), max(start, ends[one].offset), epochs[one]
+            )
+    return found

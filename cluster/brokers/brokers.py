@@ -1,0 +1,226 @@
+"""A cluster's brokers: which there are, who leads what, and a pool of connections to each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from cluster.errors import NONE, NotKafkaError, UnreachableError, error_of
+from cluster.place import ClusterAddress, Server
+from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection
+from cluster.protocol.messages import METADATA, Api
+from storage.checkpoints.identifiers import encode_id
+from storage.coordinators.wire import Values
+from storage.model import TopicPartition
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+MOST_IDLE = 8
+"""Idle connections that are kept to each broker."""
+
+
+class Backoff:
+    """Pauses between attempts, each twice as long as the one before, up to LONGEST_PAUSE_SECONDS."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def next(self) -> float:
+        """Return how long to wait now, after one more failure."""
+        self.failures += 1
+        return min(FIRST_PAUSE_SECONDS * (1 << min(self.failures - 1, 10)), LONGEST_PAUSE_SECONDS)
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition, -1 where none does, and since which epoch."""
+
+    node: int
+    epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as a broker describes it."""
+
+    name: str
+    topic_id: str
+    """Base64url, 22 characters."""
+    internal: bool
+    leaders: Mapping[int, Leader]
+    """By partition."""
+    error: int = NONE
+    """Kafka's code, where nothing else is known."""
+
+
+class Metadata(NamedTuple):
+    """The cluster at one moment."""
+
+    cluster_id: str
+    brokers: Mapping[int, Server]
+    topics: Mapping[str, TopicMetadata]
+    controller: int = -1
+    """The broker that changes of topics are asked of: it makes them, or passes them on."""
+
+    def leader(self, partition: TopicPartition) -> Leader:
+        topic = self.topics.get(partition.topic)
+        return (topic.leaders if topic else {}).get(partition.partition, Leader(-1, -1))
+
+
+class Brokers:
+    """The brokers of one cluster. Safe from any thread, and in a process that was forked off."""
+
+    def __init__(self, address: ClusterAddress, connect: Callable[..., Connection] = Connection) -> None:
+        self.address = address
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._idle: dict[Server, list[Connection]] = {}
+        self._known: Mapping[int, Server] = {}
+        self._silent: set[Server] = set()
+        """Those that did not answer when they were asked last."""
+        self._lent_out: set[Connection] = set()
+        self._closed = False
+        self._pid = os.getpid()
+
+    def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
+        """Ask some broker for everything that it knows (blocking). Raises UnreachableError, NotKafkaError, ClusterError."""
+        answer = self.ask_any(METADATA, {"topics": None, "allowAutoTopicCreation": False}, seconds=seconds)
+        if answer.get("errorCode", NONE):
+            raise error_of(answer["errorCode"], str(self.address))
+        found = Metadata(
+            cluster_id=answer["clusterId"] or "",
+            brokers={one["nodeId"]: Server(one["host"], one["port"]) for one in answer["brokers"]},
+            topics={one["name"]: _topic(one) for one in answer["topics"] if one["name"] is not None},
+            controller=answer["controllerId"],
+        )
+        self._known = found.brokers
+        return found
+
+    def ask(
+        self,
+        node: int,
+        api: Api,
+        request: Values,
+        *,
+        max_bytes: int = MAX_ANSWER_BYTES,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Values:
+        """Ask one broker, by its id (blocking). Raises what `Connection.call` does."""
+        with self.connection(node) as connection:
+            return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
+
+    @contextmanager
+    def connection(self, node: int) -> Iterator[Connection]:
+        """Lend a connection to a broker for the block: an idle one, or a new one."""
+        server = self._known.get(node)
+        if server is None:
+            raise UnreachableError(f"{self.address}: broker {node} is not known")
+        with self._lent(server) as connection:
+            yield connection
+
+    def ask_any(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> Values:
+        """Ask the first broker that answers, those last that did not (blocking): each for `seconds` at most.
+
+        Raises UnreachableError with the reasons of all.
+        """
+        reasons: list[str] = []
+        servers = dict.fromkeys((*self._known.values(), *self.address.servers))
+        for server in sorted(servers, key=self._silent.__contains__):
+            try:
+                with self._lent(server) as connection:
+                    answer = connection.call(api, request, seconds=seconds)
+            except (UnreachableError, NotKafkaError) as error:
+                reasons.append(str(error))
+                self._silent.add(server)
+            else:
+                self._silent.discard(server)
+                return answer
+        raise UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connection in (one for pool in idle.values() for one in pool):
+            connection.close()
+
+    def break_off(self) -> None:
+        """Close the idle connections, and break the others for good: who waits there is told so (UnreachableError)."""
+        with self._lock:
+            self._closed = True
+            for connection in self._lent_out:
+                connection.break_off()
+        self.close()
+
+    @contextmanager
+    def _lent(self, server: Server) -> Iterator[Connection]:
+        connection = self._idle_to(server)
+        fresh = connection is None
+        if connection is None:
+            connection = self._new_to(server)
+        else:
+            self._note(connection)
+        try:
+            yield connection
+        finally:
+            self._give_back(connection, fresh=fresh)
+
+    def _new_to(self, server: Server) -> Connection:
+        opened: list[Connection] = []
+
+        def note(connection: Connection) -> None:
+            opened.append(connection)
+            self._note(connection)
+
+        try:
+            return self._connect(server, opened=note)
+        except BaseException:
+            with self._lock:
+                self._lent_out.difference_update(opened)
+            raise
+
+    def _note(self, connection: Connection) -> None:
+        """Take note of a connection that somebody uses."""
+        with self._lock:
+            self._lent_out.add(connection)
+            if self._closed:
+                connection.break_off()
+
+    def _idle_to(self, server: Server) -> Connection | None:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._idle, self._lent_out = os.getpid(), {}, set()
+            pool = self._idle.get(server, [])
+            pool[:] = [one for one in pool if one.usable]
+            for connection in reversed(pool):
+                if not connection.muted:
+                    pool.remove(connection)
+                    return connection
+        return None
+
+    def _give_back(self, connection: Connection, *, fresh: bool) -> None:
+        with self._lock:
+            self._lent_out.discard(connection)
+            pool = self._idle.setdefault(connection.server, [])
+            if connection.usable and len(pool) < MOST_IDLE and not self._closed:
+                pool.append(connection)
+                return
+            # Of a broker that was restarted all the old connections are broken.
+            broken = [] if fresh else pool[:]
+            del pool[: len(broken)]
+        for one in (connection, *broken):
+            one.close()
+
+
+def _topic(answer: Values) -> TopicMetadata:
+    return TopicMetadata(
+        name=answer["name"],
+        topic_id=encode_id(answer["topicId"]),
+        internal=answer["isInternal"],
+        leaders={
+            one["partitionIndex"]: Leader(one["leaderId"], one["leaderEpoch"])
+            for one in sorted(answer["partitions"], key=lambda one: int(one["partitionIndex"]))
+        },
+        error=answer["errorCode"],
+    )

@@ -1,0 +1,371 @@
+"""Record batches as the brokers have them, and the bounds of partitions.
+
+Each request goes to one leader and may ask for many of its partitions; errors of a single partition are in its own
+answer, for the others are good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from cluster.brokers.brokers import Brokers
+from cluster.errors import NONE, MalformedAnswerError, error_of
+from cluster.place import Server
+from cluster.protocol.connection import ANSWER_SECONDS
+from cluster.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from storage.checkpoints.identifiers import decode_id
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.coordinators.wire import Values
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    AbortedTransaction,
+    Isolation,
+    Offset,
+    ProducerId,
+    Timestamp,
+    TopicPartition,
+)
+
+LATEST = -1
+EARLIEST = -2
+"""In place of a timestamp."""
+
+MAX_ANSWER_BYTES = 512 << 20
+"""The most that an answer with batches may have: a first batch comes whole, whatever was asked for."""
+FIRST_VERSION_BY_ID = 13
+NO_SESSION = -1
+SESSION_ERRORS = frozenset((70, 71, 103, 106))
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR: begin again."""
+_FIRST_EPOCH = 0
+_LAST_EPOCH = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """Where to read in a partition."""
+
+    partition: TopicPartition
+    topic_id: str
+    offset: Offset
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The leader's, as far as known: an older or newer leader refuses."""
+    last_epoch: int = NO_LEADER_EPOCH
+    """The epoch of the batch before `offset`, where one was read: the leader says if its log went another way."""
+    max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """What a leader has of one partition."""
+
+    error: int
+    """Kafka's code; the offsets mean nothing unless it is NONE."""
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    records: memoryview
+    """Batches as they are on the broker's disk; the last one may be cut off."""
+    aborted: tuple[AbortedTransaction, ...]
+    diverging: EpochEnd | None
+    """Where the leader's log left the way of the one that was read so far; no records then."""
+
+    @property
+    def at_place(self) -> bool:
+        """True if the leader has read from the offset that was asked for."""
+        return self.error == NONE and self.diverging is None
+
+
+class FetchAnswer(NamedTuple):
+    """One answer."""
+
+    partitions: Mapping[TopicPartition, FetchedPartition]
+    """Those that the broker spoke of: over the quota none, which says nothing about where they end."""
+    throttle_ms: int
+    """How long to wait before the next request."""
+
+
+def fetch(  # noqa: PLR0913 (keyword-only)
+    brokers: Brokers,
+    node: int,
+    wanted: Iterable[Wanted],
+    *,
+    max_bytes: int,
+    wait_ms: int = 0,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    seconds: float = ANSWER_SECONDS,
+) -> FetchAnswer:
+    """Fetch from one broker; with `wait_ms` it waits so long for the first new byte (blocking).
+
+    Raises what `Connection.call` does, ClusterError.
+    """
+    wanted = list(wanted)
+    request = {
+        **_terms(max_bytes, wait_ms, isolation),
+        "sessionEpoch": NO_SESSION,
+        "topics": _by_topic(wanted),
+    }
+    server, answer = _ask(brokers, node, request, seconds + wait_ms / 1000)
+    if answer["errorCode"]:
+        raise error_of(answer["errorCode"], str(server))
+    names = {decode_id(one.topic_id): one.partition.topic for one in wanted}
+    return FetchAnswer(_partitions(answer, names), answer["throttleTimeMs"])
+
+
+class FetchSession:
+    """Fetches of many partitions from one broker, which remembers them (KIP-227): each time both name what changed.
+
+    It serves one thread at a time, over any connection. A broker that has no room for a session is asked for
+    everything each time.
+    """
+
+    def __init__(self, brokers: Brokers, node: int, isolation: Isolation) -> None:
+        self._brokers, self._node, self._isolation = brokers, node, isolation
+        self._id = 0
+        self._epoch = _FIRST_EPOCH
+        """Of the next request; the first one of a session names everything and ends the session before."""
+        self._known: dict[TopicPartition, Wanted] = {}
+        """What the broker remembers."""
+        self._names: dict[UUID, str] = {}
+
+    def fetch(
+        self,
+        wanted: Iterable[Wanted],
+        *,
+        max_bytes: int,
+        wait_ms: int = 0,
+        seconds: float = ANSWER_SECONDS,
+    ) -> FetchAnswer:
+        """Return what is new in those partitions; one of which nothing is said has nothing new unless the broker throttles.
+
+        Blocks, and raises, as the function `fetch` does.
+        """
+        now = {one.partition: one for one in wanted}
+        while True:
+            request = {**_terms(max_bytes, wait_ms, self._isolation), **self._changes(now)}
+            try:
+                server, answer = _ask(self._brokers, self._node, request, seconds + wait_ms / 1000)
+            except BaseException:
+                self._epoch = _FIRST_EPOCH
+                raise
+            if not answer["errorCode"]:
+                break
+            begun, self._epoch = self._epoch != _FIRST_EPOCH, _FIRST_EPOCH
+            if not (begun and answer["errorCode"] in SESSION_ERRORS):
+                raise error_of(answer["errorCode"], str(server))
+        self._id, self._known = answer["sessionId"], now
+        self._epoch = (self._epoch % _LAST_EPOCH) + 1 if self._id else _FIRST_EPOCH
+        found = _partitions(answer, self._names)
+        return FetchAnswer({name: found[name] for name in found if name in now}, answer["throttleTimeMs"])
+
+    def _changes(self, now: Mapping[TopicPartition, Wanted]) -> dict[str, Any]:
+        """Return what the next request names: everything, or what differs from what the broker remembers."""
+        known = {} if self._epoch == _FIRST_EPOCH else self._known
+        changed = [one for one in now.values() if known.get(one.partition) != one]
+        gone = [
+            one
+            for one in known.values()
+            if one.partition not in now or now[one.partition].topic_id != one.topic_id
+        ]
+        if not known:
+            self._names = {}
+        self._names |= {decode_id(one.topic_id): one.partition.topic for one in changed}
+        return {
+            "sessionId": self._id,
+            "sessionEpoch": self._epoch,
+            "topics": _by_topic(changed),
+            "forgottenTopicsData": [
+                {
+                    "topic": topic,
+                    "topicId": decode_id(topic_id),
+                    "partitions": [one.partition.partition for one in group],
+                }
+                for (topic, topic_id), group in groupby(
+                    sorted(gone), key=lambda one: (one.partition.topic, one.topic_id)
+                )
+            ],
+        }
+
+
+def _terms(max_bytes: int, wait_ms: int, isolation: Isolation) -> dict[str, Any]:
+    return {
+        "replicaId": -1,
+        "maxWaitMs": wait_ms,
+        "minBytes": 1,
+        "maxBytes": max_bytes,
+        "isolationLevel": int(isolation is Isolation.READ_COMMITTED),
+    }
+
+
+def _ask(brokers: Brokers, node: int, request: Values, seconds: float) -> tuple[Server, Values]:
+    with brokers.connection(node) as connection:
+        answer = connection.call(FETCH, request, max_bytes=MAX_ANSWER_BYTES, seconds=seconds)
+        return connection.server, answer
+
+
+def _partitions(answer: Values, names: Mapping[UUID, str]) -> dict[TopicPartition, FetchedPartition]:
+    return {
+        TopicPartition(name, one["partitionIndex"]): _fetched(one)
+        for topic in answer["responses"]
+        if (name := topic.get("topic") or names.get(topic.get("topicId"))) is not None
+        for one in topic["partitions"]
+    }
+
+
+def _by_topic(wanted: Iterable[Wanted]) -> list[dict[str, Any]]:
+    """Return the topics of a request, in the order of their first partitions."""
+    topics: dict[str, dict[str, Any]] = {}
+    for one in wanted:
+        name, number = one.partition
+        topic = topics.setdefault(name, {"topic": name, "topicId": decode_id(one.topic_id), "partitions": []})
+        topic["partitions"].append(
+            {
+                "partition": number,
+                "currentLeaderEpoch": one.leader_epoch,
+                "fetchOffset": one.offset,
+                "lastFetchedEpoch": one.last_epoch,
+                "logStartOffset": -1,
+                "partitionMaxBytes": one.max_bytes,
+            }
+        )
+    return list(topics.values())
+
+
+def _fetched(answer: Mapping[str, Any]) -> FetchedPartition:
+    diverging = answer["divergingEpoch"]
+    return FetchedPartition(
+        error=answer["errorCode"],
+        high_watermark=Offset(answer["highWatermark"]),
+        last_stable_offset=Offset(answer["lastStableOffset"]),
+        log_start_offset=Offset(answer["logStartOffset"]),
+        records=answer["records"] or memoryview(b""),
+        aborted=tuple(
+            AbortedTransaction(ProducerId(one["producerId"]), Offset(one["firstOffset"]))
+            for one in answer["abortedTransactions"] or ()
+        ),
+        diverging=None if diverging is None else EpochEnd(diverging["epoch"], Offset(diverging["endOffset"])),
+    )
+
+
+class Bound(NamedTuple):
+    """An offset that was asked for, or Kafka's error code."""
+
+    error: int
+    offset: Offset
+    """-1: there is none, as for a time after the last record."""
+    timestamp: Timestamp = NO_TIMESTAMP
+    """That of the record, where it was asked for by time."""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+def list_offsets(  # noqa: PLR0913 (keyword-only)
+    brokers: Brokers,
+    node: int,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    *,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    seconds: float = ANSWER_SECONDS,
+) -> dict[TopicPartition, Bound]:
+    """Return the first offset at or after `timestamp`, or LATEST (the visible end), or EARLIEST (blocking).
+
+    Raises what `Connection.call` does.
+    """
+    partitions = list(partitions)
+    request = offsets_request(partitions, timestamp, isolation, seconds)
+    return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)
+
+
+def list_all_offsets(
+    brokers: Brokers,
+    node: int,
+    partitions: Iterable[TopicPartition],
+    *asked: tuple[int, Isolation],
+    seconds: float = ANSWER_SECONDS,
+) -> list[dict[TopicPartition, Bound]]:
+    """Return what `list_offsets` does for several times, in one round trip and in their order (blocking)."""
+    partitions = list(partitions)
+    requests = [
+        (LIST_OFFSETS, offsets_request(partitions, time, isolation, seconds)) for time, isolation in asked
+    ]
+    with brokers.connection(node) as connection:
+        first, later = connection.call_all(*requests, seconds=seconds)
+    return [
+        list_offsets(brokers, node, partitions, time, isolation=isolation, seconds=seconds)
+        if answer is None
+        else bounds_of(answer, node, partitions, time)
+        for (time, isolation), answer in zip(asked, (first, *later), strict=True)
+    ]
+
+
+def offsets_request(
+    partitions: Iterable[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
+) -> Values:
+    """Return the request of `list_offsets`."""
+    return {
+        "replicaId": -1,
+        "isolationLevel": int(isolation is Isolation.READ_COMMITTED),
+        "timeoutMs": int(seconds * 1000),
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": timestamp}
+                    for _, number in group
+                ],
+            }
+            for topic, group in groupby(sorted(partitions), key=lambda one: one.topic)
+        ],
+    }
+
+
+def bounds_of(
+    answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, Bound]:
+    """Return what an answer to ListOffsets says. Raises MalformedAnswerError where it says nothing of a partition."""
+    found = {
+        TopicPartition(topic["name"], one["partitionIndex"]): Bound(
+            one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]
+        )
+        for topic in answer["topics"]
+        for one in topic["partitions"]
+    }
+    for partition in partitions:
+        bound = found.get(partition)
+        if bound is None or (timestamp < 0 and not bound.error and bound.offset < 0):
+            raise MalformedAnswerError(f"broker {node}: ListOffsets says nothing of {partition}")
+    return found
+
+
+def epoch_ends(
+    brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd]:
+    """Return for each partition the newest epoch up to the one given that the leader knows, and where it ended (blocking).
+
+    Those of which the leader knows none, or which it does not lead, are left out. Raises what `Connection.call` does.
+    """
+    request = {
+        "replicaId": -1,
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {"partition": one.partition, "currentLeaderEpoch": -1, "leaderEpoch": epochs[one]}
+                    for one in group
+                ],
+            }
+            for topic, group in groupby(sorted(epochs), key=lambda one: one.topic)
+        ],
+    }
+    answer = brokers.ask(node, OFFSET_FOR_LEADER_EPOCH, request)
+    return {
+        TopicPartition(topic["topic"], one["partition"]): EpochEnd(
+            one["leaderEpoch"], Offset(one["endOffset"])
+        )
+        for topic in answer["topics"]
+        for one in topic["partitions"]
+        if one["errorCode"] == NONE and one["endOffset"] >= 0
+    }

@@ -1,0 +1,135 @@
+"""Requests to the brokers that lead partitions: made again where a leader has moved, each up to an end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
+from cluster.errors import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Passing,
+    UnreachableError,
+    error_of,
+    kind_of,
+)
+from storage.errors import (
+    ClusterError,
+    PartitionGoneError,
+    PartitionOfflineError,
+    StorageError,
+    UnknownTopicError,
+)
+from storage.model import TopicPartition
+
+PATIENCE_SECONDS = 30.0
+"""How long a partition's leader is looked for."""
+ATTEMPT_SECONDS = 10.0
+"""How long one broker may take for one answer: a leader that stands still has a successor by then."""
+ANSWERING_SECONDS = 5.0
+"""How much longer, where brokers answer, and know no leader yet."""
+METADATA_SECONDS = 5.0
+"""The same for the metadata, which any broker has."""
+FAILURES_GONE = 4
+"""Answers that there is no such topic until that is believed: a broker may not know a new one yet."""
+
+
+class Coded(Protocol):
+    """Part of an answer that is about one partition."""
+
+    @property
+    def error(self) -> int:
+        """Kafka's code."""
+        ...
+
+
+Answer = TypeVar("Answer", bound=Coded)
+
+
+class Leaders:
+    """Who leads what, as far as known, and requests to them. Safe from any thread."""
+
+    def __init__(self, brokers: Brokers, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Ask the cluster for its metadata (blocking). Raises what `Brokers.metadata` does."""
+        self.brokers = brokers
+        self.patience_seconds = patience_seconds
+        self.metadata = brokers.metadata()
+        """As last seen. A new one takes its place; it is never changed."""
+        self._closed = threading.Event()
+        self._looking = threading.Lock()
+
+    def look(self, seen: Metadata | None = None) -> Metadata:
+        """Return newer metadata than `seen`, or than there is now (blocking). Raises what `Brokers.metadata` does."""
+        with self._looking:
+            if seen is None or seen is self.metadata:
+                self.metadata = self.brokers.metadata(seconds=METADATA_SECONDS)
+            return self.metadata
+
+    def look_again(self, seen: Metadata) -> None:
+        """Look, unless others have since `seen`; if no broker answers, perhaps the next time (blocking)."""
+        with suppress(ClusterError):
+            self.look(seen)
+
+    def ask(self, partition: TopicPartition, topic_id: str, attempt: Callable[[Leader], Answer]) -> Answer:
+        """Return the answer of a partition's leader, be it an error that no other attempt would mend (blocking).
+
+        Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
+        `attempt` raises but for UnreachableError.
+        """
+        deadline, backoff = time.monotonic() + self.patience_seconds, Backoff()
+        while True:
+            seen = self.metadata
+            try:
+                code = self._attempt(seen, partition, topic_id, attempt)
+                if not isinstance(code, int):
+                    return code
+                error: StorageError = error_of(code, str(partition))
+            except UnreachableError as unreachable:
+                error = unreachable
+            pause = backoff.next()
+            if isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE:
+                raise PartitionGoneError(f"{partition}: its topic was deleted")
+            # A broker that answers again is given the time to find its leaders.
+            answers = not isinstance(error, UnreachableError)
+            if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
+                raise PartitionOfflineError(
+                    f"{partition}: no answer within {self.patience_seconds:g} s: {error}"
+                )
+            self.pause(pause, str(partition))
+            self.look_again(seen)
+
+    def _attempt(
+        self,
+        metadata: Metadata,
+        partition: TopicPartition,
+        topic_id: str,
+        attempt: Callable[[Leader], Answer],
+    ) -> Answer | int:
+        """Return the leader's answer, or the code of why another attempt is due."""
+        self.pause(0, str(partition))
+        topic = metadata.topics.get(partition.topic)
+        if topic is None or topic.topic_id != topic_id:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        leader = metadata.leader(partition)
+        if leader.node not in metadata.brokers:
+            return LEADER_NOT_AVAILABLE
+        answer = attempt(leader)
+        return answer if kind_of(answer.error).passing is Passing.NO else answer.error
+
+    def pause(self, seconds: float, what: str) -> None:
+        """Wait. Raises PartitionOfflineError once `close` is called."""
+        if self._closed.wait(seconds):
+            raise PartitionOfflineError(f"{what}: the engine was closed")
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """End all that waits."""
+        self._closed.set()
+        self.brokers.break_off()

@@ -1,0 +1,25 @@
+"""The bytes that partitions take on their brokers' disks."""
+
+from __future__ import annotations
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import ATTEMPT_SECONDS
+from cluster.protocol.messages import DESCRIBE_LOG_DIRS
+from storage.model import TopicPartition
+
+
+def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
+    """Return the bytes of a partition's log at one broker; None where that is not told, as without a right to ask (blocking).
+
+    Raises what `Connection.call` does.
+    """
+    request = {"topics": [{"topic": partition.topic, "partitions": [partition.partition]}]}
+    answer = brokers.ask(node, DESCRIBE_LOG_DIRS, request, seconds=ATTEMPT_SECONDS)
+    sizes = [
+        one["partitionSize"]
+        for directory in answer["results"]
+        for topic in directory["topics"]
+        for one in topic["partitions"]
+        if (topic["name"], one["partitionIndex"]) == partition and not one["isFutureKey"]
+    ]
+    return int(sizes[0]) if sizes else None

@@ -1,0 +1,115 @@
+"""The settings that hold for topics in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from cluster.brokers.brokers import Brokers
+from cluster.errors import MalformedAnswerError, error_of
+from cluster.protocol.connection import ANSWER_SECONDS
+from cluster.protocol.messages import DESCRIBE_CONFIGS
+from storage.config.listing import ConfigSource, ShownSetting, unknown_setting
+from storage.config.topic import SETTINGS, TopicConfig
+from storage.coordinators.wire import Values
+from storage.errors import InvalidConfigError, StorageError
+
+TOPICS_A_REQUEST = 100
+
+TOPIC_RESOURCE = 2
+"""The kind of what has settings."""
+_OVERRIDE = 1
+"""The source of a value that the topic itself sets."""
+_DEFAULT = 5
+"""The source of a value that neither the topic nor a broker sets."""
+_SOURCES = {_OVERRIDE: ConfigSource.TOPIC, _DEFAULT: ConfigSource.DEFAULT}
+"""The other sources are files and settings of brokers."""
+
+
+class TopicSettings(NamedTuple):
+    """A topic's settings."""
+
+    config: TopicConfig
+    """As far as they have a meaning here."""
+    overrides: Mapping[str, str]
+    """Those that the topic itself sets, by Kafka's names."""
+    shown: Sequence[ShownSetting]
+    """All that the cluster says of them."""
+
+
+def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
+    """Return each topic's settings as far as the topic or its brokers set them, or why they are not known (blocking).
+
+    Raises what `Brokers.ask_any` does.
+    """
+    return {
+        name: found
+        if isinstance(found, StorageError)
+        else {each["name"]: each["value"] for each in found if each["configSource"] != _DEFAULT}
+        for name, found in _described(brokers, topics)
+    }
+
+
+def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSettings:
+    """Return a topic's settings (blocking). Raises StorageError, NotAuthorizedError, and what `Brokers.ask_any` does."""
+    found = dict(_described(brokers, [topic], seconds=seconds)).get(topic)
+    if found is None:
+        raise MalformedAnswerError(f"{topic}: the answer says nothing of its settings")
+    if isinstance(found, StorageError):
+        raise found
+    values: dict[str, Any] = {}
+    for each in found:
+        row = SETTINGS.get(each["name"])
+        if row is None:
+            continue
+        # What a newer Kafka allows, and tiered storage, keep no topic from being read.
+        with suppress(InvalidConfigError):
+            TopicConfig.from_overrides({row.name: each["value"]})
+            values[row.field] = row.parse(each["value"])
+    overrides = {each["name"]: each["value"] for each in found if each["configSource"] == _OVERRIDE}
+    return TopicSettings(replace(TopicConfig(), **values), overrides, [_shown(each) for each in found])
+
+
+def _shown(said: Values) -> ShownSetting:
+    """Return a setting as the command lists it: what it is, and where its value comes from."""
+    name, value = said["name"], said["value"]
+    source = _SOURCES.get(said["configSource"], ConfigSource.BROKER)
+    synonyms = {each["source"]: each for each in reversed(said["synonyms"])}
+    default = (synonyms.get(_DEFAULT) or {}).get("value") or ""
+    broker_name = synonyms[said["configSource"]]["name"] if said["configSource"] in synonyms else None
+    file_name = broker_name if source is ConfigSource.BROKER else None
+    row = SETTINGS.get(name)
+    if row is None:
+        return unknown_setting(name, value, source, file_name=file_name, default=default)
+    return ShownSetting(
+        name=name,
+        value=value,
+        source=source,
+        file_name=file_name,
+        default=row.default_text,
+        unit=row.row.unit,
+        valid=row.row.kind.valid,
+        meaning=row.row.meaning,
+    )
+
+
+def _described(
+    brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_SECONDS
+) -> Iterator[tuple[str, Sequence[Values] | StorageError]]:
+    """Yield each topic's settings that have a value, or the error that stands for them."""
+    for first in range(0, len(topics), TOPICS_A_REQUEST):
+        asked = topics[first : first + TOPICS_A_REQUEST]
+        resources = [
+            {"resourceType": TOPIC_RESOURCE, "resourceName": name, "configurationKeys": None}
+            for name in asked
+        ]
+        for one in brokers.ask_any(
+            DESCRIBE_CONFIGS, {"resources": resources, "includeSynonyms": True}, seconds=seconds
+        )["results"]:
+            name = one["resourceName"]
+            if one["errorCode"]:
+                yield name, error_of(one["errorCode"], name, one["errorMessage"])
+            else:
+                yield name, [each for each in one["configs"] if each["value"] is not None]

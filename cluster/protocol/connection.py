@@ -1,0 +1,332 @@
+"""One connection to a broker: a request at a time, each answered before the next.
+
+    request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
+    answer    int32 size | int32 correlation id, tags | the answer's fields
+
+Calls block, with a timeout. A connection that failed in the middle of a call is of no use any more, nor is one in
+a process that was forked off: sockets are shared then.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+from cluster.errors import (
+    NO_TLS,
+    AuthenticationError,
+    MalformedAnswerError,
+    NotKafkaError,
+    UnreachableError,
+    UnsupportedVersionError,
+    error_of,
+    tls_reason,
+)
+from cluster.place import Server
+from cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
+from cluster.protocol.sasl import Credentials
+from cluster.protocol.security import PLAINTEXT, Security
+from storage.coordinators.wire import Values
+from storage.errors import ClusterError, CorruptBatchError
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+MAX_ANSWER_BYTES = 64 << 20
+"""The most that an answer may have: the metadata of a million partitions."""
+MAX_FIRST_ANSWER_BYTES = 1 << 20
+"""The same before it is known that a broker answers. The first four bytes of what HTTP or TLS say are a larger number."""
+CLIENT_ID = b"topicfs"
+SESSION_SHARE = 0.85
+"""Of a session's lifetime, after which a client says again who it is."""
+
+_TLS_ALERT = b"\x15\x03"
+_UNSUPPORTED_VERSION = 35
+
+
+class Connection:
+    """A connection to one broker, its versions agreed upon."""
+
+    def __init__(
+        self,
+        server: Server,
+        security: Security = PLAINTEXT,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        opened: Callable[[Connection], None] = lambda _: None,
+    ) -> None:
+        """Connect (blocking); `opened` is called as soon as there is something to break off.
+
+        Raises UnreachableError, NotKafkaError, UnsupportedVersionError, AuthenticationError.
+        """
+        self.server = server
+        self._pid = os.getpid()
+        self._correlation = 0
+        self._muted_until = 0.0
+        self._credentials = security.credentials
+        self._session_ends = float("inf")
+        """When the broker is told again who the client is, before the next request."""
+        self._proven = security.credentials is not None
+        """True once a request was answered, or the client has said who it is."""
+        self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
+        try:
+            self._socket = socket.create_connection(server, timeout=connect_seconds)
+        except OSError as error:
+            raise UnreachableError(f"{server}: {error.strerror or error}") from None
+        opened(self)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if security.tls is not None:
+                self._socket = self._encrypted(security.tls)
+            self._versions = self._agree_on_versions()
+            if self._credentials is not None:
+                self._authenticate(self._credentials)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def usable(self) -> bool:
+        """True in the process that connected, while no call has failed half-way."""
+        return self._socket.fileno() >= 0 and os.getpid() == self._pid
+
+    @property
+    def muted(self) -> bool:
+        """True while the broker reads nothing from it, for the client's quota is used up (KIP-219)."""
+        return time.monotonic() < self._muted_until
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def break_off(self) -> None:
+        """End the call that another thread waits in: it is told that the broker closed the connection."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def version(self, api: Api) -> int:
+        """Return the newest version that both sides know. Raises UnsupportedVersionError where there is none."""
+        low, high = self._versions.get(api.key, (0, -1))
+        ours = api.request.versions
+        newest = min(high, ours[-1])
+        if newest < max(low, ours[0]):
+            if api is METADATA and high < 0:
+                raise self._not_kafka()  # A controller: of Kafka, but clients ask it for nothing.
+            theirs = f"in versions {low} to {high}" if high >= 0 else "not at all"
+            raise UnsupportedVersionError(
+                f"{self.server}: knows {api.name} {theirs}, spoken here are {ours[0]} to {ours[-1]}: "
+                f"{'it needs Kafka 2.8 or newer' if high < ours[0] else 'this topicfs is too old for it'}"
+            )
+        return newest
+
+    def call(
+        self,
+        api: Api,
+        request: Values,
+        *,
+        max_bytes: int = MAX_ANSWER_BYTES,
+        seconds: float = ANSWER_SECONDS,
+        version: int | None = None,
+    ) -> Values:
+        """Ask and return the answer (blocking). `version`: another than the newest one that both sides know.
+
+        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, where the broker
+        wants to know again who the client is, AuthenticationError; error codes in the answer are the caller's to read.
+        """
+        if not self.usable:
+            raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
+        version = self.version(api) if version is None else version
+        asked = api.request.write(request, version)
+        try:
+            if self._credentials is not None and time.monotonic() >= self._session_ends:
+                self._authenticate(self._credentials)
+            correlation = self._send(api, version, asked, seconds)
+            answer = self._answer(api, version, correlation, max_bytes)
+        except BaseException:
+            self.close()
+            raise
+        self._note_answer(answer)
+        return answer
+
+    def call_all(
+        self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
+    ) -> tuple[Values, list[Values | None]]:
+        """Ask several things in one round trip (blocking): a broker begins with each when the one before is answered.
+
+        Returns the first answer and the later ones; those are None from the first one on that failed, or has to wait
+        for a quota. Raises what `call` does for the first.
+        """
+        if not self.usable:
+            raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
+        versions = [self.version(api) for api, _ in asked]
+        requests = [api.request.write(request, v) for (api, request), v in zip(asked, versions, strict=True)]
+        sent: list[int] = []
+        try:
+            if self._credentials is not None and time.monotonic() >= self._session_ends:
+                self._authenticate(self._credentials)
+            for (api, _), version, request in zip(asked, versions, requests, strict=True):
+                # Where a later one is not sent, the first has no answer either, or the later one has none.
+                with suppress(UnreachableError) if sent else nullcontext():
+                    sent.append(self._send(api, version, request, seconds))
+            answer = self._answer(asked[0][0], versions[0], sent[0], MAX_ANSWER_BYTES)
+        except BaseException:
+            self.close()
+            raise
+        self._note_answer(answer)
+        later: list[Values | None] = []
+        try:
+            for (api, _), version, correlation in list(zip(asked, versions, sent, strict=False))[1:]:
+                if self.muted:
+                    raise UnreachableError(f"{self.server}: the quota is used up")
+                later.append(self._answer(api, version, correlation, MAX_ANSWER_BYTES))
+        except ClusterError:
+            self.close()
+        return answer, later + [None] * (len(asked) - 1 - len(later))
+
+    def _note_answer(self, answer: Values) -> None:
+        self._proven = True
+        self._muted_until = time.monotonic() + answer.get("throttleTimeMs", 0) / 1000
+
+    def _encrypted(self, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        try:
+            return tls.wrap_socket(self._socket, server_hostname=self.server.host)
+        except ssl.SSLError as error:
+            raise AuthenticationError(f"{self.server}: {tls_reason(error)}") from None
+        except OSError as error:
+            raise UnreachableError(
+                f"{self.server}: TLS: {_reason(error)}; where it does not speak TLS, {NO_TLS}"
+            ) from None
+
+    def _authenticate(self, credentials: Credentials) -> None:
+        """Tell the broker who the client is (KIP-152), at first and before a session ends (KIP-368).
+
+        Raises AuthenticationError, and what `call` does.
+        """
+        who = f"{self.server}: {credentials.mechanism} as {credentials.user}"
+        self._session_ends = float("inf")
+        answer = self.call(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})
+        if answer["errorCode"]:
+            offered = ", ".join(answer["mechanisms"]) or "none"
+            raise error_of(answer["errorCode"], who, f"it offers {offered}")
+        exchange = credentials.exchange()
+        try:
+            say = next(exchange)
+            while True:
+                answer = self.call(SASL_AUTHENTICATE, {"authBytes": say})
+                if answer["errorCode"]:
+                    raise error_of(answer["errorCode"], who, answer["errorMessage"])
+                if answer["sessionLifetimeMs"]:
+                    self._session_ends = time.monotonic() + answer["sessionLifetimeMs"] * SESSION_SHARE / 1000
+                say = exchange.send(answer["authBytes"])
+        except StopIteration:
+            return
+        except (ValueError, KeyError) as error:
+            raise AuthenticationError(f"{who}: the broker's answer is wrong: {error}") from None
+
+    def _agree_on_versions(self) -> dict[int, tuple[int, int]]:
+        """Ask in the newest form; a broker that does not know it answers in the oldest (KIP-511)."""
+        newest = API_VERSIONS.request.versions[-1]
+        asked = {"clientSoftwareName": "topicfs", "clientSoftwareVersion": _own_version()}
+        answer = self._versions_answer(asked, newest)
+        if answer["errorCode"] == _UNSUPPORTED_VERSION:
+            answer = self._versions_answer({}, 0)
+        if answer["errorCode"]:
+            raise error_of(answer["errorCode"], str(self.server))
+        return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
+
+    def _versions_answer(self, request: Values, version: int) -> Values:
+        self._send(API_VERSIONS, version, API_VERSIONS.request.write(request, version), CONNECT_SECONDS)
+        try:
+            frame = self._receive(MAX_FIRST_ANSWER_BYTES, API_VERSIONS)
+        except MalformedAnswerError:
+            raise self._not_kafka() from None
+        if int.from_bytes(frame[:4], "big", signed=True) != self._correlation:
+            raise self._not_kafka()
+        body = frame[4:]
+        # A broker that is too old for the version asked for says so in version 0, whatever follows.
+        if version and int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
+            return {"errorCode": _UNSUPPORTED_VERSION}
+        try:
+            return API_VERSIONS.response.read(body, version)
+        except CorruptBatchError:
+            raise self._not_kafka() from None
+
+    def _not_kafka(self) -> NotKafkaError:
+        return NotKafkaError(
+            f"{self.server}: what answers there is no Kafka broker; is it the port of a listener for clients?"
+        )
+
+    def _send(self, api: Api, version: int, body: bytes, seconds: float) -> int:
+        """Send a request, and return the number that its answer has."""
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        head = struct.pack(">hhih", api.key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
+        if api.is_flexible(version):
+            head += b"\0"
+        try:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        except OSError as error:
+            raise UnreachableError(f"{self.server}: {api.name}: {error.strerror or error}") from None
+        return self._correlation
+
+    def _answer(self, api: Api, version: int, correlation: int, max_bytes: int) -> Values:
+        frame = self._receive(max_bytes, api)
+        what = f"{self.server}: the answer to {api.name} version {version} cannot be read"
+        at = 5 if api.is_flexible(version) else 4
+        if len(frame) < at or int.from_bytes(frame[:4], "big") != correlation or any(frame[4:at]):
+            raise MalformedAnswerError(f"{what}: it is not the answer to this request")
+        try:
+            return api.response.read(frame[at:], version)
+        except CorruptBatchError as error:
+            raise MalformedAnswerError(f"{what}: {error}") from None
+
+    def _receive(self, max_bytes: int, api: Api) -> memoryview:
+        head = self._exactly(4, api)
+        size = int.from_bytes(head, "big", signed=True)
+        if head[:2] == _TLS_ALERT and api is API_VERSIONS:
+            raise NotKafkaError(
+                f"{self.server}: it speaks TLS: give --client-config FILE with security.protocol=SSL or SASL_SSL"
+            )
+        if not 4 <= size <= max_bytes:
+            raise MalformedAnswerError(
+                f"{self.server}: an answer to {api.name} of {size:,} bytes; {max_bytes:,} are the most that can be right"
+            )
+        return self._exactly(size, api)
+
+    def _exactly(self, size: int, api: Api) -> memoryview:
+        """Receive into one new buffer, of which answers keep views."""
+        view = memoryview(bytearray(size))
+        at = 0
+        try:
+            while at < size:
+                received = self._socket.recv_into(view[at:])
+                if not received:
+                    hint = (
+                        "" if self._proven else "; where it wants SASL, say who you are: --client-config FILE"
+                    )
+                    raise UnreachableError(
+                        f"{self.server}: {api.name}: the broker closed the connection{hint}"
+                    )
+                at += received
+        except ssl.SSLError as error:
+            raise AuthenticationError(f"{self.server}: {tls_reason(error)}") from None
+        except OSError as error:
+            raise UnreachableError(f"{self.server}: {api.name}: {_reason(error)}") from None
+        return view.toreadonly()
+
+
+def _reason(error: OSError) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error.strerror or error)
+
+
+def _own_version() -> str:
+    try:
+        return version_of("topicfs")
+    except PackageNotFoundError:
+        return "0"

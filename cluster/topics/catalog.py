@@ -1,0 +1,165 @@
+"""The topics of a cluster as last seen: which there are, and the bounds of their partitions."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from cluster.brokers.bounds import Bounds, ask_bounds
+from cluster.brokers.brokers import Metadata, TopicMetadata
+from cluster.brokers.leaders import METADATA_SECONDS, Leaders
+from cluster.cache.cache import Cache
+from cluster.errors import LEADER_NOT_AVAILABLE, NONE
+from cluster.topics.partition import ClusterPartition
+from cluster.topics.producer import ProducerIds
+from cluster.topics.reader import WindowCache
+from cluster.topics.topic import ClusterTopic
+from storage.engine import Listeners
+from storage.errors import ClusterError
+from storage.model import TopicPartition
+
+MOST_THREADS = 16
+LOOKS_GONE = 2
+"""Looks at the metadata without a topic until it counts as deleted: a broker may lag behind."""
+
+
+class Catalog:
+    """The topics, kept as immutable mappings that are replaced. Any thread reads; `follow` may be called from any."""
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        windows: WindowCache,
+        producer_ids: ProducerIds | None = None,
+        cache: Cache | None = None,
+    ) -> None:
+        """Without `producer_ids` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
+        self.topics: Mapping[str, ClusterTopic] = {}
+        self.listeners = Listeners()
+        """Notified after topics or partitions came or went."""
+        self.generation = 0
+        """Grows with each change of what is there, and of what is listened to."""
+        self._leaders, self._windows, self._producer_ids = leaders, windows, producer_ids
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._stirred = threading.Condition()
+        self._absences: dict[str, int] = {}
+        """By topic id: the looks at the metadata in which it was missing."""
+        self._deleted: set[str] = set()
+        """Ids that are no more: a broker that lags behind may name them for a moment."""
+        self._tried: set[str] = set()
+        """Ids of topics whose partitions' bounds were asked for."""
+
+    def partitions(self) -> list[ClusterPartition]:
+        return [one for topic in self.topics.values() for one in topic.known.values()]
+
+    def stir(self) -> None:
+        """Let those go on that wait for a change."""
+        with self._stirred:
+            self.generation += 1
+            self._stirred.notify_all()
+
+    def wait_after(self, generation: int, seconds: float) -> bool:
+        """Wait until there is a later generation; false if there was none in time."""
+        with self._stirred:
+            return self._stirred.wait_for(lambda: self.generation != generation, seconds)
+
+    def follow(self, metadata: Metadata, *, deleted: str | None = None) -> None:
+        """Take over what a broker knows; `deleted` is the id of a topic that is no more, whatever it says (blocking)."""
+        with self._lock:
+            if deleted is not None:
+                self._deleted.add(deleted)
+            found = self._found(metadata)
+            lacking = {
+                TopicPartition(name, number): topic
+                for name, topic in found.items()
+                if name in metadata.topics and metadata.topics[name].topic_id == topic.topic_id
+                for number in metadata.topics[name].leaders.keys() - topic.known.keys()
+            }
+            answers = self._ask_bounds(metadata, list(lacking))
+            self._add(lacking, answers)
+            listed = {
+                name: topic for name, topic in found.items() if topic.known or topic.topic_id in self._tried
+            }
+            self._tried.update(topic.topic_id for topic in found.values())
+            before, self.topics = self.topics, dict(sorted(listed.items()))
+            for name, topic in before.items():
+                if listed.get(name) is not topic:
+                    self._deleted.add(topic.topic_id)
+                    for one in topic.known.values():
+                        one.end()
+            changed = before != self.topics or any(isinstance(one, Bounds) for one in answers.values())
+        if changed:
+            self.stir()
+            self.listeners.notify()
+
+    def _found(self, metadata: Metadata) -> dict[str, ClusterTopic]:
+        """Return the topics that there are, old and new ones."""
+        found = {
+            name: self._topic(topic)
+            for name, topic in metadata.topics.items()
+            if topic.error == NONE and topic.topic_id not in self._deleted
+        }
+        absences = {}
+        for name, topic in self.topics.items():
+            if name not in found and topic.topic_id not in self._deleted:
+                absences[name] = self._absences.get(name, 0) + 1
+                if absences[name] < LOOKS_GONE:
+                    found[name] = topic
+        self._absences = absences
+        return found
+
+    def _topic(self, metadata: TopicMetadata) -> ClusterTopic:
+        known = self.topics.get(metadata.name)
+        if known is not None and known.topic_id == metadata.topic_id:
+            return known
+        return ClusterTopic(metadata, self._leaders, self._windows.threads)
+
+    def _add(
+        self,
+        lacking: Mapping[TopicPartition, ClusterTopic],
+        answers: Mapping[TopicPartition, Bounds | int],
+    ) -> None:
+        added: dict[ClusterTopic, dict[int, ClusterPartition]] = defaultdict(dict)
+        for name, topic in lacking.items():
+            bounds = answers[name]
+            if isinstance(bounds, Bounds):
+                added[topic][name.partition] = ClusterPartition(
+                    name,
+                    topic_id=topic.topic_id,
+                    leaders=self._leaders,
+                    windows=self._windows,
+                    producer_ids=self._producer_ids,
+                    bounds=bounds,
+                    ask_config=topic.ask_config,
+                    cache=self._cache,
+                    followed=self.stir,
+                )
+        for topic, partitions in added.items():
+            topic.known = dict(sorted({**topic.known, **partitions}.items()))
+
+    def _ask_bounds(
+        self, metadata: Metadata, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, Bounds | int]:
+        """Return the bounds as their leaders say them, all leaders at once, or Kafka's codes."""
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for one in partitions:
+            leader = metadata.leader(one)
+            if leader.node in metadata.brokers:
+                by_leader[leader.node][one] = leader.epoch
+        found: dict[TopicPartition, Bounds | int] = dict.fromkeys(partitions, LEADER_NOT_AVAILABLE)
+        if by_leader:
+            with ThreadPoolExecutor(min(MOST_THREADS, len(by_leader))) as threads:
+                for answer in threads.map(self._bounds_at, by_leader, by_leader.values()):
+                    found |= answer
+        return found
+
+    def _bounds_at(
+        self, node: int, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, Bounds | int]:
+        try:
+            return ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_SECONDS)
+        except ClusterError:
+            return {}

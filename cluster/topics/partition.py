@@ -1,0 +1,289 @@
+"""A partition of a cluster, as the mount and the command see the partitions of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cluster.brokers.admin import delete_records
+from cluster.brokers.bounds import Bounds
+from cluster.brokers.brokers import Leader
+from cluster.brokers.fetch import Bound, FetchedPartition, list_offsets
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.brokers.log_sizes import log_size
+from cluster.cache.cache import Cache
+from cluster.cache.kept import KeptPartition
+from cluster.cache.window import Window
+from cluster.errors import LEADER_NOT_AVAILABLE, error_of
+from cluster.topics.producer import PartitionProducer, ProducerIds
+from cluster.topics.reader import PartitionReader, WindowCache
+from storage.codec.batch import find_end, scan
+from storage.config.topic import TopicConfig
+from storage.engine import Cancel, Listeners
+from storage.errors import (
+    ClusterError,
+    OffsetOutOfRangeError,
+    PartitionGoneError,
+    ReadOnlyError,
+    SegmentDeletedError,
+)
+from storage.model import (
+    NO_TIMESTAMP,
+    Appended,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+    TopicPartition,
+)
+from storage.remote import asks, changes
+
+
+class ClusterPartition:
+    """See `storage.engine.Partition`. What is known of it comes from the engine's followers, and with each answer."""
+
+    directory: Path | None = None
+    rewrites = 0
+
+    def __init__(  # noqa: PLR0913 (keyword-only)
+        self,
+        name: TopicPartition,
+        *,
+        topic_id: str,
+        leaders: Leaders,
+        windows: WindowCache,
+        producer_ids: ProducerIds | None,
+        bounds: Bounds,
+        ask_config: Callable[[], TopicConfig],
+        cache: Cache | None,
+        followed: Callable[[], None],
+    ) -> None:
+        """`ask_config` returns the topic's settings and may wait; `followed` is called with the first listener.
+
+        Without `producer_ids` it is read-only. With `cache` what is fetched is kept on disk.
+        """
+        self.name = name
+        self.topic_id = topic_id
+        self.bounds = bounds
+        self.newest_timestamp: Timestamp = NO_TIMESTAMP
+        self._leaders = leaders
+        self._kept = None
+        if cache is not None:
+            self._kept = KeptPartition(cache, leaders, name, topic_id, ask_config)
+        self._reader = PartitionReader(name, topic_id, leaders, windows, known=self, kept=self._kept)
+        self._producer = None
+        if producer_ids is not None:
+            self._producer = PartitionProducer(
+                name, topic_id, leaders=leaders, ids=producer_ids, known=self, moved=followed
+            )
+        self._ask_config = ask_config
+        self._followed = followed
+        self._listeners = Listeners()
+        self._gone = False
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+    @property
+    def topic(self) -> str:
+        return self.name.topic
+
+    @property
+    def number(self) -> int:
+        return self.name.partition
+
+    @property
+    @asks
+    def config(self) -> TopicConfig:
+        return self._ask_config()
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self.bounds.log_start_offset
+
+    def offsets(self) -> PartitionOffsets:
+        return self.bounds.offsets()
+
+    def visible_end(self, isolation: Isolation) -> Offset:
+        return self.bounds.visible_end(isolation)
+
+    @asks
+    def status(self) -> PartitionStatus:
+        self._check_exists()
+        metadata = self._leaders.metadata
+        leader = metadata.leader(self.name)
+        offline, size = None, None
+        if leader.node in metadata.brokers:
+            try:
+                size = log_size(self._leaders.brokers, leader.node, self.name)
+            except ClusterError as error:
+                offline = str(error)
+        else:
+            offline = "no broker leads it"
+        return PartitionStatus(
+            offsets=self.offsets(),
+            offline=offline,
+            segments=None,
+            log_bytes=size,
+            index_bytes=None,
+            first_timestamp=NO_TIMESTAMP,
+            last_timestamp=self.newest_timestamp,
+        )
+
+    @changes
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
+        del encoded_here  # The sequence number is part of what the checksum covers.
+        self._check_exists()
+        if self._producer is None:
+            raise self._read_only()
+        return self._producer.append(batches, durable=durable)
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        return self._at_hand(offset, max_bytes, isolation) or self._read(offset, max_bytes, isolation)
+
+    @asks
+    def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        self._reader.wait_for_ahead()
+        self._reader.compare(self.bounds)
+        found = self._at_hand(offset, max_bytes, isolation)
+        return found or self._reader.read(offset, max_bytes, isolation)
+
+    def _at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched | None:
+        """Return batches that were fetched before, if any. Raises OffsetOutOfRangeError, PartitionGoneError."""
+        self._check_exists()
+        bounds = self.bounds
+        if offset < bounds.log_start_offset:
+            raise OffsetOutOfRangeError(offset, bounds.log_start_offset, bounds.high_watermark, str(self))
+        return self._reader.at_hand(offset, max_bytes, isolation, bounds)
+
+    @asks
+    def offset_for_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        del max_bytes  # The leader searches.
+        self._check_exists()
+
+        def attempt(leader: Leader) -> Bound:
+            found = list_offsets(
+                self._leaders.brokers,
+                leader.node,
+                [self.name],
+                max(timestamp, 0),
+                isolation=isolation,
+                seconds=ATTEMPT_SECONDS,
+            )
+            return found.get(self.name, Bound(LEADER_NOT_AVAILABLE, Offset(-1)))
+
+        found = self._leaders.ask(self.name, self.topic_id, attempt)
+        if found.error:
+            raise error_of(found.error, str(self))
+        if found.offset < 0:
+            return None
+        return TimestampOffset(found.timestamp, found.offset, found.leader_epoch)
+
+    def segments(self) -> Sequence[SegmentInfo] | None:
+        return None
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        del name
+        return None
+
+    def open_segment_file(self, name: str) -> memoryview:
+        raise SegmentDeletedError(f"{self}: {name}: a cluster does not show its brokers' files")
+
+    @changes
+    def delete_records(self, before: Offset) -> Offset:
+        self._check_exists()
+        if self._producer is None:
+            raise self._read_only()
+        bounds = self.bounds
+        start = delete_records(self._leaders, self.name, self.topic_id, before)
+        if start is None:
+            raise OffsetOutOfRangeError(before, bounds.log_start_offset, bounds.high_watermark, str(self))
+        end = max(bounds.high_watermark, start)
+        self.learn(Bounds(start, max(bounds.last_stable_offset, start), end, bounds.leader_epoch))
+        return start
+
+    @changes
+    def sync(self) -> None:
+        """Wait until what was appended here is replicated (blocking). Raises PartitionOfflineError."""
+        if self._producer is not None:
+            self._producer.sync()
+
+    def look_at_cache(self) -> None:
+        """Read through what was kept of it, if anything, and compare it with the leader (blocking)."""
+        self._reader.compare(self.bounds)
+
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return self._reader.end_at_hand(offset, self.bounds)
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        followed = bool(self._listeners)
+        cancel = self._listeners.add(listener)
+        if not followed:
+            self._followed()
+        return cancel
+
+    @property
+    def followed(self) -> bool:
+        """True while it has listeners."""
+        return bool(self._listeners) and not self._gone
+
+    def learn(self, bounds: Bounds, *, settled: bool = False) -> None:
+        """Take note of bounds that a leader said, and notify the listeners if they moved. From any thread.
+
+        A new leader says lower ones at first, until it knows how far the others are; `settled` are those that it has
+        found out (`ask_bounds`). They are lower than the old leader's only where records were lost.
+        """
+        before = self.bounds
+        lower = settled and bounds.leader_epoch > before.leader_epoch
+        self.bounds = after = bounds if lower else before.raised(bounds)
+        if after[:3] != before[:3]:
+            self._listeners.notify()
+
+    def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
+        """Take over what a follower got, which was to begin at `offset`: batches for whoever reads them, and the bounds."""
+        size, last_offset = find_end(fetched.records)
+        if size and self.followed:
+            batches = list(scan(fetched.records, 0, size))
+            self.newest_timestamp = max(self.newest_timestamp, *(one.max_timestamp for one in batches))
+            plain = not any(one.is_transactional or one.is_control for one in batches)
+            self._reader.take(
+                Window(
+                    offset,
+                    Offset(last_offset + 1),
+                    memoryview(bytes(fetched.records[:size])),
+                    (),
+                    None
+                    if plain and last_offset < fetched.last_stable_offset
+                    else Isolation.READ_UNCOMMITTED,
+                    leader_epoch,
+                )
+            )
+        self.learn(
+            Bounds(fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark, leader_epoch)
+        )
+
+    def end(self) -> None:
+        """Take note that the topic was deleted."""
+        self._gone = True
+        if self._kept is not None:
+            self._kept.remove()
+        self._listeners.notify()
+
+    def _check_exists(self) -> None:
+        if self._gone:
+            raise PartitionGoneError(f"{self}: its topic was deleted")
+
+    def _read_only(self) -> ReadOnlyError:
+        return ReadOnlyError(f"{self}: the cluster was opened read-only")

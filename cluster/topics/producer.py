@@ -1,0 +1,379 @@
+"""Appends to partitions of a cluster: a batch at a time, and each is in the log once, however often it has to be sent.
+
+    append ─► a batch, with the next sequence number ─► its leader ─► its offset
+                        ▲                                  │ no answer, or another broker leads now
+                        └── the same bytes again ──────────┘
+
+A broker takes one batch of a partition in a request, and knows a batch again by its producer's id and sequence number
+(kafka-storage.md#sequences). So a partition has one batch under way at a time, and where nobody knows what became of
+one, the partition goes on with another id: neither can what comes next be taken for a repeat, nor is it out of order.
+Batches that come with a producer get this one in its place: they are a copy, not what that producer appends here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from cluster.brokers.bounds import Bounds, ask_bounds, ask_leader_for_bounds
+from cluster.brokers.brokers import Backoff, Leader
+from cluster.brokers.fetch import LATEST, bounds_of, offsets_request
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.errors import (
+    DUPLICATE_SEQUENCE,
+    INVALID_PRODUCER_EPOCH,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    OUT_OF_ORDER_SEQUENCE,
+    PRODUCER_FENCED,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_PRODUCER_ID,
+    UNKNOWN_SERVER_ERROR,
+    MalformedAnswerError,
+    Passing,
+    error_of,
+    kind_of,
+)
+from cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
+from storage.checkpoints.identifiers import decode_id
+from storage.codec.batch import set_producer
+from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
+from storage.codec.headers import sequence_plus
+from storage.coordinators.wire import Values
+from storage.errors import (
+    ClusterError,
+    InvalidRecordError,
+    InvalidTransactionStateError,
+    NotAuthorizedError,
+    PartitionOfflineError,
+    PartlyAppendedError,
+    StorageError,
+)
+from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
+from storage.validation.batches import Incoming, read_batches
+
+FIRST_VERSION_BY_ID = 13
+"""Of Produce: topics go by their ids, so that what was meant for one is not appended to another of the same name."""
+ACKS_ALL = -1
+ACKS_LEADER = 1
+REPLICATION_SHARE = 0.8
+"""Of the time that one answer may take, how long a leader waits for its replicas."""
+IDS_TRIED = 3
+"""Producer ids that a batch is sent with before it is given up that the leader refuses its sequence number."""
+
+_FROM_ZERO = bytes(8)
+"""The base offset of a batch that a client sends: the leader assigns the real one."""
+_FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
+"""The leader knows another state of the producer than the producer itself: what it appended last was lost, or cleaned away."""
+_DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+"""Answers after which the batch may be in the log."""
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer's id and epoch, as the cluster gave them."""
+
+    producer_id: int
+    epoch: int
+
+
+class ProducerIds:
+    """The id with which an engine produces, asked for when it is first needed. Safe from any thread."""
+
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
+        self._lock = threading.Lock()
+        self._current: ProducerIdentity | None = None
+
+    def current(self) -> ProducerIdentity:
+        """Return the id (blocking). Raises NotAuthorizedError, PartitionOfflineError, ClusterError."""
+        with self._lock:
+            if self._current is None:
+                self._current = self._ask()
+            return self._current
+
+    def give_up(self, identity: ProducerIdentity) -> None:
+        """Never hand out `identity` again: somewhere it is not known what became of its last batch."""
+        with self._lock:
+            if self._current == identity:
+                self._current = None
+
+    def _ask(self) -> ProducerIdentity:
+        """Ask any broker. Some answer for a while that they do not know one yet."""
+        leaders = self._leaders
+        deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
+        asked = {
+            "transactionalId": None,
+            "transactionTimeoutMs": 0,
+            "producerId": NO_PRODUCER_ID,
+            "producerEpoch": -1,
+        }
+        while True:
+            leaders.pause(0, "producer")
+            try:
+                answer = leaders.brokers.ask_any(INIT_PRODUCER_ID, asked, seconds=ATTEMPT_SECONDS)
+                if not answer["errorCode"] and answer["producerId"] >= 0:
+                    return ProducerIdentity(answer["producerId"], answer["producerEpoch"])
+                error = _refusal(answer["errorCode"])
+                passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
+            except ClusterError as unreachable:
+                error, passing = unreachable, True
+            pause = backoff.next()
+            if not passing or time.monotonic() + pause > deadline:
+                raise error
+            leaders.pause(pause, "producer")
+
+
+class Produced(NamedTuple):
+    """What a leader answers to one batch."""
+
+    error: int
+    """Kafka's code."""
+    base_offset: Offset = Offset(-1)
+    append_time: Timestamp = NO_TIMESTAMP
+    log_start_offset: Offset = Offset(0)
+    leader_epoch: int = -1
+    last_stable_offset: Offset | None = None
+    """Asked for after the append; None where there was no answer."""
+    message: str | None = None
+
+
+class Known(Protocol):
+    """What is known of a partition, and learns from each answer."""
+
+    bounds: Bounds
+
+    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
+
+
+class PartitionProducer:
+    """Appends to one partition. Safe from any thread: calls take turns."""
+
+    def __init__(  # noqa: PLR0913 (keyword-only)
+        self,
+        partition: TopicPartition,
+        topic_id: str,
+        *,
+        leaders: Leaders,
+        ids: ProducerIds,
+        known: Known,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved` is called where the bounds have moved in a way that nobody has said yet."""
+        self._partition, self._topic_id = partition, topic_id
+        self._leaders, self._ids, self._known, self._moved = leaders, ids, known, moved
+        self._turn = threading.Lock()
+        self._identity: ProducerIdentity | None = None
+        self._next_sequence = 0
+        self._appended_end = Offset(0)
+        """Exclusive end of what was appended here."""
+
+    def append(self, batches: bytearray, *, durable: bool) -> Appended:
+        """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
+
+        Raises InvalidRecordError and what else the leader refuses, PartlyAppendedError, PartitionOfflineError,
+        PartitionGoneError.
+        """
+        incoming = read_batches(batches)
+        for batch in incoming:
+            _check(batch)
+        if not self._turn.acquire(timeout=self._leaders.patience_seconds):
+            raise PartitionOfflineError(f"{self._partition}: appends before this one wait for the cluster")
+        try:
+            answers: list[Produced] = []
+            for batch in incoming:
+                try:
+                    answers.append(self._append(batches, batch, durable=durable))
+                except StorageError as error:
+                    if not answers:
+                        raise
+                    raise PartlyAppendedError(
+                        str(error), appended=len(answers), batches=len(incoming)
+                    ) from error
+        finally:
+            self._turn.release()
+        first, last = answers[0], answers[-1]
+        delta = incoming[-1].last_offset - incoming[-1].base_offset
+        return Appended(
+            first.base_offset, Offset(last.base_offset + delta), last.append_time, last.log_start_offset
+        )
+
+    def sync(self) -> None:
+        """Wait until what was appended is replicated as the topic asks for (blocking). Raises PartitionOfflineError."""
+        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        while self._known.bounds.high_watermark < self._appended_end:
+            bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
+            self._known.learn(bounds)
+            if bounds.high_watermark >= self._appended_end:
+                return
+            pause = backoff.next()
+            if time.monotonic() + pause > deadline:
+                raise PartitionOfflineError(
+                    f"{self._partition}: offset {self._appended_end - 1} is not replicated within "
+                    f"{self._leaders.patience_seconds:g} s"
+                )
+            self._leaders.pause(pause, str(self._partition))
+
+    def _append(self, batches: bytearray, batch: Incoming, *, durable: bool) -> Produced:
+        """Append one batch, with the next sequence number."""
+        records = batch.last_offset - batch.base_offset + 1
+        for _ in range(IDS_TRIED):
+            self._number(batches, batch)
+            data = _FROM_ZERO + batches[batch.position + len(_FROM_ZERO) : batch.position + batch.size_bytes]
+            answer = self._produce(data, records, durable=durable)
+            if answer.error not in _FORGOTTEN:
+                break
+            self._give_up_identity()
+        if answer.error and answer.error != DUPLICATE_SEQUENCE:
+            raise error_of(answer.error, str(self._partition), answer.message)
+        self._next_sequence = sequence_plus(self._next_sequence, records)
+        self._learn(answer, records, durable=durable)
+        return answer
+
+    def _number(self, batches: bytearray, batch: Incoming) -> None:
+        if self._identity is None:
+            self._identity, self._next_sequence = self._ids.current(), 0
+        set_producer(
+            batches,
+            batch.position,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            base_sequence=self._next_sequence,
+        )
+
+    def _give_up_identity(self) -> None:
+        if self._identity is not None:
+            self._ids.give_up(self._identity)
+            self._identity = None
+
+    def _produce(self, data: bytes, records: int, *, durable: bool) -> Produced:
+        """Return the leader's answer to a batch, an error if no other attempt would mend it.
+
+        What leaves it open whether the batch is in the log ends the producer's id here.
+        """
+        doubtful = False
+
+        def attempt(leader: Leader) -> Produced:
+            nonlocal doubtful
+            with self._leaders.brokers.connection(leader.node) as connection:
+                before, doubtful = doubtful, True
+                by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
+                asked = self._request(data, durable=durable, by_id=by_id)
+                offsets = offsets_request(
+                    [self._partition], LATEST, Isolation.READ_COMMITTED, ATTEMPT_SECONDS
+                )
+                said, [then] = connection.call_all(
+                    (PRODUCE, asked), (LIST_OFFSETS, offsets), seconds=ATTEMPT_SECONDS
+                )
+            answer = self._answer(said, leader)
+            doubtful = before or answer.error in _DOUBTFUL
+            return answer._replace(last_stable_offset=self._stable_end(then, leader))
+
+        try:
+            answer = self._leaders.ask(self._partition, self._topic_id, attempt)
+        except StorageError as error:
+            if doubtful:
+                self._give_up_identity()
+            if doubtful and isinstance(error, PartitionOfflineError):
+                many = f"{records} records" if records > 1 else "the record"
+                raise type(error)(f"{error}; nobody knows if {many} will be in the log") from None
+            raise
+        except BaseException:
+            self._give_up_identity()
+            raise
+        if answer.error and doubtful:
+            self._give_up_identity()
+        return answer
+
+    def _request(self, data: bytes, *, durable: bool, by_id: bool) -> Values:
+        topic = {"topicId": decode_id(self._topic_id)} if by_id else {"name": self._partition.topic}
+        return {
+            "transactionalId": None,
+            "acks": ACKS_ALL if durable else ACKS_LEADER,
+            "timeoutMs": int(ATTEMPT_SECONDS * REPLICATION_SHARE * 1000),
+            "topicData": [
+                {**topic, "partitionData": [{"index": self._partition.partition, "records": data}]}
+            ],
+        }
+
+    def _answer(self, said: Values, leader: Leader) -> Produced:
+        for topic in said["responses"]:
+            for one in topic["partitionResponses"]:
+                if one["index"] == self._partition.partition:
+                    return Produced(
+                        one["errorCode"],
+                        Offset(one["baseOffset"]),
+                        Timestamp(one["logAppendTimeMs"]),
+                        Offset(one["logStartOffset"]),
+                        leader.epoch,
+                        message=_reason(one),
+                    )
+        raise MalformedAnswerError(f"{self._partition}: the answer to Produce says nothing of it")
+
+    def _stable_end(self, answer: Values | None, leader: Leader) -> Offset | None:
+        if answer is None:
+            return None
+        try:
+            found = bounds_of(answer, leader.node, [self._partition], LATEST)[self._partition]
+        except MalformedAnswerError:  # The batch is in the log all the same.
+            return None
+        return None if found.error else found.offset
+
+    def _ask_bounds(self) -> None:
+        """Ask the leader once for the bounds after an append that did not tell them."""
+        leader = self._leaders.metadata.leader(self._partition)
+        with suppress(StorageError):
+            found = ask_bounds(
+                self._leaders.brokers, leader.node, {self._partition: leader.epoch}, seconds=ATTEMPT_SECONDS
+            ).get(self._partition)
+            if isinstance(found, Bounds):
+                self._known.learn(found)
+
+    def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
+        """Take note of what an append says of the bounds, so that it is read at once."""
+        if answer.error or answer.base_offset < 0:
+            self._moved()
+            return
+        end = Offset(answer.base_offset + records)
+        self._appended_end = max(self._appended_end, end)
+        stable = answer.last_stable_offset
+        if stable is None:
+            self._ask_bounds()
+            stable = Offset(0)
+        replicated = end if durable else stable
+        start = max(answer.log_start_offset, Offset(0))
+        self._known.learn(Bounds(start, stable, max(stable, replicated), answer.leader_epoch))
+        if stable < end:
+            self._moved()
+
+
+def _refusal(code: int) -> StorageError:
+    """Return why there is no producer id."""
+    error = error_of(code, "a producer's id")
+    if isinstance(error, NotAuthorizedError):
+        return NotAuthorizedError(
+            "a producer's id: the cluster refuses it; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
+        )
+    return error
+
+
+def _check(batch: Incoming) -> None:
+    """Raise InvalidRecordError for what no broker takes, before anything is sent."""
+    if batch.magic != CURRENT_MAGIC:
+        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
+    if batch.attributes & CONTROL_MASK:
+        raise InvalidRecordError("control batches come from coordinators, not from clients")
+    if batch.attributes & TRANSACTIONAL_MASK:
+        raise InvalidTransactionStateError("a transactional batch, and no transaction to append it in")
+    if batch.records != batch.last_offset - batch.base_offset + 1:
+        raise InvalidRecordError(
+            f"batch of {batch.records} records with a last offset delta of {batch.last_offset - batch.base_offset}"
+        )
+
+
+def _reason(answer: Values) -> str | None:
+    """Return the broker's own words for a refusal."""
+    texts = [one["batchIndexErrorMessage"] for one in answer["recordErrors"]]
+    said: str | None = answer["errorMessage"]
+    return next((text for text in texts if text), said)

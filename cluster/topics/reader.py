@@ -1,0 +1,255 @@
+"""Reads of partitions: asked of their leaders, given again from what was fetched, and fetched ahead of a reader that goes on.
+
+    read ─► a window that holds the offset ─► a part of it; meanwhile the next window is fetched
+                    │ none
+                    ▼
+            the files of the cache (`cluster.cache`), where there is one
+                    │ not there
+                    ▼
+            fetched from the leader ─► kept as a window, and in the cache
+
+A partition keeps two windows at most, and those of all partitions together are bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
+
+from cluster.brokers.bounds import Bounds, ask_leader_for_bounds
+from cluster.brokers.brokers import Leader
+from cluster.brokers.fetch import FetchedPartition, Wanted, fetch
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.cache.kept import KeptPartition
+from cluster.cache.window import Window
+from cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
+from storage.codec.batch import find_end
+from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
+from storage.model import Fetched, Isolation, Offset, Position, TopicPartition
+
+FIRST_WINDOW_BYTES = 1 << 18
+"""Fetched at least for a reader that goes on where it was; twice as much each time."""
+LARGEST_WINDOW_BYTES = 4 << 20
+WINDOWS = 2
+"""Kept of a partition: the one that is read, and the next one."""
+KEPT_BYTES = 64 << 20
+"""The most that the windows of all partitions take; those of the partition that was read longest ago go first."""
+THREADS = 4
+"""That fetch ahead."""
+LONGEST_THROTTLE_SECONDS = 60.0
+
+
+class WindowCache:
+    """What all readers of an engine share: the bound on their windows, and the threads that fetch ahead."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._readers: OrderedDict[PartitionReader, int] = OrderedDict()
+        """With the bytes of their windows, that first which was used longest ago."""
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="read ahead")
+
+    def note(self, reader: PartitionReader, size: int) -> None:
+        """Take note of what the windows of a reader take, which was used now."""
+        with self._lock:
+            self._bytes += size - self._readers.pop(reader, 0)
+            self._readers[reader] = size
+            dropped = []
+            while self._bytes > self._kept_bytes and len(self._readers) > 1:
+                oldest, taken = self._readers.popitem(last=False)
+                self._bytes -= taken
+                dropped.append(oldest)
+        for one in dropped:
+            one.forget()
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Known(Protocol):
+    """What is known of a partition, and learns from each answer."""
+
+    bounds: Bounds
+
+    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
+
+
+class PartitionReader:
+    """Reads one partition. Safe from any thread."""
+
+    def __init__(  # noqa: PLR0913 (keyword-only)
+        self,
+        partition: TopicPartition,
+        topic_id: str,
+        leaders: Leaders,
+        cache: WindowCache,
+        *,
+        known: Known,
+        kept: KeptPartition | None = None,
+    ) -> None:
+        """With `kept` what is fetched goes to the disk too."""
+        self._partition, self._topic_id = partition, topic_id
+        self._leaders, self._cache, self._known = leaders, cache, known
+        self._kept = kept
+        self._windows: tuple[Window, ...] = ()
+        self._latest: tuple[Window, ...] = ()
+        """What was appended last, of a partition that is followed."""
+        self._ahead: Future[None] | None = None
+        """The window that is fetched ahead."""
+        self._goes_on_at = Offset(-1)
+        """Where the last read ended: one that begins there goes through the partition."""
+        self._window_bytes = 0
+        self._lock = threading.Lock()
+
+    def at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Fetched | None:
+        """Return batches that were fetched before; None where there are none, or another leader may have others."""
+        for window in (*self._windows, *self._latest):
+            if (
+                window.offset <= offset < window.next_offset
+                and window.isolation in (None, isolation)
+                and window.leader_epoch == known.leader_epoch
+            ):
+                found = window.part(offset, max_bytes)
+                self._fetch_ahead(window, offset, isolation, known)
+                self._goes_on_at = found.next_offset
+                return found
+        kept = self._kept and self._kept.window(offset, max_bytes, isolation, known)
+        if kept:
+            found = kept.part(offset, max_bytes)
+            self._goes_on_at = found.next_offset
+            return found
+        return None
+
+    def end_at_hand(self, offset: Offset, known: Bounds) -> Offset:
+        """Return the exclusive end of what can be read from `offset` on without asking."""
+        return offset if self._kept is None else self._kept.end_from(offset, known)
+
+    def compare(self, known: Bounds) -> None:
+        """Ask a new leader if it has what is kept on disk (blocking)."""
+        if self._kept is not None:
+            self._kept.check(known)
+
+    def read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        """Return batches from the leader (blocking). Raises OffsetOutOfRangeError, and what `Leaders.ask` does."""
+        with self._lock:
+            grown = max(2 * self._window_bytes, FIRST_WINDOW_BYTES) if offset == self._goes_on_at else 0
+            self._window_bytes = min(grown, LARGEST_WINDOW_BYTES)
+        window = self._fetch(offset, max(max_bytes, self._window_bytes), isolation)
+        self.keep(window)
+        if not window.data:
+            return Fetched(window.data, Position(0), Offset(0), offset)
+        found = window.part(offset, max_bytes)
+        self._goes_on_at = found.next_offset
+        return found
+
+    def wait_for_ahead(self) -> None:
+        """Wait for the window that is fetched ahead, if there is one; whether it came, the next look shows."""
+        ahead = self._ahead
+        if ahead is not None:
+            with suppress(StorageError, CancelledError):
+                ahead.result()
+
+    def forget(self) -> None:
+        """Let go of the windows: others need the memory more."""
+        self._windows = self._latest = ()
+
+    def take(self, window: Window) -> None:
+        """Keep what was appended: mostly it is read at once."""
+        self._latest = (*self._latest[-1:], window)
+        self._note()
+
+    def _fetch_ahead(self, window: Window, offset: Offset, isolation: Isolation, known: Bounds) -> None:
+        """Fetch what follows a window that somebody goes through, unless it is there, or on its way."""
+        end = known.visible_end(isolation)
+        if offset != self._goes_on_at or self._windows[-1:] != (window,) or window.next_offset >= end:
+            return
+        with self._lock:
+            if self._ahead is None or self._ahead.done():
+                self._window_bytes = min(max(2 * len(window.data), FIRST_WINDOW_BYTES), LARGEST_WINDOW_BYTES)
+                with suppress(RuntimeError):  # The engine is being closed.
+                    self._ahead = self._cache.threads.submit(self._fetch_next, window.next_offset, isolation)
+
+    def _fetch_next(self, offset: Offset, isolation: Isolation) -> None:
+        self.keep(self._fetch(offset, self._window_bytes, isolation))
+
+    def keep(self, window: Window) -> None:
+        """Keep what was fetched for the next reads."""
+        if self._kept is not None:
+            self._kept.put(window, self._known.bounds)
+        if window.data:
+            with self._lock:
+                self._windows = (*self._windows[-1:], window)
+            self._note()
+
+    def _note(self) -> None:
+        self._cache.note(self, sum(len(one.data) for one in (*self._windows, *self._latest)))
+
+    def _fetch(self, offset: Offset, max_bytes: int, isolation: Isolation, tries: int = 3) -> Window:
+        epoch = 0
+
+        def attempt(leader: Leader) -> FetchedPartition:
+            nonlocal epoch
+            epoch = leader.epoch
+            wanted = Wanted(self._partition, self._topic_id, offset, leader.epoch, max_bytes=max_bytes)
+            return self._fetched(leader, wanted, isolation)
+
+        answer = self._leaders.ask(self._partition, self._topic_id, attempt)
+        if answer.error == OFFSET_OUT_OF_RANGE:
+            raise self._out_of_range(offset)
+        if answer.error:
+            raise error_of(answer.error, str(self._partition))
+        bounds = Bounds(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark, epoch)
+        known = self._known
+        known.learn(bounds)
+        if not answer.records and bounds.visible_end(isolation) <= offset < known.bounds.visible_end(
+            isolation
+        ):
+            # A new leader, which does not know yet how far its replicas are: this is not the end.
+            self._settle()
+            if offset < known.bounds.visible_end(isolation):
+                if not tries:
+                    raise PartitionOfflineError(
+                        f"{self._partition}: its leader does not know yet where it ends"
+                    )
+                return self._fetch(offset, max_bytes, isolation, tries - 1)
+        size, last_offset = find_end(answer.records)
+        if answer.records and not offset <= last_offset:
+            raise MalformedAnswerError(f"{self._partition}: no batch with offset {offset} is in the answer")
+        after = Offset(last_offset + 1) if size else offset
+        return Window(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
+
+    def _settle(self) -> Bounds:
+        """Return the bounds as the leader has found them out, and learn them."""
+        bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
+        self._known.learn(bounds, settled=True)
+        return bounds
+
+    def _fetched(self, leader: Leader, wanted: Wanted, isolation: Isolation) -> FetchedPartition:
+        """Return what the leader has of the partition. Over the quota it says nothing of it: that is waited out."""
+        brokers, name = self._leaders.brokers, str(self._partition)
+        while True:
+            answer = fetch(
+                brokers,
+                leader.node,
+                [wanted],
+                max_bytes=wanted.max_bytes,
+                isolation=isolation,
+                seconds=ATTEMPT_SECONDS,
+            )
+            found = answer.partitions.get(self._partition)
+            if found is not None:
+                return found
+            if not answer.throttle_ms:
+                raise UnreachableError(f"{name}: the answer says nothing of it")
+            self._leaders.pause(min(answer.throttle_ms / 1000, LONGEST_THROTTLE_SECONDS), name)
+
+    def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        """Return the error with the bounds as they are now, which the refusal does not tell."""
+        bounds = self._settle()
+        return OffsetOutOfRangeError(
+            offset, bounds.log_start_offset, bounds.high_watermark, str(self._partition)
+        )

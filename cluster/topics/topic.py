@@ -1,0 +1,93 @@
+"""A topic of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from cluster.brokers.brokers import Backoff, TopicMetadata
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.brokers.settings import TopicSettings, describe_topic
+from cluster.errors import UnreachableError
+from cluster.topics.partition import ClusterPartition
+from storage.config.listing import ShownSetting
+from storage.config.topic import TopicConfig
+from storage.errors import PartitionOfflineError
+from storage.remote import asks
+
+SETTINGS_SECONDS = 2.0
+"""How long a topic's settings are taken to be those that the cluster said."""
+USE_SECONDS = 60.0
+"""How much longer an append goes by them, which should not wait for what hardly ever changes: they are asked for meanwhile."""
+
+
+class ClusterTopic:
+    """See `storage.engine.Topic`. One that was deleted and made again is another one: its id tells."""
+
+    def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
+        """`threads` ask for what nobody waits for."""
+        self.name = metadata.name
+        self.topic_id = metadata.topic_id
+        self.internal = metadata.internal
+        self.known: Mapping[int, ClusterPartition] = {}
+        """The partitions whose bounds are known, ascending; replaced as a whole."""
+        self._leaders = leaders
+        self._settings: TopicSettings | None = None
+        self._settings_until = 0.0
+        self._threads = threads
+        self._refreshing: Future[TopicSettings] | None = None
+
+    @property
+    def config(self) -> TopicConfig:
+        return (self._settings_in_use() or self._asked_settings()).config
+
+    def ask_config(self) -> TopicConfig:
+        """Return the settings as `config` does, from a partition that was asked for them (blocking)."""
+        return (self._settings_in_use() or self._ask_settings()).config
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return (self._settings_at_hand() or self._asked_settings()).overrides
+
+    def settings(self) -> Sequence[ShownSetting]:
+        return (self._settings_at_hand() or self._asked_settings()).shown
+
+    def partitions(self) -> Mapping[int, ClusterPartition]:
+        return self.known
+
+    def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
+        """Wait until the brokers say settings as they were changed (blocking); some write a value in another way."""
+        deadline, backoff = time.monotonic() + SETTINGS_SECONDS, Backoff()
+        while time.monotonic() < deadline:
+            self._settings_until = 0.0
+            overrides = self._ask_settings().overrides
+            if all(overrides.get(name) == value for name, value in changes.items()):
+                return
+            self._leaders.pause(backoff.next(), self.name)
+
+    def _settings_at_hand(self) -> TopicSettings | None:
+        return self._settings if time.monotonic() < self._settings_until else None
+
+    def _settings_in_use(self) -> TopicSettings | None:
+        now = time.monotonic()
+        if now >= self._settings_until + USE_SECONDS:
+            return None
+        if now >= self._settings_until and (self._refreshing is None or self._refreshing.done()):
+            with suppress(RuntimeError):  # The engine is being closed.
+                self._refreshing = self._threads.submit(self._ask_settings)
+        return self._settings
+
+    @asks
+    def _asked_settings(self) -> TopicSettings:
+        return self._ask_settings()
+
+    def _ask_settings(self) -> TopicSettings:
+        try:
+            found = describe_topic(self._leaders.brokers, self.name, seconds=ATTEMPT_SECONDS)
+        except UnreachableError as error:
+            raise PartitionOfflineError(f"{self.name}: {error}") from None
+        self._settings = found
+        self._settings_until = time.monotonic() + SETTINGS_SECONDS
+        return found

@@ -1,0 +1,232 @@
+"""What keeps a cluster's catalog up to date: looks at the metadata, and bounds that leaders say when they move.
+
+watcher     one thread: which topics there are, and who leads what
+followers   a thread a broker: the bounds of partitions with listeners as soon as they move, and what was appended
+sweepers    a thread a broker: the bounds of all its partitions, from time to time
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from cluster.brokers.bounds import Bounds, ask_bounds
+from cluster.brokers.brokers import Backoff
+from cluster.brokers.fetch import FetchedPartition, FetchSession, Wanted
+from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
+from cluster.errors import NONE, kind_of
+from cluster.topics.catalog import Catalog
+from cluster.topics.partition import ClusterPartition
+from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
+from storage.model import Isolation, TopicPartition
+
+LONG_POLL_MS = 500
+"""How long a broker waits for something new."""
+SHORTEST_PAUSE_SECONDS = 0.002
+"""Between two answers, so that a partition that is written to all the time takes no whole processor."""
+ANSWER_BYTES = 1 << 20
+PARTITION_BYTES = 1 << 14
+"""Of what was appended that comes along with a partition's bounds: mostly somebody wants to read it."""
+FIRST_PERIOD_SECONDS = 0.05
+"""From one look to the next, where something has just happened; twice as long each time."""
+PERIOD_SECONDS = 1.0
+"""The same where nothing has happened for a while."""
+REST = 20
+"""Times as long as a look takes there is none, so that those at a large cluster take a twentieth of a processor."""
+DENIED_SECONDS = 60.0
+"""After which a partition that may not be read is tried to be followed again."""
+MOST_THROTTLE_SECONDS = 60.0
+
+
+class Round(NamedTuple):
+    """What a round has found."""
+
+    rest_seconds: float
+    """For how long nothing is to be asked."""
+    refused: bool
+    """A leader refused a partition: perhaps another one leads it."""
+
+
+class Follower:
+    """Follows the partitions that one broker leads, in rounds. For one thread."""
+
+    def __init__(
+        self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
+    ) -> None:
+        """`sweeps`: all partitions, not those alone that have listeners."""
+        self._leaders, self._catalog, self._node = leaders, catalog, node
+        self._sweeps, self._partition_bytes = sweeps, partition_bytes
+        self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
+        self._partitions: dict[TopicPartition, ClusterPartition] = {}
+        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        """Of all the partitions that may be followed."""
+        self._refused: set[TopicPartition] = set()
+        self._denied: dict[TopicPartition, float] = {}
+        """Partitions that may not be read, and until when that is believed."""
+        self._metadata: object = None
+        self._generation = -1
+
+    def choose(self) -> bool:
+        """Find out what to follow now. Returns whether there is anything."""
+        metadata, generation = self._leaders.metadata, self._catalog.generation
+        if metadata is self._metadata and generation == self._generation:
+            return bool(self._partitions)
+        if metadata is not self._metadata:
+            self._refused.clear()
+        self._metadata, self._generation = metadata, generation
+        self._partitions, self._wanted = {}, {}
+        now = time.monotonic()
+        for one in self._catalog.partitions():
+            leader = metadata.leader(one.name)
+            if leader.node == self._node and (self._sweeps or one.followed):
+                self._partitions[one.name] = one
+                self._epochs[one.name] = leader.epoch
+                if one.name not in self._refused and self._denied.get(one.name, 0.0) < now:
+                    self._want(one)
+        return bool(self._partitions)
+
+    def round(self, *, wait_ms: int) -> Round:
+        """Ask what has changed, and pass it on (blocking). Raises what `FetchSession.fetch` does."""
+        if not self._wanted:
+            return Round(FIRST_PERIOD_SECONDS, refused=False)
+        answer = self._session.fetch(
+            self._wanted.values(), max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS
+        )
+        refused = False
+        for name, fetched in answer.partitions.items():
+            partition = self._partitions.get(name)
+            if partition is None:
+                continue
+            if fetched.error == NONE:
+                self._take(partition, fetched)
+                continue
+            self._wanted.pop(name, None)
+            if issubclass(kind_of(fetched.error).type, NotAuthorizedError):
+                self._denied[name] = time.monotonic() + DENIED_SECONDS
+            else:
+                self._refused.add(name)
+                refused = True
+        return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused)
+
+    def settle(self) -> None:
+        """Ask for the bounds that no fetch tells (blocking).
+
+        Those are of partitions that may not be fetched, or were refused; of those with a new leader; and, as sessions
+        say nothing of a last stable offset that has moved alone, of those with open transactions.
+        """
+        asked = {
+            name: self._epochs[name]
+            for name, one in self._partitions.items()
+            if name not in self._wanted
+            or one.bounds.leader_epoch < self._epochs[name]
+            or (self._sweeps and one.bounds.last_stable_offset < one.bounds.high_watermark)
+        }
+        found = (
+            ask_bounds(self._leaders.brokers, self._node, asked, seconds=METADATA_SECONDS) if asked else {}
+        )
+        for name, bounds in found.items():
+            if isinstance(bounds, Bounds):
+                self._partitions[name].learn(bounds, settled=True)
+
+    def _take(self, partition: ClusterPartition, fetched: FetchedPartition) -> None:
+        wanted = self._wanted[partition.name]
+        partition.take(wanted.offset, fetched, wanted.leader_epoch)
+        self._want(partition)
+
+    def _want(self, partition: ClusterPartition) -> None:
+        self._wanted[partition.name] = Wanted(
+            partition.name,
+            partition.topic_id,
+            partition.bounds.high_watermark,
+            self._epochs[partition.name],
+            max_bytes=self._partition_bytes,
+        )
+
+
+class Watch:
+    """The threads. They end with `Leaders.close`."""
+
+    def __init__(self, leaders: Leaders, catalog: Catalog) -> None:
+        self.warning: str | None = None
+        """Why nothing new is known of the cluster; None where it is."""
+        self._leaders, self._catalog = leaders, catalog
+        self._refused = threading.Event()
+        self._nodes: set[int] = set()
+        self._start(self._watch, "watcher")
+
+    def _start(self, run: Callable[[], None], name: str) -> None:
+        def until_closed() -> None:
+            try:
+                run()
+            except PartitionOfflineError:
+                return
+
+        threading.Thread(target=until_closed, name=f"cluster {name}", daemon=True).start()
+
+    def _watch(self) -> None:
+        period = FIRST_PERIOD_SECONDS
+        while True:
+            self._start_followers()
+            began = time.monotonic()
+            try:
+                self._catalog.follow(self._leaders.look())
+                self.warning = None
+            except StorageError as error:
+                self.warning = str(error)
+            period = max(min(2 * period, PERIOD_SECONDS), REST * (time.monotonic() - began))
+            if self._refused.wait(period):
+                self._refused.clear()
+                period = FIRST_PERIOD_SECONDS
+                self._leaders.pause(period, "watcher")
+            self._leaders.pause(0, "watcher")
+
+    def _start_followers(self) -> None:
+        for node in self._leaders.metadata.brokers.keys() - self._nodes:
+            self._nodes.add(node)
+            self._start(partial(self._follow, node), f"follower {node}")
+            self._start(partial(self._sweep, node), f"sweeper {node}")
+
+    def _follow(self, node: int) -> None:
+        """Follow what has listeners."""
+        follower = Follower(self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES)
+        backoff = Backoff()
+        while True:
+            generation = self._catalog.generation
+            if not follower.choose():
+                self._catalog.wait_after(generation, PERIOD_SECONDS)
+                self._leaders.pause(0, "follower")
+                continue
+            try:
+                follower.settle()
+                found = follower.round(wait_ms=LONG_POLL_MS)
+            except StorageError:
+                self._refused.set()
+                self._leaders.pause(backoff.next(), "follower")
+                continue
+            backoff = Backoff()
+            if found.refused:
+                self._refused.set()
+            self._leaders.pause(max(found.rest_seconds, SHORTEST_PAUSE_SECONDS), "follower")
+
+    def _sweep(self, node: int) -> None:
+        """Look at all the partitions of a broker, at once where one has got its first listener."""
+        sweeper = Follower(self._leaders, self._catalog, node, sweeps=True, partition_bytes=0)
+        period, backoff = FIRST_PERIOD_SECONDS, Backoff()
+        while True:
+            generation, began = self._catalog.generation, time.monotonic()
+            try:
+                rest = 0.0
+                if sweeper.choose():
+                    rest = sweeper.round(wait_ms=0).rest_seconds
+                    sweeper.settle()
+                backoff = Backoff()
+            except StorageError:
+                rest = backoff.next()
+            self._leaders.pause(max(rest, REST * (time.monotonic() - began)), "sweeper")
+            stirred = self._catalog.wait_after(generation, period)
+            period = FIRST_PERIOD_SECONDS if stirred else min(2 * period, PERIOD_SECONDS)
+            self._leaders.pause(0, "sweeper")

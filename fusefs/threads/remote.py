@@ -1,0 +1,123 @@
+"""Requests over a remote engine: threads ask it, the event loop's thread never waits, and a request ends with its program.
+
+    request ─► NotAtHandError ─► its question under way? ─► waits with the others
+       ▲                                  │ no
+       │                                  ▼
+       └──── done again ◄── answer ◄── asked in a thread
+
+A request that asks for very much goes on in a thread that waits by itself. A thread cannot be ended: what nobody waits
+for any more goes on, and its answer is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+
+import trio
+
+from fusefs.allowance import INLINE_BYTES, Allowance
+from fusefs.errors import FileError
+from fusefs.threads.blocking import Asker, Blocking
+from storage.engine import Cancel
+from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered
+
+T = TypeVar("T")
+
+THREADS = 64
+"""Calls that wait for a remote engine at once; more of them queue."""
+
+QUESTIONS = 8
+"""Asked for one request, one after the other, until it goes on in a thread of its own."""
+
+
+class UnansweredError(FileError):
+    """A call ended before its answer came. What it was to change may be changed, or not."""
+
+
+class _UnderWay:
+    """A call in a thread, and who waits for its end."""
+
+    __slots__ = ("_waiters", "answer", "key")
+
+    def __init__(self, key: Hashable | None) -> None:
+        self.key = key
+        self.answer: Answer | None = None
+        self._waiters: dict[object, Callable[[], None]] = {}
+
+    def listen(self, waiter: Callable[[], None]) -> Cancel:
+        if self.answer is not None:
+            waiter()
+        mark = object()
+        self._waiters[mark] = waiter
+        return lambda: self._waiters.pop(mark, None) and None
+
+    def end(self, answer: Answer) -> None:
+        self.answer = answer
+        for waiter in list(self._waiters.values()):
+            waiter()
+
+    async def wait(self, asker: Asker | None) -> Answer:
+        """Wait for the end. Raises UnansweredError once the program, or the mount, ends before."""
+        try:
+            if asker is None:
+                ended = trio.Event()
+                self.listen(ended.set)
+                await ended.wait()
+            else:
+                await asker.wait(self.listen)
+        except FileError as error:
+            raise UnansweredError(error.number, error.reason) from None
+        assert self.answer is not None
+        return self.answer
+
+
+class Asking(Blocking):
+    """The way into a thread where the engine is remote. Used from the event loop's thread."""
+
+    def __init__(self, threads: int = THREADS) -> None:
+        super().__init__(threads)
+        self._questions: dict[Hashable, _UnderWay] = {}
+        """Under way, by their keys."""
+
+    async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
+        """Run `call` in a thread, as far as anybody waits for it. Raises UnansweredError."""
+        del abandon
+        answer = await self._begin(None, call).wait(asker)
+        self._questions.clear()  # Whoever asks from here on is to be told of what it changed.
+        if answer.error is not None:
+            raise answer.error
+        return cast("T", answer.value)
+
+    async def again(self, call: Callable[[], T], reason: ThreadNeededError, asker: Asker | None = None) -> T:
+        answers: dict[Hashable, Answer] = {}
+        while isinstance(reason, NotAtHandError) and len(answers) < QUESTIONS:
+            answers[reason.question.key] = await self._answer(reason.question, asker)
+            try:
+                with answered(answers):
+                    return Allowance(INLINE_BYTES, inline=True).bound(call)
+            except ThreadNeededError as error:
+                reason = error
+        return await self.in_thread(call, asker)
+
+    async def _answer(self, question: Question, asker: Asker | None) -> Answer:
+        under_way = self._questions.get(question.key)
+        if under_way is None:
+            under_way = self._questions[question.key] = self._begin(question.key, question.ask)
+        return await under_way.wait(asker)
+
+    def _begin(self, key: Hashable | None, call: Callable[[], object]) -> _UnderWay:
+        under_way = _UnderWay(key)
+        # Not a task of the request: that may end, and others wait for the same.
+        trio.lowlevel.spawn_system_task(self._run, under_way, call)
+        return under_way
+
+    async def _run(self, under_way: _UnderWay, call: Callable[[], object]) -> None:
+        try:
+            value = await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+            answer = Answer(value)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+            answer = Answer(None, error)
+        if self._questions.get(under_way.key) is under_way:
+            del self._questions[under_way.key]
+        under_way.end(answer)

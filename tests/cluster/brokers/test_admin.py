@@ -1,0 +1,311 @@
+"""Topics of a cluster are made, changed and deleted; each change is made once, and is known when the call returns."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import ClusterEngine, open_engine
+from cluster.place import cluster_address
+from cluster.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
+from cluster.protocol.security import read_security
+from storage.codec.records import BatchStamp, encode
+from storage.config.listing import ConfigSource
+from storage.errors import (
+    ClusterError,
+    InvalidConfigError,
+    InvalidNameError,
+    NotAuthorizedError,
+    OffsetOutOfRangeError,
+    PartitionGoneError,
+    PolicyViolationError,
+    ReadOnlyError,
+    TopicExistsError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
+from storage.model import Offset, Record, Timestamp
+from testing.broker.client import Outgoing
+from tests.doubles.relay import Lost, Relay
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture
+def engine(address):
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def relay(served):
+    return Relay(served)
+
+
+@contextmanager
+def through(relay, address, patience_seconds=30.0):
+    leaders = Leaders(Brokers(address, relay.connect), patience_seconds=patience_seconds)
+    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+        yield engine
+
+
+def batch(value):
+    # A broker deletes records of a week ago: what is made here has Kafka's own retention.
+    now = Timestamp(time.time_ns() // 1_000_000)
+    return bytearray(encode([Record(Offset(0), now, None, value)], BatchStamp()))
+
+
+def names(client):
+    return set(client.admin.list_topics(timeout=30).topics)
+
+
+def test_a_topic_is_made(engine, client):
+    """With partitions and settings; at once it is known, is another's too, and takes records."""
+    topic = engine.create_topic("made", partitions=3, overrides={"retention.ms": "123456789"})
+    assert (client.topic_id("made"), [0, 1, 2]) == (topic.topic_id, list(topic.partitions()))
+    assert {"retention.ms": "123456789"} == topic.overrides
+    assert 123456789 == topic.config.retention_ms
+    assert engine.topics()["made"] is topic
+    assert 0 == topic.partitions()[2].append(batch(b"a")).base_offset
+    assert [b"a"] == [record.value for record in client.records("made", partition=2)]
+
+
+def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
+    """num.partitions, which is 1 by default."""
+    assert 1 == len(engine.create_topic("as-they-say").partitions())
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "error", "text"),
+    [
+        ("there", {}, TopicExistsError, "exists already"),
+        ("with_dot", {}, TopicExistsError, "collides with topic with.dot"),
+        ("a/b", {}, InvalidNameError, "a/b"),
+        ("..", {}, InvalidNameError, "must not be"),
+        ("n" * 250, {}, InvalidNameError, "249"),
+        ("none", {"partitions": 0}, InvalidConfigError, "partitions=0"),
+        ("many", {"partitions": 10_001}, InvalidConfigError, "10000"),
+        ("nonsense", {"overrides": {"retention.ms": "soon"}}, InvalidConfigError, "retention.ms"),
+        ("unknown", {"overrides": {"no.such": "1"}}, InvalidConfigError, r"no\.such"),
+        ("own-id", {"topic_id": "A" * 22}, InvalidConfigError, "itself"),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):  # noqa: PLR0917 (a row of the table)
+    """In one line that names it; nothing is made."""
+    for each in ("there", "with.dot"):
+        if each not in engine.topics():
+            engine.create_topic(each)
+    before = names(client)
+    with pytest.raises(error, match=text) as refused:
+        engine.create_topic(name, **given)
+    assert "\n" not in str(refused.value)
+    assert before == names(client)
+
+
+def test_a_topic_that_was_not_known_yet_exists(engine, client):
+    """The cluster has the last word."""
+    client.create_topic("just-made")
+    with pytest.raises(TopicExistsError):
+        engine.create_topic("just-made")
+
+
+def test_partitions_are_added(engine, client):
+    """Those that are missing; fewer than there are is no change."""
+    topic = engine.create_topic("grown-wider")
+    engine.add_partitions("grown-wider", total=4)
+    assert [0, 1, 2, 3] == list(topic.partitions())
+    engine.add_partitions("grown-wider", total=2)
+    assert 4 == len(client.admin.list_topics("grown-wider", timeout=30).topics["grown-wider"].partitions)
+    with pytest.raises(UnknownTopicError):
+        engine.add_partitions("nowhere", total=2)
+    with pytest.raises(InvalidConfigError):
+        engine.add_partitions("grown-wider", total=10_001)
+
+
+def test_a_topic_is_deleted(engine, client):
+    """At once it is no longer known, its partitions are gone, and one of the same name is another."""
+    topic = engine.create_topic("removed")
+    partition = topic.partitions()[0]
+    partition.append(batch(b"a"))
+    engine.delete_topic("removed")
+    assert "removed" not in engine.topics()
+    with pytest.raises(PartitionGoneError):
+        partition.append(batch(b"b"))
+    with pytest.raises(UnknownTopicError):
+        engine.delete_topic("removed")
+    again = engine.create_topic("removed")
+    assert again.topic_id != topic.topic_id
+    assert [] == client.records("removed")
+
+
+def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
+    """The leaders are asked: what another client has appended a moment ago counts; deleted records do not."""
+    topic = engine.create_topic("emptied", partitions=2)
+    for round_number in range(5):
+        client.produce("emptied", [Outgoing(b"a")], partition=1)
+        with pytest.raises(TopicNotEmptyError, match="emptied: holds 1 records"):
+            engine.delete_topic("emptied", with_records=False)
+        assert round_number + 1 == topic.partitions()[1].delete_records(Offset(-1))
+    engine.delete_topic("emptied", with_records=False)
+    assert "emptied" not in names(client)
+
+
+def test_settings_are_changed(engine, client):
+    """All of one call or none; None takes one back; what only newer brokers know passes; they hold at once."""
+    topic = engine.create_topic("settled-anew")
+    changes = {"retention.ms": "5000", "cleanup.policy": "compact", "remote.log.copy.disable": "true"}
+    engine.alter_config("settled-anew", changes)
+    assert changes == topic.overrides
+    assert (5000, True) == (topic.config.retention_ms, topic.config.compacts)
+    engine.alter_config("settled-anew", {"retention.ms": None, "remote.log.copy.disable": None})
+    assert {"cleanup.policy": "compact"} == topic.overrides
+    for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}):
+        with pytest.raises(InvalidConfigError, match=next(iter(wrong))):
+            engine.alter_config("settled-anew", {"segment.bytes": "2000000", **wrong})
+    assert {"cleanup.policy": "compact"} == topic.overrides
+    with pytest.raises(UnknownTopicError):
+        engine.alter_config("nowhere", changes)
+
+
+def test_settings_say_where_they_come_from(engine):
+    """The topic, the brokers, by the brokers' own names, or Kafka's defaults."""
+    topic = engine.create_topic("sources", overrides={"retention.ms": "1", "remote.log.copy.disable": "true"})
+    found = {one.name: one for one in topic.settings()}
+    assert ("1", ConfigSource.TOPIC, None) == found["retention.ms"][1:4]
+    assert ("true", ConfigSource.TOPIC, None) == found["remote.log.copy.disable"][1:4]
+    assert ("producer", ConfigSource.DEFAULT, None) == found["compression.type"][1:4]
+    of_brokers = [one for one in found.values() if one.source is ConfigSource.BROKER]
+    assert all(one.file_name for one in of_brokers)
+
+
+def test_records_are_deleted(engine, client):
+    """Up to an offset, or with -1 all of them; the start is known at once, and what lies below is out of range."""
+    partition = engine.create_topic("cut-off").partitions()[0]
+    for number in range(10):
+        partition.append(batch(b"%d" % number))
+    assert 4 == partition.delete_records(Offset(4))
+    assert (4, 4) == (partition.log_start_offset, client.records("cut-off")[0].offset)
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.read(Offset(3), max_bytes=1)
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 11 is outside \[4, 10\)"):
+        partition.delete_records(Offset(11))
+    assert 10 == partition.delete_records(Offset(-1))
+    assert (10, 10) == (partition.log_start_offset, partition.offsets().log_end_offset)
+
+
+def test_records_of_a_compacted_topic_are_not_deleted(engine):
+    """The policy is the topic's, and the cluster's to judge."""
+    partition = engine.create_topic("kept-by-key", overrides={"cleanup.policy": "compact"}).partitions()[0]
+    with pytest.raises(PolicyViolationError):
+        partition.delete_records(Offset(-1))
+
+
+def test_lost_answers_change_nothing_twice(address, client, relay):
+    """A topic made, grown and deleted by a request whose answer was lost is told as done."""
+    with through(relay, address) as engine:
+        for lost in Lost:
+            name = f"lost-{lost.name.lower()}"
+            relay.do(CREATE_TOPICS, lost, lost)
+            topic = engine.create_topic(name)
+            assert client.topic_id(name) == topic.topic_id
+            relay.do(CREATE_PARTITIONS, lost)
+            engine.add_partitions(name, total=3)
+            assert 3 == len(topic.partitions())
+            topic.partitions()[0].append(batch(b"a"))
+            relay.do(DELETE_RECORDS, lost)
+            assert 1 == topic.partitions()[0].delete_records(Offset(-1))
+            relay.do(DELETE_TOPICS, lost)
+            engine.delete_topic(name)
+            assert name not in names(client)
+    assert all(map(relay.done, (CREATE_TOPICS, CREATE_PARTITIONS, DELETE_RECORDS, DELETE_TOPICS)))
+
+
+def test_a_change_that_nobody_answers_ends(address, client, relay):
+    """In one line that says what is not known."""
+    with through(relay, address, patience_seconds=0.3) as engine:
+        relay.always(CREATE_TOPICS, Lost.ANSWER)
+        with pytest.raises(ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
+            engine.create_topic("unanswered")
+        relay.always(CREATE_TOPICS, None)
+    wait_until(lambda: "unanswered" in names(client), "the topic that was asked for is there")
+
+
+def test_a_read_only_engine_changes_nothing(address, client):
+    """Whatever is asked."""
+    client.create_topic("left-alone")
+    with closing(open_engine(address, read_only=True)) as engine:
+        wait_until(lambda: "left-alone" in engine.topics(), "the topic is known")
+        partition = engine.partition("left-alone", 0)
+        for change in (
+            lambda: engine.create_topic("never"),
+            lambda: engine.add_partitions("left-alone", total=2),
+            lambda: engine.delete_topic("left-alone"),
+            lambda: engine.alter_config("left-alone", {"retention.ms": "1"}),
+            lambda: partition.delete_records(Offset(-1)),
+        ):
+            with pytest.raises(ReadOnlyError):
+                change()
+
+
+def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
+    """To append to a topic that has ACLs, or to change it; what has none may be changed."""
+    client.create_topic("for-readers")
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            "for-readers",
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in (AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
+    ]
+    for done in client.admin.create_acls(bindings).values():
+        done.result(30)
+    known = AclBindingFilter(
+        ResourceType.TOPIC,
+        "for-readers",
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    wait_until(lambda: 2 == len(client.admin.describe_acls(known).result(30)), "the broker knows them")
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={MODULE} required username="alice" password="alice-secret";\n'
+    )
+    address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
+    with closing(open_engine(address, read_security(settings))) as engine:
+        partition = engine.partition("for-readers", 0)
+        for change in (
+            lambda: partition.append(batch(b"a")),
+            lambda: partition.delete_records(Offset(-1)),
+            lambda: engine.add_partitions("for-readers", total=2),
+            lambda: engine.alter_config("for-readers", {"retention.ms": "1"}),
+        ):
+            with pytest.raises(NotAuthorizedError, match=r"^for-readers.*ask for an ACL"):
+                change()
+        assert not partition.read(Offset(0), max_bytes=1).data
+        engine.create_topic("for-all")
+        engine.delete_topic("for-all")
+    assert [] == client.records("for-readers")

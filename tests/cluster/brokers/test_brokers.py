@@ -1,0 +1,139 @@
+"""The brokers of a cluster: metadata, connections that are used again, and what is said where none answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import closing
+from itertools import count
+
+import pytest
+
+from cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
+from cluster.errors import UnreachableError
+from cluster.place import ClusterAddress, Server, cluster_address
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import METADATA
+from storage.model import TopicPartition
+from tests.cluster.protocol.test_connection import agreeing, frame
+
+pytestmark = pytest.mark.java
+
+EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
+
+
+@pytest.fixture
+def brokers(address):
+    brokers = Brokers(address)
+    yield brokers
+    brokers.close()
+
+
+def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address):
+    """As another client sees them."""
+    topic_id = client.create_topic("described", partitions=3)
+    metadata = brokers.metadata()
+    topic = metadata.topics["described"]
+    assert (topic_id, False, [0, 1, 2]) == (topic.topic_id, topic.internal, list(topic.leaders))
+    assert {1: address.servers[0]} == metadata.brokers
+    assert Leader(1, 0) == metadata.leader(TopicPartition("described", 2))
+    assert Leader(-1, -1) == metadata.leader(TopicPartition("described", 3))
+    assert Leader(-1, -1) == metadata.leader(TopicPartition("unknown", 0))
+
+
+def test_a_topic_made_again_has_another_id(brokers, client):
+    """Which tells it from the one that was deleted."""
+    first = client.create_topic("again")
+    assert first == brokers.metadata().topics["again"].topic_id
+    client.admin.delete_topics(["again"])["again"].result(30)
+    second = client.create_topic("again")
+    assert first != second
+    assert second == brokers.metadata().topics["again"].topic_id
+
+
+def test_connections_are_used_again(address):
+    """One after the other; two at a time take two."""
+    made = count()
+    brokers = Brokers(address, lambda server, **how: (next(made), Connection(server, **how))[1])
+    for _ in range(3):
+        brokers.metadata()
+    with brokers.connection(1), brokers.connection(1):
+        pass
+    brokers.ask(1, METADATA, EVERYTHING)
+    assert 2 == next(made)
+    brokers.close()
+
+
+def test_a_broken_connection_is_replaced(address):
+    """And those that are as old as it."""
+    brokers = Brokers(address)
+    brokers.metadata()
+    with brokers.connection(1) as first, brokers.connection(1) as second:
+        pass
+    for one in (first, second):
+        one._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(UnreachableError):
+        brokers.ask(1, METADATA, EVERYTHING)
+    assert brokers.ask(1, METADATA, EVERYTHING)
+    brokers.close()
+
+
+def test_a_connection_over_the_quota_is_left_alone(served):
+    """The broker reads nothing from it until then: what else is asked goes over another one."""
+    asked = []
+
+    def then(connection, _key, version, correlation, _rest):
+        asked.append(connection)
+        answer = {"throttleTimeMs": 60_000 if len(asked) == 1 else 0, "brokers": [], "topics": []}
+        head = struct.pack(">ib", correlation, 0)
+        connection.sendall(frame(head + METADATA.response.write(answer, version)))
+
+    with closing(Brokers(ClusterAddress((served(agreeing(then)),)))) as brokers:
+        for _ in range(3):
+            brokers.metadata()
+    assert [False, True] == [asked[0] is asked[1], asked[1] is asked[2]]
+
+
+def test_a_process_that_was_forked_off_connects_anew(brokers):
+    """Both go on, neither reads the other's answers."""
+    brokers.metadata()
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if brokers.metadata().brokers else 1)
+        finally:
+            os._exit(2)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert brokers.metadata().brokers
+
+
+def test_one_of_the_brokers_named_is_enough(address):
+    """The others may be down; where all are each one's reason is said."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        down = Server(*closed.getsockname())
+    with closing(Brokers(ClusterAddress((down, *address.servers)))) as brokers:
+        assert brokers.metadata().brokers
+    with pytest.raises(UnreachableError) as caught:
+        Brokers(ClusterAddress((down, down._replace(host="localhost")))).metadata()
+    assert f"no broker answers ({down}: Connection refused; localhost:{down.port}: " in str(caught.value)
+    with pytest.raises(UnreachableError, match="broker 7 is not known"):
+        Brokers(address).ask(7, METADATA, EVERYTHING)
+
+
+def test_a_controllers_port(broker):
+    """It speaks Kafka's protocol, and knows nothing that a client asks for."""
+    address = cluster_address(f"kafka://127.0.0.1:{broker.controller_port}")
+    with (
+        closing(Brokers(address)) as brokers,
+        pytest.raises(UnreachableError, match="port of a listener for clients"),
+    ):
+        brokers.metadata()
+
+
+def test_pauses_grow_up_to_a_bound():
+    """So that nothing spins, and nothing waits for minutes."""
+    backoff = Backoff()
+    pauses = [backoff.next() for _ in range(10)]
+    assert [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0] == pauses
+    assert LONGEST_PAUSE_SECONDS == pauses[-1]

@@ -1,0 +1,242 @@
+"""Batches as the broker has them, by topic id and by name, and the bounds of partitions."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import closing
+
+import pytest
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.fetch import EARLIEST, LATEST, FetchSession, Wanted, epoch_ends, fetch, list_offsets
+from cluster.brokers.settings import topic_settings
+from cluster.errors import UNKNOWN_TOPIC_OR_PARTITION, MalformedAnswerError, UnreachableError
+from cluster.place import ClusterAddress, Server
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import FETCH, LIST_OFFSETS
+from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.codec.batch import scan
+from storage.codec.columns import decode
+from storage.model import Isolation, Offset, TopicPartition
+from testing.broker.client import Outgoing
+from tests.cluster.protocol.test_connection import agreeing, frame
+
+NODE = 1
+
+
+@pytest.fixture
+def brokers(address):
+    with closing(Brokers(address)) as brokers:
+        brokers.metadata()
+        yield brokers
+
+
+class OldConnection(Connection):
+    """One that speaks no version by topic id."""
+
+    def version(self, api):
+        return 12 if api is FETCH else super().version(api)
+
+
+def read(brokers, topic_id, name, offset=0, **how):
+    partition = TopicPartition(name, 0)
+    answer = fetch(brokers, NODE, [Wanted(partition, topic_id, Offset(offset))], max_bytes=1 << 20, **how)
+    return answer.partitions[partition]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
+def test_batches_come_as_they_were_produced(address, client, connection):
+    """With the bounds of the partition."""
+    name = f"fetched-{connection.__name__}"
+    topic_id = client.create_topic(name)
+    client.produce(name, [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=2)
+    with closing(Brokers(address, connection)) as brokers:
+        brokers.metadata()
+        found = read(brokers, topic_id, name)
+        assert (0, 3, 3, 0, None) == (
+            found.error,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            found.diverging,
+        )
+        assert [(0, 1), (2, 2)] == [(one.base_offset, one.last_offset) for one in scan(found.records)]
+        assert [b"c"] == [
+            record.value for columns in decode(read(brokers, topic_id, name, 2).records) for record in columns
+        ]
+        assert 1 == read(brokers, topic_id, name, 4).error
+
+
+@pytest.mark.java
+def test_isolation_and_aborted_transactions(brokers, client):
+    """A read_committed fetch ends at the first open transaction, and names the aborted ones."""
+    topic_id = client.create_topic("isolated")
+    producer = client.producer(transactional_id="fetching")
+    producer.init_transactions(30)
+    with client.transaction(producer, commit=False):
+        producer.produce("isolated", b"aborted", partition=0)
+    with client.transaction(producer):
+        producer.produce("isolated", b"committed", partition=0)
+    producer.begin_transaction()
+    producer.produce("isolated", b"open", partition=0)
+    producer.flush(30)
+    committed = read(brokers, topic_id, "isolated")
+    assert (4, [0]) == (committed.last_stable_offset, [one.first_offset for one in committed.aborted])
+    assert 3 == list(scan(committed.records))[-1].last_offset
+    everything = read(brokers, topic_id, "isolated", isolation=Isolation.READ_UNCOMMITTED)
+    assert (4, ()) == (list(scan(everything.records))[-1].last_offset, everything.aborted)
+    producer.abort_transaction(30)
+
+
+@pytest.mark.java
+def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
+    """The other is read."""
+    topic_id = client.create_topic("known")
+    client.produce("known", [Outgoing(b"a")])
+    known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)
+    wanted = [Wanted(unknown, new_id(), Offset(0)), Wanted(known, topic_id, Offset(0))]
+    answer = fetch(brokers, NODE, wanted, max_bytes=1 << 20)
+    assert (100, 0) == (answer.partitions[unknown].error, answer.partitions[known].error)
+
+
+@pytest.mark.java
+def test_a_log_that_went_another_way_is_told(brokers, client):
+    """By the epoch of what was read last."""
+    topic_id = client.create_topic("diverging")
+    client.produce("diverging", [Outgoing(b"a")])
+    partition = TopicPartition("diverging", 0)
+    wanted = Wanted(partition, topic_id, Offset(5), last_epoch=0)
+    found = fetch(brokers, NODE, [wanted], max_bytes=1 << 20).partitions[partition]
+    assert EpochEnd(0, Offset(1)) == found.diverging
+    missing = TopicPartition("missing", 0)
+    ends = epoch_ends(brokers, NODE, {partition: 0, missing: 0})
+    assert {partition: EpochEnd(0, Offset(1))} == ends
+
+
+@pytest.mark.java
+def test_bounds_by_name_and_by_time(brokers, client):
+    """Several partitions of several topics in one request."""
+    client.create_topic("bounds-a", partitions=2)
+    client.create_topic("bounds-b")
+    records = [Outgoing(b"v", timestamp=1_000 * number) for number in range(1, 5)]
+    client.produce("bounds-a", records, partition=1, batch=1)
+    client.delete_records("bounds-a", 1, partition=1)
+    empty, full, other = (
+        TopicPartition("bounds-a", 0),
+        TopicPartition("bounds-a", 1),
+        TopicPartition("bounds-b", 0),
+    )
+
+    def bounds(timestamp):
+        found = list_offsets(brokers, NODE, [other, full, empty], timestamp)
+        return [found[one].offset for one in (empty, full, other)]
+
+    assert [0, 1, 0] == bounds(EARLIEST)
+    assert [0, 4, 0] == bounds(LATEST)
+    assert [-1, 2, -1] == bounds(2_500)
+    assert [-1, -1, -1] == bounds(5_000)
+    missing = TopicPartition("missing", 0)
+    assert UNKNOWN_TOPIC_OR_PARTITION == list_offsets(brokers, NODE, [missing], LATEST)[missing].error
+
+
+@pytest.mark.java
+def test_settings_that_are_not_defaults(brokers, client):
+    """Those of the topic and of the broker; of an unknown topic the error."""
+    client.create_topic("settled", settings={"retention.ms": "77"})
+    found = topic_settings(brokers, ["settled", "nowhere"])
+    assert {"retention.ms": "77", "segment.index.bytes": "65536"}.items() <= found["settled"].items()
+    assert "file.delete.delay.ms" not in found["settled"]
+    assert "nowhere: the cluster answers UNKNOWN_TOPIC_OR_PARTITION" in str(found["nowhere"])
+
+
+def records(answer):
+    return {partition: len(found.records) > 0 for partition, found in answer.partitions.items()}
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
+def test_a_session_names_only_what_changed(address, client, connection):
+    """At first everything; then what is new, asked for anew, or no longer asked for; and all again when it broke."""
+    name = f"session-{connection.__name__}"
+    topic_id = client.create_topic(name, partitions=3)
+    with closing(Brokers(address, connection)) as brokers:
+        brokers.metadata()
+        session = FetchSession(brokers, NODE, Isolation.READ_UNCOMMITTED)
+        zero, one, two = (TopicPartition(name, number) for number in range(3))
+        for each in (zero, one, two):
+            client.produce(name, [Outgoing(b"a")], partition=each.partition)
+        wanted = {each: Wanted(each, topic_id, Offset(1)) for each in (zero, one)}
+        assert {zero: False, one: False} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        assert {} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        client.produce(name, [Outgoing(b"b")], partition=1)
+        wanted[two] = Wanted(two, topic_id, Offset(1))
+        assert {one: True, two: False} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        wanted[one] = wanted[one]._replace(offset=Offset(2))
+        assert {} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        wanted[two] = wanted[two]._replace(offset=Offset(0))
+        del wanted[zero]
+        client.produce(name, [Outgoing(b"a")], partition=0)
+        assert {two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        session._epoch += 1
+        assert {one: False, two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        session._id += 1
+        assert {one: False, two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+        brokers.close()
+        brokers._known = {NODE: Server("127.0.0.1", 1)}
+        with pytest.raises(UnreachableError):
+            session.fetch(wanted.values(), max_bytes=1 << 20)
+        brokers.metadata()
+        assert {one: False, two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
+
+
+@pytest.mark.java
+def test_a_session_and_a_topic_made_again(brokers, client):
+    """The old id is forgotten, the new one asked for."""
+    session = FetchSession(brokers, NODE, Isolation.READ_UNCOMMITTED)
+    partition = TopicPartition("session-remade", 0)
+    first = client.create_topic(partition.topic)
+    session.fetch([Wanted(partition, first, Offset(0))], max_bytes=1 << 20)
+    client.admin.delete_topics([partition.topic])[partition.topic].result(30)
+    second = client.create_topic(partition.topic)
+    client.produce(partition.topic, [Outgoing(b"new")])
+    answer = session.fetch([Wanted(partition, second, Offset(0))], max_bytes=1 << 20)
+    assert {partition: True} == records(answer)
+
+
+def test_over_the_quota_nothing_is_said_of_partitions(served):
+    """Only how long to wait: it is not the end of a log."""
+
+    def then(connection, _key, version, correlation, _rest):
+        throttled = {"throttleTimeMs": 1234, "errorCode": 0, "sessionId": 0, "responses": []}
+        connection.sendall(
+            frame(struct.pack(">ib", correlation, 0) + FETCH.response.write(throttled, version))
+        )
+
+    server = served(agreeing(then))
+    with closing(Brokers(ClusterAddress((server,)))) as brokers:
+        brokers._known = {NODE: server}
+        wanted = Wanted(TopicPartition("t", 0), new_id(), Offset(0))
+        answer = fetch(brokers, NODE, [wanted], max_bytes=1 << 20)
+    assert ({}, 1234) == (answer.partitions, answer.throttle_ms)
+
+
+@pytest.mark.parametrize(
+    "partitions", [[], [{"partitionIndex": 0, "offset": -1, "timestamp": -1, "leaderEpoch": 0}]]
+)
+def test_an_answer_that_lacks_a_bound(served, partitions):
+    """It is malformed: another attempt may bring it."""
+
+    def then(connection, _key, version, correlation, _rest):
+        found = [{"errorCode": 0, **one} for one in partitions]
+        bounds = {"throttleTimeMs": 0, "topics": [{"name": "t", "partitions": found}]}
+        connection.sendall(
+            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(bounds, version))
+        )
+
+    server = served(agreeing(then, keys=((2, 6, 11),)))
+    with closing(Brokers(ClusterAddress((server,)))) as brokers:
+        brokers._known = {NODE: server}
+        with pytest.raises(MalformedAnswerError, match="ListOffsets says nothing of t-0"):
+            list_offsets(brokers, NODE, [TopicPartition("t", 0)], EARLIEST)

@@ -1,0 +1,114 @@
+"""Requests to the leaders of partitions: made again where that may help, and each has an end."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from cluster.brokers import leaders as leaders_module
+from cluster.brokers.brokers import Brokers, Leader
+from cluster.brokers.fetch import Bound
+from cluster.brokers.leaders import FAILURES_GONE, Leaders
+from cluster.errors import UnreachableError
+from storage.checkpoints.identifiers import new_id
+from storage.errors import PartitionGoneError, PartitionOfflineError
+from storage.model import Offset, TopicPartition
+
+pytestmark = pytest.mark.java
+
+NOT_LEADER, DENIED = 6, 29
+
+
+class Attempts:
+    """Answers one after the other, the last one for good."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.leaders = []
+
+    def __call__(self, leader):
+        self.leaders.append(leader)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return Bound(answer, Offset(0))
+
+
+@pytest.fixture
+def topic(client, request):
+    name = request.node.originalname
+    return name, client.create_topic(name)
+
+
+@pytest.fixture
+def leaders(address, topic):
+    with closing(Leaders(Brokers(address), patience_seconds=1.0)) as leaders:
+        yield leaders
+
+
+def test_what_may_pass_is_tried_again(leaders, topic):
+    """After a look at the metadata each time."""
+    name, topic_id = topic
+    before = leaders.metadata
+    attempts = Attempts(NOT_LEADER, UnreachableError("gone"), 0)
+    assert 0 == leaders.ask(TopicPartition(name, 0), topic_id, attempts).error
+    assert [Leader(1, 0)] * 3 == attempts.leaders
+    assert before is not leaders.metadata
+
+
+def test_what_does_not_pass_is_the_answer(leaders, topic):
+    """No other attempt is made."""
+    name, topic_id = topic
+    attempts = Attempts(DENIED)
+    assert DENIED == leaders.ask(TopicPartition(name, 0), topic_id, attempts).error
+    assert 1 == len(attempts.leaders)
+
+
+def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
+    """The last reason is said."""
+    monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 0.1)
+    name, topic_id = topic
+    with pytest.raises(PartitionOfflineError, match=r"no answer within 1 s: .*NOT_LEADER_OR_FOLLOWER"):
+        leaders.ask(TopicPartition(name, 0), topic_id, Attempts(NOT_LEADER))
+    with pytest.raises(PartitionOfflineError, match=r"no answer within 1 s: no way"):
+        leaders.ask(TopicPartition(name, 0), topic_id, Attempts(UnreachableError("no way")))
+
+
+def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic):
+    """A broker may not know it yet. One of the same name and another id is not it."""
+    name, topic_id = topic
+    attempts = Attempts(3)
+    with pytest.raises(PartitionGoneError, match="its topic was deleted"):
+        leaders.ask(TopicPartition(name, 0), topic_id, attempts)
+    assert FAILURES_GONE == len(attempts.leaders)
+    attempts = Attempts(0)
+    with pytest.raises(PartitionGoneError):
+        leaders.ask(TopicPartition(name, 0), new_id(), attempts)
+    assert [] == attempts.leaders
+
+
+def test_closing_ends_the_looking(leaders, topic):
+    """In every thread, and at once."""
+    name, topic_id = topic
+    leaders.patience_seconds = 60.0
+    ends = []
+    tried = threading.Event()
+
+    def attempt(_leader):
+        tried.set()
+        raise UnreachableError("no way")
+
+    def ask():
+        try:
+            leaders.ask(TopicPartition(name, 0), topic_id, attempt)
+        except PartitionOfflineError as error:
+            ends.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert tried.wait(10)
+    leaders.close()
+    thread.join(10)
+    assert [f"{name}-0: the engine was closed"] == ends

@@ -1,0 +1,189 @@
+"""Connections: versions agreed upon, and what is said where no Kafka broker answers as it should."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import ExitStack, closing
+
+import pytest
+
+from cluster.errors import (
+    MalformedAnswerError,
+    NotKafkaError,
+    UnreachableError,
+    UnsupportedVersionError,
+)
+from cluster.place import Server
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import API_VERSIONS, FETCH, METADATA
+
+EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
+
+
+@pytest.fixture
+def connect():
+    """Connect to servers; what was connected is closed at the end."""
+    with ExitStack() as stack:
+        yield lambda server: stack.enter_context(closing(Connection(server)))
+
+
+def frame(body):
+    return struct.pack(">i", len(body)) + body
+
+
+def received(connection):
+    """The header's numbers and the rest of a request."""
+    size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
+    data = connection.recv(size, socket.MSG_WAITALL)
+    return *struct.unpack_from(">hhi", data), data[8:]
+
+
+def versions_answer(correlation, keys, *, version=4):
+    values = {
+        "errorCode": 0,
+        "apiKeys": [dict(zip(("apiKey", "minVersion", "maxVersion"), key, strict=True)) for key in keys],
+    }
+    return frame(struct.pack(">i", correlation) + API_VERSIONS.response.write(values, version))
+
+
+def agreeing(then, keys=((3, 0, 13), (1, 4, 18))):
+    """A server that agrees on versions, and gives each later request's header and the connection to `then`."""
+
+    def serve(connection):
+        _, version, correlation, _ = received(connection)
+        connection.sendall(versions_answer(correlation, keys, version=version))
+        while True:
+            then(connection, *received(connection))
+
+    return serve
+
+
+@pytest.mark.java
+def test_a_broker_answers_in_the_newest_version_that_both_know(address, connect):
+    """Kafka 4.3."""
+    connection = connect(address.servers[0])
+    assert (13, 18) == (connection.version(METADATA), connection.version(FETCH))
+    answer = connection.call(METADATA, EVERYTHING)
+    assert [address.servers[0]] == [Server(one["host"], one["port"]) for one in answer["brokers"]]
+    oldest = connection.call(METADATA, EVERYTHING, version=10)
+    assert answer["clusterId"] == oldest["clusterId"]
+
+
+def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
+    """It answers what it does not know in version 0 with UNSUPPORTED_VERSION."""
+
+    def serve(connection):
+        _, version, correlation, _ = received(connection)
+        assert 4 == version
+        refusal = {"errorCode": 35, "apiKeys": []}
+        connection.sendall(frame(struct.pack(">i", correlation) + API_VERSIONS.response.write(refusal, 0)))
+        _, version, correlation, _ = received(connection)
+        assert 0 == version
+        connection.sendall(versions_answer(correlation, [(3, 0, 11)], version=0))
+        received(connection)
+
+    connection = connect(served(serve))
+    assert 11 == connection.version(METADATA)
+    with pytest.raises(UnsupportedVersionError, match="knows Fetch not at all, spoken here are 12 to 18"):
+        connection.version(FETCH)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "remedy"),
+    [(0, 9, "it needs Kafka 2.8 or newer"), (14, 20, "this topicfs is too old for it")],
+)
+def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, remedy):
+    """With the versions of both sides."""
+    connection = connect(served(agreeing(lambda *_: None, [(3, low, high)])))
+    with pytest.raises(UnsupportedVersionError) as caught:
+        connection.call(METADATA, EVERYTHING)
+    assert f"knows Metadata in versions {low} to {high}, spoken here are 10 to 13: {remedy}" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"220 mail.example ESMTP\r\n",
+        b"\0\0\0\4\0\0\0\7",
+        b"\0\0\0\x08\0\0\0\1junk",
+        b"\xff\xff\xff\xff",
+    ],
+)
+def test_what_is_no_kafka_broker_is_said_to_be_none(served, connect, words):
+    """HTTP, SMTP, another protocol of frames, and rubbish."""
+
+    def serve(connection):
+        received(connection)
+        connection.sendall(words)
+
+    with pytest.raises(NotKafkaError, match="what answers there is no Kafka broker"):
+        connect(served(serve))
+
+
+def test_a_listener_with_tls_is_recognised(served, connect):
+    """What it answers to plain text is an alert."""
+
+    def serve(connection):
+        received(connection)
+        connection.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
+
+    with pytest.raises(NotKafkaError, match="it speaks TLS: give --client-config FILE"):
+        connect(served(serve))
+
+
+def test_nobody_listens_or_nobody_answers(served, connect):
+    """A closed port, a connection that is closed at once, and one on which nothing comes."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        server = Server(*closed.getsockname())
+    with pytest.raises(UnreachableError, match="Connection refused"):
+        connect(server)
+    with pytest.raises(UnreachableError, match="the broker closed the connection"):
+        connect(served(received))
+    connection = connect(served(agreeing(lambda *_: None)))
+    with pytest.raises(UnreachableError, match="Metadata: no answer in time"):
+        connection.call(METADATA, EVERYTHING, seconds=0.05)
+    assert not connection.usable
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda correlation: struct.pack(">i", 2**31 - 1), "an answer to Metadata of 2,147,483,647 bytes"),
+        (lambda correlation: struct.pack(">i", -5), "an answer to Metadata of -5 bytes"),
+        (lambda correlation: struct.pack(">i", 3), "an answer to Metadata of 3 bytes"),
+        (
+            lambda correlation: frame(struct.pack(">i", correlation + 1) + b"\0"),
+            "not the answer to this request",
+        ),
+        (lambda correlation: frame(struct.pack(">i", correlation) + b"\0\0"), "the message ends too early"),
+        (lambda correlation: frame(struct.pack(">i", correlation)), "not the answer to this request"),
+    ],
+)
+def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
+    """Sizes that lie, another request's answer, and one that ends too early."""
+
+    def then(connection, _key, _version, correlation, _rest):
+        connection.sendall(answer(correlation))
+
+    connection = connect(served(agreeing(then)))
+    with pytest.raises(MalformedAnswerError) as caught:
+        connection.call(METADATA, EVERYTHING)
+    assert said in str(caught.value)
+    assert not connection.usable
+    with pytest.raises(UnreachableError, match="another process's, or broken"):
+        connection.call(METADATA, EVERYTHING)
+
+
+def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, connect):
+    """Both processes would read from one socket."""
+    connection = connect(served(agreeing(lambda *_: None)))
+    assert connection.usable
+    child = os.fork()
+    if not child:
+        os._exit(connection.usable)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

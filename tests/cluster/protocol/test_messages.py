@@ -1,0 +1,180 @@
+"""The requests and answers: their schemas are Kafka's own, and any bytes are read without harm."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from cluster.protocol.messages import APIS, FETCH, METADATA
+from cluster.protocol.notation import parse_fields
+from storage.coordinators.wire import NEWEST
+from storage.errors import CorruptBatchError
+
+
+def kafkas(jar, name):
+    """A message's definition, which has comments."""
+    text = jar.read(f"common/message/{name}.json").decode()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+
+
+def versions(text):
+    """`3+`, `2-5`, `0` or `none` as the first and the last."""
+    first, _, last = text.partition("-")
+    if text == "none":
+        return NEWEST, NEWEST
+    return int(first.rstrip("+")), NEWEST if text.endswith("+") else int(last or first)
+
+
+def kafkas_fields(fields, version):
+    """The fields that a version has: name, kind, and whether they may be null; tagged ones by their tags."""
+    found = []
+    for one in fields:
+        first, last = versions(one["versions"])
+        if first <= version <= last:
+            kind = one["type"]
+            inner = kafkas_fields(one["fields"], version) if "fields" in one else kind.removeprefix("[]")
+            kind = "array" if kind.startswith("[]") else "structure" if "fields" in one else kind
+            start, end = versions(one.get("nullableVersions", "none"))
+            name = one["name"][0].lower() + one["name"][1:]
+            found.append((name, kind, inner, start <= version <= end, one.get("tag")))
+    return found
+
+
+def our_fields(fields, version):
+    found = []
+    for one in fields:
+        if one.in_version(version):
+            inner = our_fields(one.of, version) if isinstance(one.of, tuple) else one.of or one.kind
+            found.append((one.name, one.kind, inner, one.may_be_null(version), one.tag))
+    return found
+
+
+def without_tagged(fields):
+    return [
+        (name, kind, without_tagged(inner) if isinstance(inner, list) else inner, nullable)
+        for name, kind, inner, nullable, tag in fields
+        if tag is None
+    ]
+
+
+def tagged(fields):
+    return {name: (tag, kind, inner) for name, kind, inner, _, tag in fields if tag is not None} | {
+        key: value
+        for _, _, inner, _, _ in fields
+        if isinstance(inner, list)
+        for key, value in tagged(inner).items()
+    }
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_the_schemas_are_kafkas_own(java, api):
+    """Every version of every message, field by field; of tagged fields only those named here."""
+    (path,) = java.jars.glob("kafka-clients-*.jar")
+    with zipfile.ZipFile(path) as jar:
+        for kind, schema in (("Request", api.request), ("Response", api.response)):
+            theirs = kafkas(jar, api.name + kind)
+            assert api.key == theirs["apiKey"]
+            first, last = versions(theirs["validVersions"])
+            for version in schema.versions:
+                assert first <= version <= last
+                assert (version >= versions(theirs["flexibleVersions"])[0]) == api.is_flexible(version)
+                expected, found = (
+                    kafkas_fields(theirs["fields"], version),
+                    our_fields(schema.fields, version),
+                )
+                assert without_tagged(expected) == without_tagged(found)
+                assert tagged(found).items() <= tagged(expected).items()
+
+
+def test_a_notation_says_versions_nulls_and_tags():
+    """One of each."""
+    fields = parse_fields("a int32 3-5, b [int16]?7+, c [d string 2+, e uuid], f {g int8} @4")
+    assert [
+        ("a", "int32", 3, 5),
+        ("b", "array", 0, NEWEST),
+        ("c", "array", 0, NEWEST),
+        ("f", "structure", 0, NEWEST),
+    ] == [(one.name, one.kind, one.since, one.until) for one in fields]
+    assert ("int16", True) == (fields[1].of, fields[1].may_be_null(7))
+    assert [("d", 2), ("e", 0)] == [(one.name, one.since) for one in fields[2].of]
+    assert (4, "g") == (fields[3].tag, fields[3].of[0].name)
+
+
+def sample(fields, version):
+    """An answer with something in every field: two of everything of which there may be many, and tagged fields too."""
+    return {one.name: value_of(one, one.kind, version) for one in fields if one.in_version(version)}
+
+
+def value_of(field, kind, version):
+    if isinstance(kind, tuple):
+        return sample(kind, version)
+    values = {"bool": True, "string": "text", "bytes": b"bytes", "records": b"records", "uuid": UUID(int=56)}
+    if kind == "array":
+        return [value_of(field, field.of, version) for _ in range(2)]
+    return sample(field.of, version) if kind == "structure" else values.get(kind, 7)
+
+
+EVERY = [
+    pytest.param(api.response, version, id=f"{api.name}-{version}")
+    for api in APIS
+    for version in {api.response.versions[0], api.response.versions[-1]}
+]
+
+
+@pytest.mark.parametrize(("schema", "version"), EVERY)
+def test_an_answer_is_read_as_it_was_written(schema, version):
+    """In the oldest and the newest version."""
+    answer = sample(schema.fields, version)
+    assert answer == schema.read(schema.write(answer, version), version)
+
+
+def test_records_are_a_view_of_the_answer():
+    """Not a copy: they may be many megabytes."""
+    data = FETCH.response.write(sample(FETCH.response.fields, 16), 16)
+    records = FETCH.response.read(data, 16)["responses"][0]["partitions"][0]["records"]
+    assert isinstance(records, memoryview)
+    assert records.obj is data
+
+
+def test_what_may_be_null_is_read_as_none():
+    """A name of a topic that is asked for by its id, and aborted transactions of a fetch that looks at none."""
+    answer = sample(METADATA.response.fields, 12)
+    answer["topics"][0]["name"] = None
+    assert answer == METADATA.response.read(METADATA.response.write(answer, 12), 12)
+    with pytest.raises(ValueError, match="name may not be null in version 11"):
+        METADATA.response.write(answer, 11)
+
+
+@pytest.mark.parametrize(("schema", "version"), EVERY)
+def test_any_bytes_are_read_or_refused(schema, version):
+    """Cut at every byte, with lengths that lie, and changed at random: one kind of error, no other, and no hang."""
+    sound = schema.write(sample(schema.fields, version), version)
+    for end in range(len(sound)):
+        with pytest.raises(CorruptBatchError):
+            schema.read(sound[:end], version)
+    random, refused = Random(56), 0
+    for _ in range(2_000):
+        data = bytearray(sound)
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(len(data))
+            flipped = bytes([data[at] ^ 1 << random.randrange(8)])
+            lies = (
+                b"",
+                b"\xff" * 5,
+                flipped,
+                b"\x80\x80\x80\x80\x08",
+                b"\x7f\xff\xff\xff",
+                random.randbytes(3),
+            )
+            data[at : at + random.randint(0, 2)] = random.choice(lies)
+        try:
+            schema.read(bytes(data), version)
+        except CorruptBatchError:
+            refused += 1
+    assert 100 < refused < 2_000

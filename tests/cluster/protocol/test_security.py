@@ -1,0 +1,365 @@
+"""TLS and SASL with a real broker, and what is said where either fails."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
+from cluster.place import Server
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import METADATA
+from cluster.protocol.sasl import oauthbearer, scram
+from cluster.protocol.security import PLAINTEXT, read_security
+from storage.errors import InvalidConfigError
+from tests.doubles.token_endpoint import token_endpoint
+
+EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.fixture
+def security(tmp_path):
+    """Read settings as of a file."""
+
+    def read(**settings):
+        path = tmp_path / "client.properties"
+        path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items()))
+        return read_security(path)
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def scram_users(client):
+    """Bob, for both kinds of SCRAM."""
+    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        upsertion = UserScramCredentialUpsertion("bob", ScramCredentialInfo(kind, 4096), b"bob-secret")
+        client.admin.alter_user_scram_credentials([upsertion])["bob"].result(30)
+
+
+def jaas(user, password):
+    return f'{MODULE} required username="{user}" password="{password}";'
+
+
+def asked(broker, protocol, security):
+    """Connect to one of the broker's listeners, ask for something, and return the ports that it advertises there."""
+    with closing(Connection(Server("localhost", broker.ports[protocol]), security)) as connection:
+        return [one["port"] for one in connection.call(METADATA, EVERYTHING)["brokers"]]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.usefixtures("scram_users")
+def test_users_and_passwords(broker, security, certificates, mechanism, protocol):
+    """Taken where they are right; else the line says whose they are, and not the password."""
+    user = "alice" if mechanism == "PLAIN" else "bob"
+    settings = {
+        "security_protocol": protocol,
+        "sasl_mechanism": mechanism,
+        "ssl_truststore_location": certificates.authority,
+    }
+    right = security(**settings, sasl_jaas_config=jaas(user, f"{user}-secret"))
+    assert [broker.ports[protocol]] == asked(broker, protocol, right)
+    with pytest.raises(AuthenticationError) as caught:
+        asked(broker, protocol, security(**settings, sasl_jaas_config=jaas(user, "hunter2")))
+    assert f"{mechanism} as {user}: the cluster answers SASL_AUTHENTICATION_FAILED" in str(caught.value)
+    assert "check user and password" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(right) + repr(right.credentials)
+
+
+@pytest.mark.java
+def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatch):
+    """The client says again who it is before the broker's two seconds are over; one that does not is cut off."""
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
+    server = Server("localhost", broker.ports["SASL_PLAINTEXT"])
+    with closing(Connection(server, known)) as going_on, closing(Connection(server, known)) as silent:
+        silent._session_ends = float("inf")
+        begun = going_on._session_ends
+        assert begun < time.monotonic() + 2
+        while time.monotonic() < begun + 1:
+            going_on.call(METADATA, EVERYTHING)
+            time.sleep(0.1)
+        assert begun < going_on._session_ends < float("inf")
+        with pytest.raises(UnreachableError, match="the broker closed the connection"):
+            silent.call(METADATA, EVERYTHING)
+
+
+@pytest.mark.java
+def test_a_session_that_is_refused_ends_the_connection(broker, security):
+    """As where a password was changed meanwhile."""
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
+    connection = Connection(Server("localhost", broker.ports["SASL_PLAINTEXT"]), known)
+    connection._credentials = security(**settings, sasl_jaas_config=jaas("alice", "old")).credentials
+    time.sleep(1.1)  # A broker lets nobody begin again within a second.
+    connection._session_ends = 0
+    with pytest.raises(
+        AuthenticationError, match="PLAIN as alice: the cluster answers SASL_AUTHENTICATION_FAILED"
+    ):
+        connection.call(METADATA, EVERYTHING)
+    assert not connection.usable
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_tokens(broker, security, certificates, protocol):
+    """From an endpoint that has TLS of its own; when a token runs out the session goes on with the next one."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.pair("endpoint"))
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    with token_endpoint(tls) as endpoint:
+        known = security(
+            security_protocol=protocol,
+            ssl_truststore_location=certificates.authority,
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=endpoint.url,
+            sasl_jaas_config=f'{module} required clientId="carol" clientSecret="s" scope="kafka" '
+            f'ssl.truststore.location="{certificates.authority}";',
+        )
+        assert [broker.ports[protocol]] == asked(broker, protocol, known)
+        assert [("carol:s", ["kafka"])] == [(who, fields["scope"]) for _, who, fields in endpoint.asked]
+        assert () == known.ignored
+    with token_endpoint() as endpoint:
+        endpoint.lifetime = 2
+        settings = {
+            "security_protocol": protocol,
+            "ssl_truststore_location": certificates.authority,
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": endpoint.url,
+            "sasl_oauthbearer_client_credentials_client_id": "carol",
+            "sasl_oauthbearer_client_credentials_client_secret": "s",
+        }
+        server = Server("localhost", broker.ports[protocol])
+        with closing(Connection(server, security(**settings))) as connection:
+            time.sleep(2.1)
+            connection.call(METADATA, EVERYTHING)
+        assert 2 == len(endpoint.asked)
+        endpoint.answer = 200, b'{"access_token": "rubbish"}'
+        with pytest.raises(
+            AuthenticationError, match="OAUTHBEARER as carol: .*AUTHENTICATION_FAILED.*or the token"
+        ):
+            asked(broker, protocol, security(**settings))
+
+
+@pytest.mark.java
+def test_a_clients_certificate(broker, security, certificates):
+    """Where the broker wants one: with an encrypted key; none; and one of a stranger."""
+    common = {"security_protocol": "SSL", "ssl_truststore_location": certificates.authority}
+    pair = certificates.pair("client", password="key-secret")
+    known = security(**common, ssl_keystore_location=pair, ssl_key_password="key-secret")
+    assert [broker.ports["SSL"]] == asked(broker, "SSL", known)
+    with pytest.raises(
+        AuthenticationError, match="does not take this client's certificate.*ssl.keystore.location"
+    ):
+        asked(broker, "SSL", security(**common))
+    with pytest.raises(
+        InvalidConfigError, match="no key and certificate of PEM, or a wrong ssl.key.password"
+    ):
+        security(**common, ssl_keystore_location=pair, ssl_key_password="wrong")
+
+
+@pytest.mark.java
+def test_a_certificate_and_a_password(broker, security, certificates):
+    """A listener may want both: the certificate is shown first, and an old one is refused whatever the password."""
+    settings = {
+        "security_protocol": "SASL_SSL",
+        "ssl_truststore_location": certificates.authority,
+        "sasl_mechanism": "PLAIN",
+        "sasl_jaas_config": jaas("alice", "alice-secret"),
+    }
+    good = security(**settings, ssl_keystore_location=certificates.pair("both"))
+    assert [broker.ports["SASL_SSL"]] == asked(broker, "SASL_SSL", good)
+    old = security(**settings, ssl_keystore_location=certificates.pair("both-old", expired=True))
+    with pytest.raises(
+        AuthenticationError, match="does not take this client's certificate.*ssl.keystore.location"
+    ):
+        asked(broker, "SASL_SSL", old)
+
+
+@pytest.mark.java
+def test_certificates_of_a_broker_and_of_its_client(broker, security, certificates):
+    """One side does not take the other's: each with its remedy."""
+    tls = {"security_protocol": "SSL"}
+    with pytest.raises(
+        AuthenticationError, match="set ssl.truststore.location to a file with the CA that signed it"
+    ):
+        asked(broker, "SASL_SSL", security(**tls, ssl_truststore_location=certificates.stranger))
+    known = security(**tls, ssl_truststore_location=certificates.authority)
+    with pytest.raises(AuthenticationError, match="use the name that it is for"):
+        Connection(Server("127.0.0.1", broker.ports["SASL_SSL"]), known)
+    old = certificates.pair("old", expired=True)
+    known = security(**tls, ssl_truststore_location=certificates.authority, ssl_keystore_location=old)
+    with pytest.raises(
+        AuthenticationError, match="does not take this client's certificate.*ssl.keystore.location"
+    ):
+        asked(broker, "SSL", known)
+
+
+@pytest.mark.java
+def test_listeners_that_want_something_else(broker, security, certificates):
+    """SASL or TLS on one side only: each with what to set."""
+    plain = Server("127.0.0.1", int(broker.bootstrap_server.rpartition(":")[2]))
+    sasl = security(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=jaas("alice", "alice-secret"),
+    )
+    with pytest.raises(
+        AuthenticationError, match="ILLEGAL_SASL_STATE.*set security.protocol as the listener has it"
+    ):
+        Connection(plain, sasl)
+    with pytest.raises(UnreachableError, match="where it wants SASL, say who you are: --client-config FILE"):
+        asked(broker, "SASL_PLAINTEXT", PLAINTEXT)
+    with pytest.raises(NotKafkaError, match="it speaks TLS: give --client-config FILE"):
+        asked(broker, "SASL_SSL", PLAINTEXT)
+    tls = security(security_protocol="SSL", ssl_truststore_location=certificates.authority)
+    with pytest.raises((AuthenticationError, UnreachableError), match="set security.protocol to PLAINTEXT"):
+        Connection(plain, tls)
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ({"expired": True}, "certificate has expired; it has to be renewed there"),
+        ({"signed": False}, "set ssl.truststore.location to a file with the CA that signed it"),
+        ({"host": "elsewhere.example"}, "use the name that it is for"),
+    ],
+)
+def test_certificates_that_are_not_taken(served, security, certificates, pair, said):
+    """Expired, signed by an unknown CA, for another host: each with its remedy."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusted = certificates.authority if pair.pop("signed", True) else certificates.stranger
+    context.load_cert_chain(certificates.pair("server", **pair))
+    port = served(lambda connection: context.wrap_socket(connection, server_side=True).close()).port
+    known = security(security_protocol="SSL", ssl_truststore_location=trusted)
+    with pytest.raises(AuthenticationError) as caught:
+        Connection(Server("localhost", port), known)
+    assert "its certificate is not taken: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_the_name_of_the_host_need_not_be_looked_at(served, security, certificates):
+    """An empty ssl.endpoint.identification.algorithm, as for Java clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.pair("other", host="elsewhere.example"))
+    server = served(lambda connection: context.wrap_socket(connection, server_side=True).close())
+    settings = {"security_protocol": "SSL", "ssl_truststore_location": certificates.authority}
+    with pytest.raises(UnreachableError):
+        Connection(server, security(**settings, ssl_endpoint_identification_algorithm=""))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"security_protocol": "TLS"}, "security.protocol=TLS: expected one of PLAINTEXT, SSL"),
+        ({"security_protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI: known here are PLAIN, SCRAM-SHA-256"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl.jaas.config: expected"),
+        (
+            {"security_protocol": "SSL", "ssl_truststore_type": "JKS"},
+            "ssl.truststore.type=JKS: only PEM is read here",
+        ),
+        ({"security_protocol": "SSL", "ssl_truststore_location": "/no/where"}, "/no/where: No such file"),
+        (
+            {"security_protocol": "SSL", "ssl_truststore_location": "/bin/true"},
+            "only PEM is read here; convert it",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            "sasl.oauthbearer.token.endpoint.url=: expected the URL of a token endpoint",
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": "http://localhost/token",
+            },
+            "or clientId and clientSecret in sasl.jaas.config",
+        ),
+        ({"security_protocol": "${env:NO_SUCH_NAME}"}, "no NO_SUCH_NAME in the environment"),
+        ({"security_protocol": "${file:/no/where:name}"}, "no name in /no/where"),
+    ],
+)
+def test_settings_that_cannot_be_used(security, settings, said):
+    """With the file, the setting and what was expected."""
+    with pytest.raises(InvalidConfigError) as caught:
+        security(**settings)
+    assert said in str(caught.value)
+    assert "client.properties: " in str(caught.value)
+
+
+def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
+    """From the environment, or from another file; names without meaning here are listed."""
+    monkeypatch.setenv("REPORTS_PASSWORD", 'a"b')
+    (tmp_path / "secrets").write_text("one=from a file\n")
+    monkeypatch.setenv("EVERYTHING", jaas("u", "of everything"))
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "client_id": "x"}
+    found = security(
+        **settings,
+        sasl_jaas_config=jaas("u", "${env:REPORTS_PASSWORD}"),
+    )
+    assert (b'\0u\0a"b', ("client.id",)) == (next(found.credentials.exchange()), found.ignored)
+    found = security(**settings, sasl_jaas_config=jaas("u", f"${{file:{tmp_path}/secrets:one}}"))
+    assert b"\0u\0from a file" == next(found.credentials.exchange())
+    found = security(**settings, sasl_jaas_config="${env:EVERYTHING}")
+    assert b"\0u\0of everything" == next(found.credentials.exchange())
+
+
+def test_scram_is_that_of_the_standard():
+    """The example of RFC 7677."""
+    exchange = scram("sha256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    assert b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO" == next(exchange)
+    proof = exchange.send(
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        == proof
+    )
+    with pytest.raises(StopIteration):
+        exchange.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        b"",
+        b"r=other,s=c2FsdA==,i=4096",
+        b"r=ours1,s=c2FsdA==,i=1",
+        b"r=ours1,s=c2FsdA==,i=99999999",
+        b"r=ours1,s=!,i=4096",
+    ],
+)
+def test_a_false_challenge_is_refused(challenge):
+    """Another nonce, iterations that protect nothing or take for ever, and rubbish."""
+    exchange = scram("sha256", "user", "pencil", "ours")
+    next(exchange)
+    with pytest.raises((ValueError, KeyError)):
+        exchange.send(challenge)
+
+
+def test_a_broker_that_does_not_know_the_password_is_refused():
+    """It could be anyone."""
+    exchange = scram("sha512", "user", "pencil", "ours")
+    next(exchange)
+    exchange.send(b"r=ours1,s=c2FsdA==,i=4096")
+    with pytest.raises(ValueError, match="does not know the password itself"):
+        exchange.send(b"v=" + b"A" * 88)
+
+
+def test_what_a_token_is_shown_with():
+    """Extensions beside it; a refusal is heard to its end."""
+    exchange = oauthbearer(lambda: "t", {"logicalCluster": "lkc-1"})
+    assert b"n,,\1auth=Bearer t\1logicalCluster=lkc-1\1\1" == next(exchange)
+    assert b"\1" == exchange.send(b'{"status":"invalid_token"}')
+    exchange = oauthbearer(lambda: "t", {})
+    assert b"n,,\1auth=Bearer t\1\1" == next(exchange)
+    with pytest.raises(StopIteration):
+        exchange.send(b"")

@@ -1,0 +1,97 @@
+"""Tokens from an HTTP endpoint, and what is said where it has none."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import pytest
+
+from cluster.errors import AuthenticationError, UnreachableError
+from cluster.protocol.tokens import TokenEndpoint
+from tests.doubles.token_endpoint import token_endpoint
+
+
+@pytest.fixture
+def endpoint():
+    with token_endpoint() as endpoint:
+        yield endpoint
+
+
+def test_one_token_serves_until_it_grows_old(endpoint, monkeypatch):
+    """After four fifths of its lifetime the next one is asked for."""
+    tokens = TokenEndpoint(endpoint.url, "alice", "s:1", scope="kafka read")
+    first = tokens.token()
+    assert endpoint.token("alice").split(b".")[0] == first.encode().split(b".")[0]
+    assert first == tokens.token()
+    fields = {"grant_type": ["client_credentials"], "scope": ["kafka read"]}
+    assert [("/token?tenant=1", "alice:s:1", fields)] == endpoint.asked
+    old_at = tokens._old_at
+    monkeypatch.setattr("time.monotonic", lambda: old_at)
+    tokens.token()
+    assert 2 == len(endpoint.asked)
+    assert "s:1" not in repr(tokens)
+    assert first not in repr(tokens)
+
+
+@pytest.mark.parametrize("lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null'])
+def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
+    """A token may be good for one of them only."""
+    endpoint.answer = 200, b'{"access_token": "t"' + lifetime + b"}"
+    tokens = TokenEndpoint(endpoint.url, "alice", "s")
+    assert ["t", "t"] == [tokens.token(), tokens.token()]
+    assert 2 == len(endpoint.asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (
+            (401, b'{"error": "invalid_client", "error_description": "no such secret"}'),
+            AuthenticationError,
+            "no token for alice: HTTP 401 invalid_client no such secret; check clientId and clientSecret",
+        ),
+        ((404, b"<html>"), AuthenticationError, "HTTP 404; check clientId and clientSecret"),
+        ((400, b"[]"), AuthenticationError, "HTTP 400; check"),
+        ((503, b""), UnreachableError, "no token for alice: HTTP 503"),
+        ((429, b""), UnreachableError, "no token for alice: HTTP 429"),
+        (
+            (302, b""),
+            AuthenticationError,
+            "without an access_token; check sasl.oauthbearer.token.endpoint.url",
+        ),
+        ((200, b"<html>"), AuthenticationError, "HTTP 200 without an access_token"),
+        ((200, b'{"id_token": "t"}'), AuthenticationError, "HTTP 200 without an access_token"),
+    ],
+)
+def test_answers_without_a_token(endpoint, answer, error, said):
+    """With the endpoint and what to look at, and without the secret."""
+    endpoint.answer = answer
+    with pytest.raises(error) as caught:
+        TokenEndpoint(endpoint.url, "alice", "hunter2").token()
+    assert f"{endpoint.url}: " in str(caught.value)
+    assert said in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_nothing_listens_or_what_listens_is_not_http(served):
+    """Another attempt may succeed."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(UnreachableError, match="no token: Connection refused"):
+        TokenEndpoint(f"http://127.0.0.1:{port}", "alice", "s").token()
+    rubbish = served(lambda connection: connection.sendall(b"rubbish\r\n\r\n"))
+    with pytest.raises(UnreachableError, match="no token: "):
+        TokenEndpoint(f"http://{rubbish}/", "alice", "s").token()
+
+
+def test_an_endpoint_whose_certificate_is_not_taken(certificates):
+    """The setting is one of sasl.jaas.config there, as for Java clients."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.pair("endpoint"))
+    with token_endpoint(tls) as endpoint, pytest.raises(AuthenticationError) as caught:
+        TokenEndpoint(endpoint.url, "alice", "s", tls=ssl.create_default_context()).token()
+    assert "set ssl.truststore.location to a file with the CA that signed it (in sasl.jaas.config)" in str(
+        caught.value
+    )
+    assert not endpoint.asked

@@ -1,0 +1,362 @@
+"""Appends to a cluster: in the log once and in order, told of what the leader refuses, and seen at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing, contextmanager
+from functools import partial
+
+import pytest
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import ClusterEngine, open_engine
+from cluster.errors import UnreachableError
+from cluster.place import cluster_address
+from cluster.protocol.connection import Connection
+from cluster.protocol.messages import PRODUCE
+from storage.codec.batch import read_header
+from storage.codec.headers import Codec
+from storage.codec.records import BatchStamp, encode
+from storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTransactionStateError,
+    PartitionGoneError,
+    PartitionOfflineError,
+    PartlyAppendedError,
+    ReadOnlyError,
+    RecordTooLargeError,
+)
+from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from testing.broker.client import Client
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+NOW = Timestamp(1_700_000_000_000)
+
+
+def batch(*values, key=None, time=NOW, **stamp):
+    """One record batch as the mount makes them."""
+    records = [Record(Offset(number), time, key, value) for number, value in enumerate(values)]
+    return bytearray(encode(records, BatchStamp(**stamp)))
+
+
+def values(client, topic, partition=0):
+    return [record.value for record in client.records(topic, partition=partition)]
+
+
+@pytest.fixture
+def engine(address):
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+@contextmanager
+def impatient(address, connection=Connection, patience_seconds=30.0):
+    """An engine with connections of its own kind, and less patience."""
+    leaders = Leaders(Brokers(address, connection), patience_seconds=patience_seconds)
+    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+        yield engine
+
+
+def opened(engine, client, name, **settings):
+    """Partition 0 of a new topic."""
+    client.create_topic(name, settings={key.replace("_", "."): value for key, value in settings.items()})
+    return found(engine, name)
+
+
+def found(engine, name):
+    def listed():
+        engine.look()
+        return name in engine.topics() and 0 in engine.topic(name).partitions()
+
+    wait_until(listed, "the topic is listed")
+    return engine.partition(name, 0)
+
+
+class Losing(Connection):
+    """Loses answers to Produce after the request was sent."""
+
+    lost = 0
+    lose = staticmethod(lambda number: False)
+    produced = 0
+
+    def call_all(self, *asked, seconds):
+        if asked[0][0] is PRODUCE:
+            type(self).produced += 1
+            if self.lose(type(self).produced):
+                type(self).lost += 1
+                api, request = asked[0]
+                version = self.version(api)
+                self._send(api, version, api.request.write(request, version), seconds)
+                self.close()
+                raise UnreachableError(f"{self.server}: the answer was lost")
+        return super().call_all(*asked, seconds=seconds)
+
+
+def losing(lose):
+    return type("LosingNow", (Losing,), {"lose": staticmethod(lose)})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_was_appended_is_known_at_once(engine, client, durable):
+    """Its offsets, and to readers of both kinds; the next append follows."""
+    partition = opened(engine, client, f"seen-at-once-{durable}")
+    assert (0, 1) == partition.append(batch(b"a", b"b"), durable=durable)[:2]
+    for isolation in Isolation:
+        assert 2 == partition.visible_end(isolation)
+    assert (2, 2) == partition.append(batch(b"c"), durable=durable)[:2]
+    assert 3 == partition.read(Offset(2), max_bytes=1 << 20).next_offset
+    partition.sync()
+    assert [b"a", b"b", b"c"] == values(client, partition.topic)
+
+
+def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client):
+    """The last stable offset is the leader's, and is not guessed."""
+    partition = opened(engine, client, "undecided")
+    producer = client.producer(transactional_id="undecided")
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("undecided", b"open", partition=0)
+    producer.flush(30)
+    partition.append(batch(b"after"), durable=True)
+    assert 0 == partition.visible_end(Isolation.READ_COMMITTED)
+    assert 2 == partition.visible_end(Isolation.READ_UNCOMMITTED)
+    producer.commit_transaction(30)
+    wait_until(lambda: 3 == partition.visible_end(Isolation.READ_COMMITTED), "it is decided")
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
+    """Several in one append too, in their order."""
+    partition = opened(engine, client, f"taken-{codec.name}")
+    first, second = ([b"%d %d" % (each, number) for number in range(20)] for each in range(2))
+    partition.append(batch(*first, codec=codec) + batch(*second, codec=codec))
+    assert [*first, *second] == values(client, partition.topic)
+    fetched = partition.read(Offset(0), max_bytes=1)
+    assert codec is read_header(fetched.data).codec
+    assert read_header(fetched.data).producer_id >= 0
+
+
+def test_the_brokers_clock_is_told(engine, client):
+    """Where the topic has LogAppendTime."""
+    partition = opened(engine, client, "clock", message_timestamp_type="LogAppendTime")
+    assert partition.append(batch(b"a")).append_time > NOW
+
+
+def test_lost_answers_double_nothing(address, client):
+    """The same bytes are sent again until there is an answer: each record once, and in order."""
+    connection = losing(lambda number: number % 3 == 0)
+    with impatient(address, connection) as engine:
+        partition = opened(engine, client, "answers-lost")
+        for number in range(40):
+            partition.append(batch(b"%d" % number), durable=number % 2 == 0)
+    assert connection.lost > 10
+    assert [b"%d" % number for number in range(40)] == values(client, "answers-lost")
+
+
+def test_after_an_unknown_end_the_next_append_is_itself(address, client):
+    """It is not taken for a repeat of what nobody knows the end of, nor refused."""
+    lost = threading.Event()
+    with impatient(address, losing(lambda _: lost.is_set()), patience_seconds=0.3) as engine:
+        partition = opened(engine, client, "unknown-end")
+        partition.append(batch(b"before"))
+        lost.set()
+        with pytest.raises(PartitionOfflineError, match="nobody knows if the record will be in the log"):
+            partition.append(batch(b"doubtful"))
+        lost.clear()
+        partition.append(batch(b"after"))
+        partition.append(batch(b"last"))
+    assert [b"before", b"after", b"last"] == [
+        value for value in values(client, "unknown-end") if value != b"doubtful"
+    ]
+    assert values(client, "unknown-end").count(b"doubtful") <= 1
+
+
+def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client):
+    """As after an unclean election, which loses its last batches."""
+    partition = opened(engine, client, "forgotten")
+    partition.append(batch(b"a"))
+    partition._producer._next_sequence += 5
+    partition.append(batch(b"b"))
+    partition.append(batch(b"c"))
+    assert [b"a", b"b", b"c"] == values(client, "forgotten")
+
+
+def test_batches_of_other_producers_are_copies(engine, client):
+    """They get numbers of their own: what is written twice is there twice, and nothing is out of order."""
+    partition = opened(engine, client, "others")
+    numbered = partial(batch, producer_id=ProducerId(4711), producer_epoch=0)
+    assert 0 == partition.append(numbered(b"a", base_sequence=0)).base_offset
+    assert 1 == partition.append(batch(b"ours")).base_offset
+    assert 2 == partition.append(numbered(b"a", base_sequence=0)).base_offset
+    assert 3 == partition.append(numbered(b"b", base_sequence=7)).base_offset
+    assert [b"a", b"ours", b"a", b"b"] == values(client, "others")
+
+
+def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client):
+    """With the cluster's own words; nothing of it is in the log."""
+    settings = {"max_message_bytes": "1000", "cleanup_policy": "compact"}
+    partition = opened(engine, client, "refusing", message_timestamp_before_max_ms="86400000", **settings)
+    now = Timestamp(int(time.time() * 1000))
+    with pytest.raises(RecordTooLargeError, match="raise max.message.bytes"):
+        partition.append(batch(b"x" * 2000, key=b"k", time=now))
+    with pytest.raises(InvalidRecordError, match="key"):
+        partition.append(batch(b"without a key", time=now))
+    with pytest.raises(InvalidTimestampError, match="before.max.ms"):
+        partition.append(batch(b"old", key=b"k"))
+    with pytest.raises(InvalidRecordError, match="control"):
+        partition.append(batch(b"x", control=True, transactional=True, producer_id=ProducerId(1)))
+    with pytest.raises(InvalidTransactionStateError, match="no transaction"):
+        partition.append(batch(b"x", transactional=True, producer_id=ProducerId(1)))
+    damaged = batch(b"x", key=b"k")
+    damaged[-1] ^= 1
+    with pytest.raises(InvalidRecordError):
+        partition.append(damaged)
+    assert 0 == partition.append(batch(b"taken", key=b"k", time=now)).base_offset
+    assert [b"taken"] == values(client, "refusing")
+
+
+def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
+    """A broker takes one at a time: the error says how many are in the log."""
+    partition = opened(engine, client, "partly", max_message_bytes="1000")
+    with pytest.raises(PartlyAppendedError, match="the first 2 of 4 batches are in the log") as refused:
+        partition.append(batch(b"a") + batch(b"b") + batch(b"x" * 2000) + batch(b"c"))
+    assert (2, 4) == (refused.value.appended, refused.value.batches)
+    partition.append(batch(b"d"))
+    assert [b"a", b"b", b"d"] == values(client, "partly")
+
+
+def test_too_few_replicas_are_told(three_brokers):
+    """For acks=all alone; nothing is in the log."""
+    client = Client(three_brokers[1].bootstrap_server)
+    client.create_topic("insync", replicas=(2, 3), settings={"min.insync.replicas": "2"})
+    with impatient(cluster_address(f"kafka://{client.bootstrap_server}"), patience_seconds=0.3) as engine:
+        partition = found(engine, "insync")
+        three_brokers[3].kill()
+        wait_until(lambda: 1 == len(client.in_sync("insync")), "the other replica is out of sync")
+        with pytest.raises(PartitionOfflineError, match=r"min\.insync\.replicas") as refused:
+            partition.append(batch(b"a"), durable=True)
+        assert "nobody knows" not in str(refused.value)
+        assert 0 == partition.append(batch(b"b")).base_offset
+    three_brokers[3].start()
+    # Readers are given what enough replicas have, which is nothing until the other one has caught up.
+    wait_until(lambda: 2 == len(client.in_sync("insync")), "the other replica is in sync")
+    wait_until(lambda: [b"b"] == values(client, "insync"), "the appended record alone is read")
+
+
+def test_a_topic_of_the_same_name_gets_nothing(engine, client):
+    """A partition goes by its topic's id."""
+    partition = opened(engine, client, "renewed")
+    partition.append(batch(b"a"))
+    client.admin.delete_topics(["renewed"])["renewed"].result()
+    client.create_topic("renewed")
+    with pytest.raises(PartitionGoneError):
+        partition.append(batch(b"b"))
+    found(engine, "renewed")
+    assert [] == values(client, "renewed")
+
+
+def test_many_threads_append_to_one_partition(engine, client):
+    """Each one's records are in its order."""
+    partition = opened(engine, client, "threads")
+
+    def append(number):
+        for each in range(30):
+            partition.append(batch(b"%d %d" % (number, each)))
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    all_values = values(client, "threads")
+    assert 240 == len(all_values)
+    for number in range(8):
+        assert [b"%d %d" % (number, each) for each in range(30)] == [
+            value for value in all_values if value.startswith(b"%d " % number)
+        ]
+
+
+def test_a_read_only_engine_appends_nothing(address, client):
+    """Nor has it anything to wait for."""
+    client.create_topic("kept")
+    with closing(open_engine(address, read_only=True)) as engine:
+        partition = found(engine, "kept")
+        with pytest.raises(ReadOnlyError):
+            partition.append(batch(b"a"))
+        partition.sync()
+
+
+def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
+    """An append that no broker answers, and those behind it."""
+    with impatient(address) as engine:
+        partition = opened(engine, client, "ending")
+        ends = []
+
+        def append():
+            try:
+                partition.append(batch(b"a"))
+            except PartitionOfflineError as error:
+                ends.append(error)
+
+        threads = [threading.Thread(target=append) for _ in range(3)]
+        with broker.paused():
+            for one in threads:
+                one.start()
+            wait_until(partition._producer._turn.locked, "one waits for the broker")
+            engine.close()
+            for one in threads:
+                one.join(20)
+    assert 3 == len(ends)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
+def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_brokers, how):
+    """Four threads append while the leader goes and comes back; each thread's records are in its order."""
+    client = Client(three_brokers[1].bootstrap_server)
+    name = f"leaders-{how.split()[0]}"
+    client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
+    leader = three_brokers[2]
+    acknowledged = [[] for _ in range(4)]
+    stop = threading.Event()
+    with closing(open_engine(cluster_address(f"kafka://{client.bootstrap_server}"))) as engine:
+        partition = found(engine, name)
+
+        def append(number):
+            while not stop.is_set():
+                value = b"%d %d" % (number, len(acknowledged[number]))
+                partition.append(batch(value), durable=True)
+                acknowledged[number].append(value)
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+        for one in threads:
+            one.start()
+
+        def wait_for_more():
+            before = [len(one) for one in acknowledged]
+            wait_until(
+                lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
+                "all append",
+            )
+
+        try:
+            wait_for_more()
+            if how == "standing still":
+                with leader.paused():
+                    wait_for_more()
+            else:
+                leader.stop() if how == "stopped" else leader.kill()
+                wait_for_more()
+                leader.start()
+            wait_for_more()
+        finally:
+            stop.set()
+            for one in threads:
+                one.join(60)
+    written = values(client, name)
+    for number in range(4):
+        assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]

@@ -1,0 +1,311 @@
+"""Reads of a cluster: the very batches that its log directory has, in parts that begin anywhere, and ahead."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import closing
+from random import Random
+
+import pytest
+
+from cluster.brokers.fetch import Wanted, fetch
+from cluster.engine import open_engine
+from cluster.topics.reader import FIRST_WINDOW_BYTES, Window, WindowCache
+from storage.codec.batch import find_end
+from storage.codec.columns import decode
+from storage.codec.records import BatchStamp, encode
+from storage.errors import CorruptBatchError, OffsetOutOfRangeError
+from storage.manager import open_engine as open_directories
+from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
+from storage.remote import NotAtHandError, answered
+from testing.broker.client import Outgoing
+from tests.doubles.waiting import wait_until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def everything(partition, *, max_bytes, isolation=Isolation.READ_COMMITTED):
+    """All records from the log start to the visible end."""
+    return everything_from(partition, partition.log_start_offset, max_bytes, isolation)
+
+
+def everything_from(partition, offset, max_bytes=1, isolation=Isolation.READ_COMMITTED):
+    found = []
+    while offset < partition.visible_end(isolation):
+        fetched = partition.read(offset, max_bytes=max_bytes, isolation=isolation)
+        if not fetched.data:
+            break
+        for columns in decode(fetched.data, aborted=fetched.aborted):
+            found += [record for record in columns if record.offset >= offset]
+        offset = fetched.next_offset
+    return found
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_are_those_that_a_consumer_gets(address, client, codec):
+    """Keys, headers and nulls; read whole, and a batch at a time."""
+    name = f"consumed-{codec}"
+    client.create_topic(name)
+    made = [
+        Outgoing(None, b"deleted", timestamp=1000),
+        Outgoing(b"", None, [("h", None), ("h", b"\xff"), ("", b"")], timestamp=2000),
+        *(Outgoing(b"value %d" % number * 50, b"k", timestamp=3000) for number in range(40)),
+    ]
+    client.produce(name, made, batch=7, compression_type=codec)
+    expected = client.records(name)
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition(name, 0)
+        assert expected == everything(partition, max_bytes=1 << 20)
+        assert expected == everything(partition, max_bytes=1)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
+def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolation, max_bytes):
+    """Committed and aborted ones in turns, of two producers at once, and one that is open."""
+    name = f"transactions-{isolation.value}-{max_bytes}"
+    client.create_topic(name)
+    first, second = (client.producer(transactional_id=f"{name}-{number}") for number in range(2))
+    for producer in (first, second):
+        producer.init_transactions(30)
+    for number in range(4):
+        for producer in (first, second):
+            producer.begin_transaction()
+            producer.produce(name, b"%d" % number, partition=0)
+            producer.flush(30)
+        first.commit_transaction(30) if number % 2 else first.abort_transaction(30)
+        second.produce(name, b"more %d" % number, partition=0)
+        second.flush(30)
+        second.abort_transaction(30) if number % 3 else second.commit_transaction(30)
+    first.begin_transaction()
+    first.produce(name, b"open", partition=0)
+    first.flush(30)
+    expected = client.records(name, isolation=isolation)
+    with closing(open_engine(address)) as engine:
+        assert expected == everything(engine.partition(name, 0), max_bytes=max_bytes, isolation=isolation)
+    first.abort_transaction(30)
+
+
+@pytest.mark.java
+def test_a_compacted_partition_is_read_over_its_gaps(address, client):
+    """Where whole batches are gone, and where records are; an offset in a gap gives what follows."""
+    settings = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.bytes": "1048576",
+        "segment.ms": "100",
+    }
+    client.create_topic("gaps", settings=settings)
+    for number in range(30):
+        client.produce("gaps", [Outgoing(b"%d" % number, b"%d" % (number % 3)), Outgoing(b"x", b"x")])
+    wait_until(lambda: compacted(client), "the broker has compacted")
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition("gaps", 0)
+        for max_bytes in (1, 1 << 20):
+            expected, found = read_while_unchanged(partition, client, max_bytes)
+            assert expected == found
+            assert found[0].offset > 0
+
+
+def compacted(client):
+    """Whether gaps are there: segments roll by time when something is appended."""
+    client.produce("gaps", [Outgoing(b"y", b"y")])
+    return client.records("gaps")[0].offset > 0
+
+
+def read_while_unchanged(partition, client, max_bytes):
+    """What a consumer gets, and what is read from offset 0; both again where the broker has compacted meanwhile."""
+    while True:
+        expected = client.records("gaps")
+        partition._reader.forget()
+        found = everything_from(partition, Offset(0), max_bytes)
+        if client.records("gaps") == expected:
+            return expected, found
+
+
+def checkpointed(directory, name):
+    """The bounds that a reader of the directory sees."""
+    with closing(open_directories([directory], read_only=True)) as engine:
+        return engine.partition(name, 0).offsets()[0:3:2]
+
+
+@pytest.mark.java
+def test_reads_are_those_of_the_log_directory(address, broker, client):
+    """Byte for byte, wherever a read begins, and however much it asks for; times are looked up as there."""
+    name = "same"
+    client.create_topic(name)
+    client.produce(
+        name,
+        [Outgoing(b"%d" % number, timestamp=1000 + 10 * (number // 3)) for number in range(100)],
+        batch=4,
+    )
+    client.delete_records(name, 6)
+    wait_until(
+        lambda: checkpointed(broker.log_dir, name) == (6, 100), "the broker has written its checkpoints"
+    )
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition(name, 0)
+        with closing(open_directories([broker.log_dir], read_only=True)) as directories:
+            log = directories.partition(name, 0)
+            for offset in (6, 7, 8, 50, 99, 100):
+                for max_bytes in (1, 250, 1000, 1 << 20):
+                    theirs = log.read(Offset(offset), max_bytes=max_bytes)
+                    partition._reader.forget()
+                    ours = partition.read(Offset(offset), max_bytes=max_bytes)
+                    assert bytes(theirs.data) == bytes(ours.data)
+                    assert theirs.next_offset == ours.next_offset
+            for timestamp in (0, 1000, 1001, 1010, 1329, 1330, 1331, 9999):
+                for isolation in Isolation:
+                    theirs = log.offset_for_timestamp(Timestamp(timestamp), isolation=isolation)
+                    ours = partition.offset_for_timestamp(Timestamp(timestamp), isolation=isolation)
+                    assert (theirs and (theirs.timestamp, theirs.offset)) == (
+                        ours and (ours.timestamp, ours.offset)
+                    )
+            assert log.status().log_bytes == partition.status().log_bytes
+
+
+@pytest.mark.java
+def test_offsets_outside_are_refused_with_the_bounds(address, client):
+    """Those of the moment, which the engine may not have known."""
+    client.create_topic("outside")
+    client.produce("outside", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=1)
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition("outside", 0)
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            partition.read(Offset(4), max_bytes=1)
+        assert (4, 0, 3) == (caught.value.offset, caught.value.start_offset, caught.value.end_offset)
+        client.delete_records("outside", 2)
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            partition.read(Offset(1), max_bytes=1)
+        assert (1, 2, 3) == (caught.value.offset, caught.value.start_offset, caught.value.end_offset)
+        assert 2 == partition.log_start_offset
+
+
+@pytest.mark.java
+def test_what_was_read_is_at_hand(address, client):
+    """Where nothing may wait, the rest is asked for."""
+    client.create_topic("at-hand")
+    client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition("at-hand", 0)
+        with answered({}), pytest.raises(NotAtHandError):
+            partition.read(Offset(0), max_bytes=1)
+        whole = partition.read(Offset(0), max_bytes=1 << 20)
+        with answered({}):
+            assert whole == partition.read(Offset(0), max_bytes=1 << 20)
+            assert 2 == partition.read(Offset(1), max_bytes=1).next_offset
+
+
+@pytest.mark.java
+def test_a_partition_is_read_ahead(address, client):
+    """A reader that goes on finds the next window there."""
+    client.create_topic("ahead")
+    client.produce(
+        "ahead", [Outgoing(bytes(10_000), timestamp=number + 1) for number in range(300)], batch=10
+    )
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition("ahead", 0)
+        found = everything(partition, max_bytes=FIRST_WINDOW_BYTES)
+        assert list(range(300)) == [record.offset for record in found]
+        assert partition._reader._ahead is not None
+
+
+@pytest.mark.java
+def test_over_the_quota_reads_wait(address, broker, client, java):
+    """They give what there is in the end: an answer without the partition says nothing about it."""
+    client.create_topic("throttled")
+    client.produce("throttled", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
+
+    def limit(*change):
+        who = ("--entity-type", "clients", "--entity-name", "topicfs", "--alter")
+        command = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_server, *who, *change)
+        subprocess.run(java.command(*command), check=True, capture_output=True)
+
+    limit("--add-config", "consumer_byte_rate=30000")
+    try:
+        with closing(open_engine(address)) as engine:
+            partition = engine.partition("throttled", 0)
+            wanted = Wanted(partition.name, partition.topic_id, Offset(0))
+            for _ in range(20):
+                answer = fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20)
+                if not answer.partitions:
+                    break
+            assert (0, True) == (len(answer.partitions), answer.throttle_ms > 0)
+            assert 1 <= partition.read(Offset(0), max_bytes=1).next_offset
+    finally:
+        limit("--delete-config", "consumer_byte_rate")
+
+
+def transactional(offset, value, *, control=False):
+    stamp = BatchStamp(producer_id=ProducerId(7), transactional=True, control=control)
+    record = Record(Offset(offset), Timestamp(0), b"\0\0\0\0" if control else None, value)
+    return encode([record], stamp, base_offset=Offset(offset))
+
+
+def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
+    """A part of a window begins behind its end: the same producer's later records were committed."""
+    data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
+    aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
+    window = Window(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
+    assert aborted == window.part(Offset(0), 1).aborted
+    assert aborted == window.part(Offset(1), 1).aborted
+    assert () == window.part(Offset(2), 1).aborted
+
+
+def test_parts_of_a_window_have_at_least_one_batch():
+    """And at most as many bytes as were asked for."""
+    batches = [
+        bytes(encode([Record(Offset(2 * number + one), Timestamp(0), None, b"v") for one in range(2)]))
+        for number in range(3)
+    ]
+    size = len(batches[0])
+    window = Window(Offset(1), Offset(6), memoryview(b"".join(batches)), (), None, 0)
+    assert [(batches[0], 2), (batches[0], 2), (batches[0] + batches[1], 4), (b"".join(batches), 6)] == [
+        (bytes(part.data), part.next_offset)
+        for part in (window.part(Offset(1), most) for most in (1, 2 * size - 1, 2 * size, 9 * size))
+    ]
+    assert (batches[2], 6) == (bytes(window.part(Offset(5), 1).data), window.part(Offset(5), 1).next_offset)
+
+
+def test_damaged_windows_do_no_harm():
+    """Their parts are batches, or an error: never an endless loop, nor one that was not foreseen."""
+    random = Random(20261123)
+    sound = b"".join(
+        bytes(encode([Record(Offset(number), Timestamp(0), None, bytes(20))])) for number in range(8)
+    )
+    for _ in range(3000):
+        data = bytearray(sound)
+        for _ in range(random.randrange(1, 4)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        end, last_offset = find_end(data)
+        window = Window(Offset(0), Offset(last_offset + 1), memoryview(data)[:end], (), None, 0)
+        offset = 0
+        while offset <= last_offset:
+            try:
+                part = window.part(Offset(offset), random.choice((1, 100, 1000)))
+            except CorruptBatchError:
+                break
+            assert part.next_offset > offset
+            offset = part.next_offset
+
+
+class Reader:
+    def __init__(self):
+        self.forgotten = 0
+
+    def forget(self):
+        self.forgotten += 1
+
+
+def test_windows_are_let_go_of_that_were_read_longest_ago():
+    """As soon as all together are too many."""
+    cache = WindowCache(kept_bytes=10)
+    one, two, three = Reader(), Reader(), Reader()
+    for reader in (one, two, one, three):
+        cache.note(reader, 4)
+    assert [0, 1, 0] == [reader.forgotten for reader in (one, two, three)]
+    cache.note(three, 20)
+    assert [1, 1, 0] == [reader.forgotten for reader in (one, two, three)]
+    cache.close()
