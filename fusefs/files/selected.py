@@ -101,7 +101,7 @@ def _found_file(
 
 
 class AskedFile(FileNode):
-    """What a selector means to a remote engine, which stat(2) and open(2) ask for: a lookup asks nothing.
+    """A file whose selector a remote engine resolves when stat(2) or open(2) need it: a lookup asks nothing.
 
     While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
     """

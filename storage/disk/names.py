@@ -45,7 +45,7 @@ RESERVE = "topicfs.reserve"
 HANDOVER = "topicfs.handover"
 """The journal of a handover to a broker."""
 MIRROR = "topicfs.mirror"
-"""What a mirror of a cluster knows of the directory."""
+"""The journal of a mirror of a cluster."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 
