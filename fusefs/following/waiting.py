@@ -135,12 +135,14 @@ class WaitingReads:
         """
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
+            pause = LOOK_SECONDS
             while True:
                 await self._until_some_wait()
+                # Before the look: most answers of a remote engine come sooner, and a look takes as long as they do.
+                await trio.sleep(pause)
                 started = time.monotonic()
                 await self._look(searches)
-                took = time.monotonic() - started
-                await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+                pause = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - started))
 
     async def _watch_holders(self) -> None:
         while True:
