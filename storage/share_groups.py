@@ -20,7 +20,7 @@ kept as a broker keeps it (kafka-coordinators.md#share-groups), so that one goes
 broker's. As in `storage.engine` all calls are safe from any thread; *known* never waits, *asked* may read the disk,
 *changes* writes, and is called in threads that may wait.
 
-Settings have Kafka's names and defaults (`ShareGroupSettings`), but for `share.auto.offset.reset`: a group that is made
+Settings have Kafka's names and defaults (`storage.config.share_group`), but for `share.auto.offset.reset`: a group that is made
 here begins at the earliest record, as one expects of a shell, where a broker's begins at the latest.
 """
 
@@ -33,7 +33,8 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from storage.codec.columns import Columns
-from storage.config.group import FROM_THE_EARLIEST, OffsetReset
+from storage.config.listing import ShownSetting
+from storage.config.share_group import ShareGroupSettings
 from storage.errors import GroupsUnsupportedError, InvalidNameError, UnknownGroupError
 from storage.model import Offset, Record, Timestamp, TopicPartition
 
@@ -74,22 +75,6 @@ class Acknowledgement(IntEnum):
     """It cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
     RENEW = 4
     """It is still being worked on: the lease begins anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupSettings:
-    """The settings of a group, under Kafka's names with `_` for its dots."""
-
-    share_record_lock_duration_ms: int = 30_000
-    """A lease's length (group.share.record.lock.duration.ms), 1 s to 1 h: a holder that hangs longer loses its records."""
-    share_delivery_count_limit: int = 5
-    """Deliveries of a record before it is given up (group.share.delivery.count.limit), 2 to 10."""
-    share_partition_max_record_locks: int = 2000
-    """Records between the first that is not done and the last that was delivered, in one partition."""
-    share_auto_offset_reset: OffsetReset = FROM_THE_EARLIEST
-    """Where it begins in a partition that is new to it: earliest, latest or by_duration."""
-    share_isolation_level: str = "read_committed"
-    """`read_committed`, the default here, passes over what transactions aborted; a broker's is `read_uncommitted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +225,10 @@ class ShareGroup(Protocol):
         """The settings as they are now (*known*)."""
         ...
 
+    def listed_settings(self) -> Sequence[ShownSetting]:
+        """Return every setting that holds, and where its value comes from (*known*)."""
+        ...
+
     @property
     def state(self) -> str:
         """`Empty`, `Stable` or `Dead`, as Kafka's tools print it (*known*)."""
@@ -285,7 +274,7 @@ class ShareGroup(Protocol):
     def rejected(self, topic: str) -> Sequence[Rejected]:
         """Return the records that were given up and not forgotten since, by partition and offset (*asked*).
 
-        The newest 10,000 of a group; those whose log no longer has them are left out.
+        The newest 10,000 of all groups; those whose log no longer has them are left out.
         """
         ...
 

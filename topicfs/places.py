@@ -31,10 +31,10 @@ CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of topics: data directories, or a cluster."""
+    """Where topics are."""
 
     directories: tuple[Path, ...] = ()
-    """Empty for a cluster."""
+    """Of a cluster none."""
     cluster: ClusterAddress | None = None
     client_config: Path | None = None
     """Settings of the connections to the cluster."""

@@ -1,4 +1,4 @@
-"""A window: fetched batches as one immutable value."""
+"""Batches that were fetched, as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads that keep a cluster's catalog up to date: they ask for its metadata, and for partitions' bounds as these move.
+"""What keeps a cluster's catalog up to date: looks at the metadata, and bounds that leaders say when they move.
 
 watcher     one thread: which topics there are, and who leads what
 followers   a thread a broker: the bounds of partitions with listeners as soon as they move, and what was appended
@@ -24,49 +24,49 @@ from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageErr
 from storage.model import Isolation, TopicPartition
 
 LONG_POLL_MS = 500
-"""Milliseconds that a broker may wait for new records before it answers."""
+"""How long a broker waits for something new."""
 SHORTEST_PAUSE_SECONDS = 0.002
-"""Shortest time from an answer to the next request: a busy partition must not take a whole processor."""
+"""Between two answers, so that a partition that is written to all the time takes no whole processor."""
 ANSWER_BYTES = 1 << 20
 PARTITION_BYTES = 1 << 14
-"""Most bytes of new records that come along with a partition's bounds: mostly somebody is about to read them."""
+"""Of what was appended that comes along with a partition's bounds: mostly somebody wants to read it."""
 FIRST_PERIOD_SECONDS = 0.05
-"""Time from one look to the next just after something happened; it doubles with each look."""
+"""From one look to the next, where something has just happened; twice as long each time."""
 PERIOD_SECONDS = 1.0
-"""Time from one look to the next when nothing has happened for a while."""
+"""The same where nothing has happened for a while."""
 REST = 20
-"""The pause after a look, as a multiple of the time it took: looks at a large cluster take a twentieth of a processor."""
+"""Times as long as a look takes there is none, so that those at a large cluster take a twentieth of a processor."""
 DENIED_SECONDS = 60.0
-"""Time after which a partition that the client was not allowed to read is tried again."""
+"""After which a partition that may not be read is tried to be followed again."""
 MOST_THROTTLE_SECONDS = 60.0
 
 
 class Round(NamedTuple):
-    """The result of a round of requests."""
+    """What a round has found."""
 
     rest_seconds: float
-    """Time for which the broker wants no request."""
+    """For how long nothing is to be asked."""
     refused: bool
-    """True if the broker refused a partition: perhaps another one leads it."""
+    """A leader refused a partition: perhaps another one leads it."""
 
 
 class Follower:
-    """A reader of the bounds of the partitions that one broker leads, in rounds. It belongs to one thread."""
+    """Follows the partitions that one broker leads, in rounds. For one thread."""
 
     def __init__(
         self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
     ) -> None:
-        """With `sweeps` all partitions are followed, otherwise those that have listeners."""
+        """`sweeps`: all partitions, not those alone that have listeners."""
         self._leaders, self._catalog, self._node = leaders, catalog, node
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
         self._partitions: dict[TopicPartition, ClusterPartition] = {}
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        """Leader epochs of all the partitions that may be followed."""
+        """Of all the partitions that may be followed."""
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
-        """Partitions that may not be read, and the time at which each is tried again."""
+        """Partitions that may not be read, and until when that is believed."""
         self._metadata: object = None
         self._generation = -1
 
@@ -113,7 +113,7 @@ class Follower:
         return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused)
 
     def settle(self) -> None:
-        """Ask for the bounds that no fetch answers (blocking).
+        """Ask for the bounds that no fetch tells (blocking).
 
         Those are of partitions that may not be fetched, or were refused; of those with a new leader; and, as sessions
         say nothing of a last stable offset that has moved alone, of those with open transactions.
@@ -152,7 +152,7 @@ class Watch:
 
     def __init__(self, leaders: Leaders, catalog: Catalog) -> None:
         self.warning: str | None = None
-        """The reason why nothing new is known of the cluster; None while it answers."""
+        """Why nothing new is known of the cluster; None where it is."""
         self._leaders, self._catalog = leaders, catalog
         self._refused = threading.Event()
         self._nodes: set[int] = set()
@@ -191,7 +191,7 @@ class Watch:
             self._start(partial(self._sweep, node), f"sweeper {node}")
 
     def _follow(self, node: int) -> None:
-        """Follow the partitions that have listeners."""
+        """Follow what has listeners."""
         follower = Follower(self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES)
         backoff = Backoff()
         while True:

@@ -28,7 +28,7 @@ NOTHING = Waiting()
 
 
 class Framed(NamedTuple):
-    """One write, divided into lines or batches."""
+    """One write taken apart."""
 
     lines: bytes
     """Whole lines, each with its newline, or whole batches; empty when none was completed."""

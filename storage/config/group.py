@@ -29,7 +29,7 @@ ASK, MANUAL = "ask", "manual"
 
 
 class OffsetReset(NamedTuple):
-    """The place where a group begins in a partition without a position, or with one that is out of range."""
+    """Where a group begins in a partition without a position, or with one that is out of its range."""
 
     kind: str
     """EARLIEST, LATEST, NONE or BY_DURATION."""

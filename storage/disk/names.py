@@ -4,7 +4,8 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
-    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.writes  topicfs.write.…       ours, which a broker ignores
+    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.queues
+    ├── topicfs.writes  topicfs.write.…                                            ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
     │   ├── <20 digits>.view                                          ours, which a broker ignores
@@ -45,7 +46,9 @@ RESERVE = "topicfs.reserve"
 HANDOVER = "topicfs.handover"
 """The journal of a handover to a broker."""
 MIRROR = "topicfs.mirror"
-"""The journal of a mirror of a cluster."""
+"""What a mirror of a cluster knows of the directory."""
+QUEUES = "topicfs.queues"
+"""The settings of share groups, and what they rejected."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 

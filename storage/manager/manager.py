@@ -34,7 +34,7 @@ from storage.log.log import Log
 from storage.membership import Groups, NoGroups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
-from storage.share_groups import NoShareGroups, ShareGroups
+from storage.shares.groups import QueueGroups
 from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
@@ -77,7 +77,9 @@ class LogManager:
         self._groups = NoGroups("groups are not served yet")
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
-        self._share_groups: ShareGroups = NoShareGroups("this engine has no share groups yet")
+        self._share_groups = QueueGroups(
+            self, directories.files, directories.online[0].data.path, directories.clock
+        )
         self._lock = RLock()
         self._duty_lock = Lock()
         self._closed = False
@@ -115,7 +117,7 @@ class LogManager:
         return self._directories.status()
 
     @property
-    def share_groups(self) -> ShareGroups:
+    def share_groups(self) -> QueueGroups:
         return self._share_groups
 
     def topics(self) -> Mapping[str, LogTopic]:
@@ -251,9 +253,16 @@ class LogManager:
                 directory.reserve.restore()
         if Duty.STAGED_WRITES in due:
             self._staged.run_where_changed()
+        self._maintain_share_groups(now)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)
+
+    def _maintain_share_groups(self, now: Timestamp) -> None:
+        try:
+            self._share_groups.maintain(now)
+        except (OSError, StorageError) as error:
+            self._warnings.add(f"share groups: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
         """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
@@ -261,6 +270,7 @@ class LogManager:
             self._staged.run()
 
     def close(self) -> None:
+        self._share_groups.close()
         self._staged.stop()
         self._cleaner.stop()
         with self._duty_lock, self._lock:

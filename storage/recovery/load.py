@@ -200,7 +200,7 @@ class Loader:
 
     @property
     def small_files(self) -> SmallFiles:
-        """The small files that were found beside the segments."""
+        """What was found beside the segments."""
         return SmallFiles(self._epochs, self._producers, self._removal)
 
     # What earlier work left behind.

@@ -1,0 +1,121 @@
+"""A share group's settings: the one table of their names, defaults and meanings.
+
+Names and bounds are Kafka's, where they are a broker's dynamic settings of a group. Where a default is not the
+broker's, its meaning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, get_type_hints
+
+from storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
+from storage.config.kinds import OneOf, WholeNumber
+from storage.config.listing import ConfigSource, ShownSetting
+from storage.config.setting import Setting, SettingRow
+from storage.errors import InvalidConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffsetReset(OffsetResetChoice):
+    """The kind of `share.auto.offset.reset`: a queue always begins somewhere."""
+
+    @property
+    def valid(self) -> str:
+        return "earliest, latest, or by_duration: and a duration, as in by_duration:P1D or by_duration:PT6H"
+
+    def parse(self, text: str) -> OffsetReset:
+        found = OffsetResetChoice.parse(self, text)
+        if found.kind == NONE:
+            raise ValueError(text)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupSettings:
+    """The settings of a share group. Immutable: a change makes a new value."""
+
+    share_record_lock_duration_ms: Annotated[
+        int,
+        SettingRow(
+            WholeNumber(1000, 3_600_000),
+            "ms",
+            "A lease's length: whoever holds a record longer without a word about it loses it to the next one.",
+        ),
+    ] = 30_000
+    share_delivery_count_limit: Annotated[
+        int,
+        SettingRow(
+            WholeNumber(2, 10),
+            "",
+            "How often a record is delivered before it is given up, and found in rejected.",
+        ),
+    ] = 5
+    share_partition_max_record_locks: Annotated[
+        int,
+        SettingRow(
+            WholeNumber(100, 10_000),
+            "",
+            "Records of a partition between the first that is not done and the last that was delivered.",
+        ),
+    ] = 2000
+    share_auto_offset_reset: Annotated[
+        OffsetReset,
+        SettingRow(
+            ShareOffsetReset(),
+            "",
+            "Where the group begins in a partition that is new to it: the earliest record (a broker's groups begin at the "
+            "latest), the latest, or what is so long ago.",
+        ),
+    ] = FROM_THE_EARLIEST
+    share_isolation_level: Annotated[
+        str,
+        SettingRow(
+            OneOf(("read_committed", "read_uncommitted")),
+            "",
+            "With read_committed, the default here, what transactions aborted is passed over, and what is not decided yet "
+            "waited for; a broker's default is read_uncommitted.",
+        ),
+    ] = "read_committed"
+
+    @classmethod
+    def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
+        """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
+        values = {}
+        for name, text in overrides.items():
+            if name not in SHARE_GROUP_SETTINGS:
+                raise InvalidConfigError(f"{name}: no such setting of share groups")
+            values[SHARE_GROUP_SETTINGS[name].field] = SHARE_GROUP_SETTINGS[name].parse(text)
+        return replace(cls(), **values)
+
+
+def share_group_settings(
+    settings: ShareGroupSettings, overrides: Mapping[str, str]
+) -> Iterator[ShownSetting]:
+    """List a group's settings."""
+    for name, one in SHARE_GROUP_SETTINGS.items():
+        yield ShownSetting(
+            name=name,
+            value=one.print(getattr(settings, one.field)),
+            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
+            file_name=None,
+            default=one.default_text,
+            unit=one.row.unit,
+            valid=one.row.kind.valid,
+            meaning=one.row.meaning,
+        )
+
+
+def _read_table() -> dict[str, Setting]:
+    defaults = ShareGroupSettings()
+    table = {}
+    for field, annotation in get_type_hints(ShareGroupSettings, include_extras=True).items():
+        name = field.replace("_", ".")
+        (row,) = annotation.__metadata__
+        table[name] = Setting(name, field, getattr(defaults, field), row)
+    return table
+
+
+SHARE_GROUP_SETTINGS: Mapping[str, Setting] = _read_table()
+"""Every setting by its name, in the table's order."""

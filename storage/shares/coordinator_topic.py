@@ -1,0 +1,94 @@
+"""One of Kafka's own topics as a coordinator uses it: made on first use, read from the first record to the last, appended to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from storage.codec.columns import decode_each
+from storage.codec.records import encode
+from storage.engine import Engine, Partition
+from storage.errors import CorruptBatchError, CorruptionError, TopicExistsError, UnknownTopicError
+from storage.model import Isolation, Offset, Record, Timestamp
+from storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
+
+READ_BYTES = 1 << 20
+
+
+class KeyValue(NamedTuple):
+    """A record; without a value it deletes the key."""
+
+    key: bytes
+    value: bytes | None
+
+
+Take: TypeAlias = Callable[[KeyValue, Offset], None]
+
+
+class CoordinatorTopic:
+    """See the module. `name` is one of Kafka's internal topics."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self.name = name
+
+    @property
+    def exists(self) -> bool:
+        return self.name in self._engine.topics()
+
+    def numbers(self) -> Sequence[int]:
+        """Return the numbers of its partitions; none where it does not exist yet."""
+        return tuple(self._engine.topic(self.name).partitions()) if self.exists else ()
+
+    def make(self) -> None:
+        """Make the topic with Kafka's settings where it is missing. Raises ReadOnlyError, OSError."""
+        if not self.exists:
+            try:
+                self._engine.create_topic(self.name, partitions=DEFAULT_PARTITIONS)
+            except TopicExistsError:
+                return
+
+    def number_of(self, name: str) -> int:
+        """Return the partition that what is so named belongs to. Raises UnknownTopicError before the topic was made."""
+        numbers = self.numbers()
+        if not numbers:
+            raise UnknownTopicError(f"{self.name}: no such topic")
+        return _partition_of(name, len(numbers))
+
+    def partition(self, number: int) -> Partition:
+        return self._engine.partition(self.name, number)
+
+
+@lru_cache(maxsize=4096)  # Asked for with every acknowledgement.
+def _partition_of(name: str, partitions: int) -> int:
+    return coordinator_partition(name, partitions)
+
+
+def replay(partition: Partition, take: Take) -> None:
+    """Give every record with a key to `take`, from the log's start to its end, those of no transaction that was aborted.
+
+    Raises CorruptionError, with the file; PartitionOfflineError.
+    """
+    offset = partition.log_start_offset
+    while True:
+        fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_COMMITTED)
+        if not fetched.data:
+            return
+        try:
+            for columns in decode_each(fetched.data, aborted=fetched.aborted):
+                for index in range(len(columns)):
+                    record = columns.record(index)
+                    if record.key is not None and record.offset >= offset:
+                        take(KeyValue(record.key, record.value), record.offset)
+        except CorruptBatchError as error:
+            name = f"{fetched.segment_base_offset:020}.log"
+            where = name if partition.directory is None else partition.directory / name
+            raise CorruptionError(where, fetched.position + error.position, error.cause) from None
+        offset = fetched.next_offset
+
+
+def append(partition: Partition, records: Sequence[KeyValue], now: Timestamp) -> Offset:
+    """Append records as one batch, all or none; returns the offset of the first. Raises as `Partition.append`."""
+    batch = encode([Record(Offset(at), now, one.key, one.value) for at, one in enumerate(records)])
+    return partition.append(batch, encoded_here=True).base_offset

@@ -1,0 +1,141 @@
+"""The share groups of the embedded engine: see `storage.share_groups.ShareGroups`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import RLock
+
+from storage.checkpoints.identifiers import decode_id
+from storage.disk.filesystem import Clock, FileSystem
+from storage.engine import Cancel, Engine, Listeners
+from storage.errors import GroupExistsError, InvalidGroupError, ReadOnlyError, UnknownGroupError
+from storage.model import Timestamp
+from storage.shares.coordinator_topic import CoordinatorTopic
+from storage.shares.group import GroupServices, QueueGroup
+from storage.shares.journal import QueueJournal
+from storage.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
+from storage.shares.memberships import Memberships
+from storage.shares.state.store import TOPIC as STATE_TOPIC
+from storage.shares.state.store import StateStore
+
+PRUNE_INTERVAL_MS = 5 * 60 * 1000
+"""Kafka's share.coordinator.state.topic.prune.interval.ms."""
+
+
+class QueueGroups:
+    """See the module. What is kept is read when it is first asked for."""
+
+    unavailable: str | None = None
+
+    def __init__(self, engine: Engine, files: FileSystem, directory: Path, clock: Clock) -> None:
+        """`directory` is where the journal stands."""
+        self._engine = engine
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._changed = Listeners()
+        self._lock = RLock()
+        self._groups: dict[str, QueueGroup] = {}
+        self._services: GroupServices | None = None
+        self._pruned_at = clock()
+        self._topic_ids: frozenset[uuid.UUID] = frozenset()
+        self._cancel: Cancel = lambda: None
+
+    def groups(self) -> Mapping[str, QueueGroup]:
+        with self._lock:
+            kept = self._opened().memberships.groups()
+            with_sessions = {name for name, one in self._groups.items() if one.members()}
+            return {name: self._group(name) for name in sorted({*kept, *with_sessions})}
+
+    def group(self, name: str) -> QueueGroup:
+        with self._lock:
+            _check_name(name)
+            if name not in self._groups and self._opened().memberships.is_other(name):
+                raise GroupExistsError(
+                    f"group {name}: is a group of consumers; a queue needs a name of its own"
+                )
+            return self._group(name)
+
+    def create(self, name: str) -> QueueGroup:
+        with self._lock:
+            group = self.group(name)
+            if self._engine.read_only:
+                raise ReadOnlyError(f"group {name}: the engine was opened read-only")
+            if self._opened().memberships.find(name) is not None:
+                raise GroupExistsError(f"group {name}: exists")
+            self._opened().memberships.put(name, 0)
+        self._changed.notify()
+        return group
+
+    def delete(self, name: str) -> None:
+        with self._lock:
+            if name not in self.groups():
+                raise UnknownGroupError(f"{name}: no such group")
+            self._group(name).delete()
+            self._groups.pop(name, None)
+        self._changed.notify()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._changed.add(listener)
+
+    def _group(self, name: str) -> QueueGroup:
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = QueueGroup(name, self._opened())
+        return found
+
+    def _opened(self) -> GroupServices:
+        """Return what groups need; the first call reads the journal."""
+        if self._services is None:
+            self._services = GroupServices(
+                self._engine,
+                StateStore(CoordinatorTopic(self._engine, STATE_TOPIC), self._clock),
+                Memberships(CoordinatorTopic(self._engine, MEMBERSHIPS_TOPIC), self._clock),
+                QueueJournal(self._files, self._directory),
+                RLock(),
+                self._clock,
+                self._changed,
+            )
+            self._topic_ids = self._present_ids()
+            self._cancel = self._engine.listen(self._topics_changed)
+        return self._services
+
+    def _topics_changed(self) -> None:
+        for group in list(self._groups.values()):
+            group.topics_changed()
+
+    # Duties.
+
+    def maintain(self, now: Timestamp) -> None:
+        """End leases whose time has come, and keep what is kept small (blocking). Raises StorageError, OSError."""
+        services = self._services
+        if services is None or self._engine.read_only:
+            return
+        for group in list(self._groups.values()):
+            group.expire(now)
+        present = self._present_ids()
+        gone = self._topic_ids - present
+        if gone:
+            services.store.delete_topics(gone)
+        self._topic_ids = present
+        if now - self._pruned_at >= PRUNE_INTERVAL_MS:
+            self._pruned_at = now
+            services.store.maintain(now)
+
+    def close(self) -> None:
+        """End all sessions: what they hold is given back."""
+        self._cancel()
+        for group in list(self._groups.values()):
+            group.end_sessions()
+
+    def _present_ids(self) -> frozenset[uuid.UUID]:
+        return frozenset(decode_id(topic.topic_id) for topic in self._engine.topics().values())
+
+
+def _check_name(name: str) -> None:
+    if not name:
+        raise InvalidGroupError("a group's name must not be empty")
+    if len(name.encode()) > 32_767:
+        raise InvalidGroupError(f"{name[:20]}…: a group's name has at most 32,767 bytes")

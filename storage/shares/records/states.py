@@ -1,0 +1,132 @@
+"""The state of a record that a share group was given, or of several in the same state.
+
+    Available 0 ──acquire──► Acquired 1 ──accept──► Acknowledged 2
+        ▲                        │
+        └─release, lock's end────┴─reject, gap, the limit──► Archived 4
+
+A change that is being written is *in transition*: nothing else may change the record until it is known whether that
+worked (kafka-coordinators.md#share-groups).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+NOBODY = ""
+"""The member of a record that nobody holds."""
+
+
+class RecordState(IntEnum):
+    """The states, by Kafka's numbers."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_final(self) -> bool:
+        return self >= RecordState.ACKNOWLEDGED
+
+
+AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+
+
+class _Before(NamedTuple):
+    """What a change that is not written yet began with."""
+
+    state: RecordState
+    member: str
+    limit: int
+
+
+class Delivery:
+    """A state, how often it was delivered, who holds it until when."""
+
+    __slots__ = ("_archived", "_before", "count", "lease_end", "member", "since", "state")
+
+    def __init__(
+        self,
+        state: RecordState,
+        count: int,
+        member: str = NOBODY,
+        *,
+        since: int = -1,
+        lease_end: int | None = None,
+    ) -> None:
+        self.state = state
+        self.count = count
+        self.member = member
+        self.since = since
+        """When it was acquired, in ms."""
+        self.lease_end = lease_end
+        """When the lock ends, in ms; None: there is none."""
+        self._before: _Before | None = None
+        self._archived = False
+
+    def __repr__(self) -> str:
+        return f"{self.state.name}×{self.count}{self.member and ' by ' + self.member}"
+
+    @property
+    def in_transition(self) -> bool:
+        return self._before is not None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be acquired."""
+        return self.state is AVAILABLE and self._before is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is final for good."""
+        return self._before is None and self.state.is_final
+
+    def copy(self) -> Delivery:
+        """Return an equal one that changes by itself."""
+        return Delivery(self.state, self.count, self.member, since=self.since, lease_end=self.lease_end)
+
+    def acquire(self, member: str, now: int, lease_end: int) -> None:
+        assert self.is_free
+        self.state, self.member = ACQUIRED, member
+        self.count += 1
+        self.since, self.lease_end = now, lease_end
+
+    def expire(self, limit: int, *, archive: bool) -> None:
+        """End the lock: there for others, or Archived at the limit; not undone, whatever becomes of its being written."""
+        assert self.state is ACQUIRED
+        assert self._before is None
+        self._give_up(archive or self.count >= limit)
+
+    def archive(self) -> None:
+        """Be Archived at once, also in the middle of a transition."""
+        self._archived = True
+        self.state, self.member, self.lease_end = ARCHIVED, NOBODY, None
+
+    def begin(self, state: RecordState, limit: int) -> None:
+        """Begin a change that is to be written; Available becomes Archived at the limit."""
+        assert self.state is ACQUIRED
+        assert self._before is None
+        self._before = _Before(self.state, self.member, limit)
+        self.state = ARCHIVED if state is AVAILABLE and self.count >= limit else state
+        self.member = NOBODY
+
+    def commit(self) -> None:
+        """It was written."""
+        self._before, self.lease_end = None, None
+
+    def undo(self, now: int) -> None:
+        """It was not written: Acquired again, or what the end of the lock made of it meanwhile."""
+        before, self._before = self._before, None
+        assert before is not None
+        if self._archived:
+            return
+        if self.lease_end is not None and self.lease_end <= now:
+            self._give_up(self.count >= before.limit)
+        else:
+            self.state, self.member = before.state, before.member
+
+    def _give_up(self, archived: bool) -> None:
+        self.state = ARCHIVED if archived else AVAILABLE
+        self.member, self.lease_end = NOBODY, None

@@ -1,0 +1,67 @@
+"""A member of a share group: see `storage.share_groups.ShareSession`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from storage.engine import Listeners
+from storage.errors import SessionClosedError
+from storage.model import Timestamp
+from storage.share_groups import Acknowledgement, Leased, Member, RecordPlace
+
+if TYPE_CHECKING:
+    from storage.shares.group import QueueGroup
+
+
+class QueueSession:
+    """What one member holds. The group does all the rest, under its lock."""
+
+    def __init__(
+        self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
+    ) -> None:
+        self._group = group
+        self._member_id = member_id
+        self.topics = topics
+        self.holder = holder
+        self.since = since
+        self.holding: dict[RecordPlace, Leased] = {}
+        """The oldest lease first; changed by the group alone."""
+        self.listeners = Listeners()
+        self.is_closed = False
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self._check_open()
+        self._group.subscribe(self, tuple(topics))
+
+    def take(self) -> Leased | None:
+        taken = self.take_some(1)
+        return taken[0] if taken else None
+
+    def take_some(self, most: int) -> Sequence[Leased]:
+        self._check_open()
+        return self._group.take(self, most)
+
+    def acknowledge(self, words: Mapping[RecordPlace, Acknowledgement]) -> None:
+        self._check_open()
+        self._group.acknowledge(self, words)
+
+    def held(self) -> Sequence[Leased]:
+        return list(self.holding.values())
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self.listeners.add(listener)
+
+    def close(self) -> None:
+        self._group.leave(self)
+
+    def as_member(self) -> Member:
+        return Member(self._member_id, self.holder, self.topics, self.since, len(self.holding))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise SessionClosedError(f"group {self._group.name}: the session was closed")
