@@ -67,7 +67,8 @@ def _run_kafka(java: Java, folder: Path) -> None:
     with Broker(folder / "node", java) as broker:
         broker.format()
         broker.start()
-        broker.stop()
+        # It writes the archive as it ends: on a busy machine that takes minutes.
+        broker.stop(seconds=600)
 
 
 def _run_spark(home: Path, flag: str, folder: Path) -> None:

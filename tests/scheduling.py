@@ -7,36 +7,64 @@ with it at the end.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 
 SHARING = {
-    "a broker and Spark": ("equal_sinks", "equal_to_kafka", "jobs_over_kafka", "queries", "restore"),
-    "Spark": ("documented_lines", "jobs", "report_job", "spark_", "verify_job"),
+    "a broker and Spark": (
+        "tests/pipeline/test_equal_*.py",
+        "tests/pipeline/test_jobs_over_kafka.py",
+        "tests/pipeline/test_queries.py",
+        "tests/pipeline/test_restore.py",
+    ),
+    "Spark": (
+        "tests/pipeline/test_documented_lines.py",
+        "tests/pipeline/test_jobs.py",
+        "tests/pipeline/test_report_job.py",
+        "tests/pipeline/test_spark_*.py",
+        "tests/pipeline/test_verify_job.py",
+    ),
+    "Spark for long jobs": ("tests/pipeline/test_aggregate.py", "tests/pipeline/test_killed_jobs.py"),
+    "three brokers": (
+        "tests/cluster/brokers/test_leader_moves.py",
+        "tests/cluster/cache/test_cached_reads.py",
+        "tests/cluster/mirror/test_three_brokers.py",
+        "tests/cluster/topics/test_producer.py",
+    ),
+    "a broker to mirror": ("tests/cluster/mirror/test_*.py",),
+    "a broker of a cluster": ("tests/cluster/*.py",),
+    "a broker's files": (
+        "tests/interop/test_brokers_files_under_us.py",
+        "tests/interop/test_compaction_by_both.py",
+        "tests/interop/test_defaults_of_a_broker.py",
+        "tests/interop/test_flipped_bits.py",
+        "tests/interop/test_our_files_under_a_broker.py",
+    ),
 }
-"""Files of `tests/pipeline` by the beginning of their name, and the session that they share.
+"""Files, as patterns of their paths, and what they share. A file belongs to the first that fits.
 
-A session is quicker the longer it lives; a broker starts in a second and is shared by what happens to meet.
+A session of Spark is quicker the longer it lives. A broker takes three seconds of the processor to start, and then
+some hundredths of it whether it is used or not: twenty idle ones would take half of a small machine.
 """
 SECONDS = {
     "a broker and Spark": 200,
+    "a broker of a cluster": 190,
     "Spark": 180,
+    "three brokers": 170,
+    "Spark for long jobs": 150,
+    "a broker's files": 140,
+    "a broker to mirror": 100,
     "tests/pipeline/test_exactly_once.py": 80,
-    "tests/pipeline/test_aggregate.py": 80,
-    "tests/pipeline/test_killed_jobs.py": 70,
     "tests/examples/test_scripts.py": 65,
-    "tests/interop/test_brokers_files_under_us.py": 55,
     "tests/pipeline/test_installed.py": 50,
     "tests/interop/test_handover.py": 45,
-    "tests/cluster/mirror/test_three_brokers.py": 45,
-    "tests/cluster/mirror/test_following.py": 45,
     "tests/topicfs/test_verify_and_report.py": 45,
-    "tests/interop/test_our_files_under_a_broker.py": 40,
     "tests/fuzz/test_fuzz_requests.py": 35,
     "tests/fusefs/mounted/test_backups.py": 35,
     "tests/pipeline/test_standalone_cluster.py": 35,
     "tests/storage/compaction/test_killed_passes.py": 25,
     "tests/interop/test_snapshots_after_recovery.py": 25,
-    "tests/interop/test_flipped_bits.py": 25,
     "tests/benchmarks/test_benchmark_frame.py": 20,
     "tests/storage/manager/test_kills.py": 15,
 }
@@ -45,8 +73,9 @@ SECONDS = {
 
 def group_of(path: str) -> str:
     """What is given to one process together with the file `path`: named by what is shared, else the file alone."""
-    name = path.removeprefix("tests/pipeline/test_")
-    return next((group for group, names in SHARING.items() if name.startswith(names)), path)
+    return next(
+        (group for group, files in SHARING.items() if any(fnmatchcase(path, file) for file in files)), path
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -77,17 +77,16 @@ def test_a_skip_fails_on_a_build_machine(tmp_path):
         assert f"{len(SKIPS)} skipped" in run_files(tmp_path, *SKIPS, ci=ci).stdout
 
 
-def test_files_that_share_a_session_are_there():
-    """Each beginning of a name by which tests of the pipeline are given to one process."""
+def test_files_that_share_something_costly_are_there():
+    """Each pattern by which files are given to one process together, and each name of what takes long."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
-    groups = [group_of(file) for file in files]
-    for group, names in SHARING.items():
-        assert len(names) <= groups.count(group)
-    for name in itertools.chain.from_iterable(SHARING.values()):
-        assert any(file.startswith(f"tests/pipeline/test_{name}") for file in files), name
-    assert set(SECONDS) <= set(groups)
-    assert "Spark" == group_of("tests/pipeline/test_spark_reading.py")
-    assert "tests/pipeline/test_aggregate.py" == group_of("tests/pipeline/test_aggregate.py")
+    groups = {file: group_of(file) for file in files}
+    for group, patterns in SHARING.items():
+        for pattern in patterns:
+            assert group in {groups[file] for file in files if fnmatchcase(file, pattern)}, pattern
+    assert set(SECONDS) <= set(groups.values())
+    assert "three brokers" == group_of("tests/cluster/mirror/test_three_brokers.py")
+    assert "tests/pipeline/test_exactly_once.py" == group_of("tests/pipeline/test_exactly_once.py")
 
 
 @pytest.mark.spark

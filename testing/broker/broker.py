@@ -40,6 +40,8 @@ SETTINGS: Mapping[str, str] = {
     # A killed node is let in again only when its old session has ended (9 s by default).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    # The controller writes to its log so often although nothing happens (every 500 ms by default).
+    "metadata.max.idle.interval.ms": "5000",
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
@@ -143,15 +145,15 @@ class Broker:
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """Shut down cleanly: the marker is written."""
-        self._end(signal.SIGTERM)
+    def stop(self, *, seconds: float = STOP_TIMEOUT_SECONDS) -> None:
+        """Shut down cleanly within some time: the marker is written."""
+        self._end(signal.SIGTERM, seconds)
         if not (self.log_dir / ".kafka_cleanshutdown").exists():
             raise BrokerError(f"stopped, but not cleanly\n{self._last_lines()}")
 
     def kill(self) -> None:
         """End at once, as by kill -9."""
-        self._end(signal.SIGKILL)
+        self._end(signal.SIGKILL, STOP_TIMEOUT_SECONDS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -218,17 +220,15 @@ class Broker:
                 return False
         return True
 
-    def _end(self, number: signal.Signals) -> None:
+    def _end(self, number: signal.Signals, seconds: float) -> None:
         assert self._process is not None
         self._process.send_signal(number)
         try:
-            self._process.wait(STOP_TIMEOUT_SECONDS)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise BrokerError(
-                f"did not stop in {STOP_TIMEOUT_SECONDS} s: killed\n{self._last_lines()}"
-            ) from None
+            raise BrokerError(f"did not stop in {seconds:g} s: killed\n{self._last_lines()}") from None
 
     def _last_lines(self, count: int = 30) -> str:
         return "\n".join(self._output_file.read_text(errors="replace").splitlines()[-count:])

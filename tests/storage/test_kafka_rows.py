@@ -41,17 +41,19 @@ def table() -> list[Row]:
     ]
 
 
-def rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
+@pytest.fixture(scope="module")
+def named() -> list[tuple[int, tuple[str, str]]]:
     """Every row that a test's docstring begins with, and the test."""
+    return sorted(_rows_named_by_tests())
+
+
+def _rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 named = _NAMED.match(ast.get_docstring(node) or "")
                 for number in re.findall(r"\d+", named[1]) if named else ():
                     yield int(number), (str(path.relative_to(TESTS)), node.name)
-
-
-NAMED = sorted(rows_named_by_tests())
 
 
 def test_every_row_is_in_the_table_once():
@@ -62,7 +64,7 @@ def test_every_row_is_in_the_table_once():
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: str(row.number))
-def test_every_row_leads_to_tests_or_says_why_not(row):
+def test_every_row_leads_to_tests_or_says_why_not(row, named):
     """Each test named exists and names the row itself; a row of priority A always has one."""
     if row.ours.startswith(REASON):
         assert row.priority != "A"
@@ -70,10 +72,10 @@ def test_every_row_leads_to_tests_or_says_why_not(row):
         return
     assert row.tests
     assert "<br>".join(f"`{path}::{name}`" for path, name in row.tests) == row.ours
-    assert set(row.tests) <= {test for number, test in NAMED if number == row.number}
+    assert set(row.tests) <= {test for number, test in named if number == row.number}
 
 
-def test_no_test_names_a_row_that_the_table_does_not_lead_from():
+def test_no_test_names_a_row_that_the_table_does_not_lead_from(named):
     """What is pinned is found from the table, too."""
     in_table = {(row.number, test) for row in table() for test in row.tests}
-    assert [] == [named for named in NAMED if named not in in_table]
+    assert [] == [one for one in named if one not in in_table]
