@@ -132,15 +132,16 @@ def assign_one(
     leader_epoch: cython.longlong,
     max_batch_bytes: cython.longlong,
     latest_timestamp: cython.longlong,
-) -> int:
-    """Do what `assign_plain` does, for one batch, in a third of the time: its last offset, or -1 with nothing changed."""
+) -> tuple[int, int] | None:
+    """Do what `assign_plain` does, for one batch, in a third of the time; return its last offset and max timestamp."""
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
-        return -1
+        return None
     _put_integer(octets, 0, base_offset, 8)
     _put_integer(octets, fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
-    return base_offset + _int32(octets, fields.LAST_OFFSET_DELTA_POSITION)
+    last_offset: cython.longlong = base_offset + _int32(octets, fields.LAST_OFFSET_DELTA_POSITION)
+    return last_offset, _int64(octets, fields.MAX_TIMESTAMP_POSITION)
 
 
 @cython.cfunc

@@ -137,16 +137,15 @@ class LogAppender:
         parts = self._parts
         state, epoch = parts.state, parts.leader_epoch
         active = state.chain.segments[-1]
-        latest = active.latest_timestamp
-        if len(batch) > active.bytes_until_due or latest > now + rules.after_max_ms:
+        if len(batch) > active.bytes_until_due or epoch != parts.noted_epoch or parts.room.reserved:
             return None
-        if epoch != parts.noted_epoch or parts.room.reserved:
+        latest = min(active.latest_timestamp, now + rules.after_max_ms)
+        assigned = assign_one(batch, state.end_offset, epoch, rules.max_message_bytes, latest)
+        if assigned is None:
             return None
-        last_offset = assign_one(batch, state.end_offset, epoch, rules.max_message_bytes, latest)
-        if last_offset < 0:
-            return None
+        last_offset, max_timestamp = assigned
         try:
-            active.extend(batch)
+            active.extend(batch, last_offset, max_timestamp)
         except PartitionOfflineError as error:
             parts.mark_offline(str(error))
             raise
@@ -169,8 +168,7 @@ class LogAppender:
         state = self._write(batches, placed, base_offset, now)
         active = state.chain.segments[-1]
         if len(batches) < active.settings.index_interval_bytes:  # Behind a larger one an entry is due anyway.
-            _size, last_offset, max_timestamp = placed[-1]
-            active.look_ahead(rules.max_segment_bytes, last_offset, max_timestamp)
+            active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, placed[-1][1])
         return state
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:

@@ -228,7 +228,7 @@ class Segment:
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self._counted_from, self._largest or self.largest
         position = self.size
-        self.extend(data)
+        self._write(data)
         try:
             self._index_batches(batches, position, largest.timestamp)
         except OSError:
@@ -239,8 +239,14 @@ class Segment:
             self._cut_back(position)
             raise
 
-    def extend(self, batches: bytearray) -> None:
-        """Do what `append` does, for batches within `bytes_until_due`, none of them later than `latest_timestamp`."""
+    def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
+        """Do what `append` does, for a batch within `bytes_until_due` that is no later than `latest_timestamp`."""
+        self._write(batch)
+        largest = self._largest
+        if largest is None or max_timestamp > largest.timestamp:
+            self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
+
+    def _write(self, batches: bytearray) -> None:
         position = self.size
         try:
             self.log.pwrite(batches, Position(position))
@@ -250,14 +256,14 @@ class Segment:
         self.size = position + len(batches)
         self.bytes_until_due -= len(batches)
 
-    def look_ahead(self, max_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Note after an append, for which no roll was due, what may follow before anything is; `max_bytes` fit the segment."""
+    def look_ahead(self, max_bytes: int, max_ms: int, last_offset: int) -> None:
+        """Note what may follow an append before an index entry, or a roll by these limits, is due."""
         next_entry = self._counted_from + self.settings.index_interval_bytes
         offsets = MAX_RELATIVE_OFFSET - (last_offset - self.base_offset)  # A record takes more than a byte.
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
         self.bytes_until_due = min(next_entry - self.size, max_bytes - self.size, offsets)
-        self.latest_timestamp = max_timestamp
+        self.latest_timestamp = self.first_timestamp + max_ms - self.settings.jitter_ms
 
     def _cut_back(self, position: int) -> None:
         """Undo an append, which began at `position`."""
