@@ -14,7 +14,7 @@ from storage.segment.chain import Chain
 from storage.segment.segment import Segment
 
 _new = tuple.__new__
-"""Makes a named tuple in half the time of its class: every append makes one."""
+"""Makes a named tuple in half the time of its class: every append and every read makes one."""
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
 """Positions where readers will continue: by the next offset, the base offset of its segment and the position in it."""
@@ -52,7 +52,7 @@ class LogState(NamedTuple):
     @property
     def end(self) -> Bound:
         """The log end."""
-        return Bound(self.end_offset, self.chain.segments[-1], self.end_position)
+        return _new(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
 
     @property
     def high_watermark(self) -> Offset:
@@ -72,7 +72,7 @@ class LogState(NamedTuple):
     def bound(self, isolation: Isolation) -> Bound:
         """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
         end = self.end
-        if self.replicated is None and self.first_unstable is None:
+        if self.replicated is None and self.first_unstable is None:  # As nearly always.
             return end
         visible_end = self.visible_end(isolation)
         if visible_end >= end.offset:

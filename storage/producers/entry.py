@@ -94,9 +94,15 @@ class ProducerEntry:
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
         """Return the same after a data batch."""
-        known = self.with_epoch(epoch)
-        batches = (*known.batches, batch)[-REMEMBERED_BATCHES:]
-        return replace(known, batches=batches, last_timestamp=batch.timestamp)
+        known = self.batches if epoch == self.epoch else ()
+        return ProducerEntry(  # In half the time of dataclasses.replace: every batch makes one.
+            producer_id=self.producer_id,
+            epoch=epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            last_timestamp=batch.timestamp,
+            transaction_first_offset=self.transaction_first_offset,
+            batches=(*known, batch)[-REMEMBERED_BATCHES:],
+        )
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
         """Return whether it may be forgotten: nothing open, and no batch for `expiration_ms` (kafka-storage.md#producer-expiry)."""

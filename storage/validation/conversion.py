@@ -47,7 +47,7 @@ def convert(
     Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
     compressed records inflate to more than the bounds of decoding; nothing is changed then.
     """
-    looked, left = list[_Converted](), APPEND_BYTES
+    looked, left, encodes = list[_Converted](), APPEND_BYTES, False
     for batch in incoming:
         if batch.attributes & CONTROL_MASK:
             looked.append(_Converted(batch.max_timestamp, None))
@@ -56,13 +56,12 @@ def convert(
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
         _check_times(columns, rules, now)
         _check_keys(columns, rules)
-        encoded = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
-        # A batch that is encoded again gets its largest time there.
-        largest = (
-            batch.max_timestamp if encoded is not None else max(columns.timestamps, default=NO_TIMESTAMP)
-        )
-        looked.append(_Converted(largest, encoded))
-    if any(one.encoded is not None for one in looked):
+        if _wants_encoding(columns, batch, rules):  # It gets its largest time there.
+            looked.append(_Converted(batch.max_timestamp, _encoded(columns, batch, rules)))
+            encodes = True
+        else:
+            looked.append(_Converted(max(columns.timestamps, default=NO_TIMESTAMP), None))
+    if encodes:
         whole = bytearray().join(
             batches[batch.position : batch.position + batch.size_bytes]
             if one.encoded is None
