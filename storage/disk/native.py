@@ -41,6 +41,11 @@ def open_plain(path: Path | str, flags: int) -> int:
     A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the
     directory that this process owns. A data directory itself may be a link, and so may the directories above it.
     """
+    return _open_sized(path, flags)[0]
+
+
+def _open_sized(path: Path | str, flags: int) -> tuple[int, int]:
+    """Do what `open_plain` does; return the descriptor, and the size of the file in bytes."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
     except OSError as error:
@@ -48,12 +53,13 @@ def open_plain(path: Path | str, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
             check_plain(path, os.lstat(path).st_mode)
         raise
+    found = os.fstat(descriptor)
     try:
-        check_plain(path, os.fstat(descriptor).st_mode)
+        check_plain(path, found.st_mode)
     except NotAPlainFileError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, found.st_size
 
 
 def check_plain(path: Path | str, mode: int) -> None:
@@ -70,6 +76,7 @@ _SHARE_OF_LIMIT = 4
 its mapping, so half of the limit stays for the mount, sockets and libraries."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) between two disks, and on file systems that have none."""
+_PAGE_BYTES = 4096
 _TAIL_BYTES = 8
 """A file that ends in so many zeros was preallocated, and is cut when its owner has done with it."""
 _MAX_COPIED_BYTES = 64 << 20
@@ -356,14 +363,14 @@ class NativeFileSystem:
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         # Of a string: to make a Path takes as long as the rest.
-        descriptor = open_plain(f"{directory}/{name}", os.O_RDONLY)
+        descriptor, size = _open_sized(f"{directory}/{name}", os.O_RDONLY)
         try:
-            size = os.fstat(descriptor).st_size
-            first = os.pread(descriptor, length, 0)
-            last = first if size <= length else os.pread(descriptor, length, size - length)
+            # Most indexes are no larger than a page: one read gives both ends.
+            first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
+            last = os.pread(descriptor, length, size - length) if size > _PAGE_BYTES else first[-length:]
         finally:
             os.close(descriptor)
-        return FileEnds(size, first, last)
+        return FileEnds(size, first[:length], last)
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self._writable(path)

@@ -45,6 +45,7 @@ from storage.segment.scan import SCAN_WINDOW_BYTES, windows
 from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 
 _FIRST = Offset(0)
+_SWAP = SegmentFileState.SWAP.value
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
 """Random numbers of all logs that get none of their own: seeding a generator takes a tenth of the time of loading a log."""
 
@@ -280,7 +281,7 @@ class Loader:
                     self._unindexed.add(base_offset)
                 segments.append(segment)
                 continue
-            if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
+            if name.endswith(_SWAP) or not self._has_indexes(segment):
                 with index_last(segment, self._directory, self._files):
                     self._recover(segment, segments)
                     # No start after this one has a reason to write these snapshots again.

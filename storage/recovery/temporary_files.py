@@ -20,9 +20,11 @@ from storage.disk.names import (
 )
 from storage.model import Offset
 
-INDEX_KINDS = frozenset(
+_INDEX_KINDS = frozenset(
     {SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.TRANSACTION_INDEX}
 )
+
+_DELETED = SegmentFileState.DELETED.value
 
 
 class TemporaryFiles(NamedTuple):
@@ -41,7 +43,7 @@ def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
     unfinished_from = min((file.base_offset for file in cleaned), default=None)
     swaps = [file for file in files if file.state is SegmentFileState.SWAP]
     aborted = [file for file in swaps if unfinished_from is not None and file.base_offset >= unfinished_from]
-    deleted = [name for name in names if name.endswith(SegmentFileState.DELETED.value)]
+    deleted = [name for name in names if name.endswith(_DELETED)]
     return TemporaryFiles(
         remove=(*deleted, *(segment_file(*file) for file in (*aborted, *cleaned))),
         swaps=tuple(file for file in swaps if file not in aborted),
@@ -62,7 +64,7 @@ def indexes_without_log(names: Sequence[str]) -> list[str]:
     live = [file for file in parse_names(names) if file.state is SegmentFileState.LIVE]
     with_log = {file.base_offset for file in live if file.kind is SegmentFileKind.LOG}
     return [
-        segment_file(*file) for file in live if file.kind in INDEX_KINDS and file.base_offset not in with_log
+        segment_file(*file) for file in live if file.base_offset not in with_log and file.kind in _INDEX_KINDS
     ]
 
 

@@ -95,7 +95,8 @@ class LogTopic:
     def served(self) -> Mapping[int, Served]:
         """The partitions by number, ascending, without opening one."""
         partitions = self._partitions
-        return partitions.served if isinstance(partitions, Partitions) else partitions
+        # Not isinstance, which asks the abstract class behind it: duties ask again and again.
+        return partitions.served if type(partitions) is Partitions else partitions
 
     def known(self) -> dict[int, Partition | None]:
         """Return the partitions by number; None for one that nobody has asked for."""

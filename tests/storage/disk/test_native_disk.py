@@ -292,10 +292,13 @@ def either_disk(request, tmp_path):
         (b"1234", FileEnds(4, b"1234", b"1234")),
         (b"12345", FileEnds(5, b"1234", b"2345")),
         (b"123456789", FileEnds(9, b"1234", b"6789")),
+        (b"1234" + bytes(4088) + b"6789", FileEnds(4096, b"1234", b"6789")),
+        (b"1234" + bytes(4089) + b"6789", FileEnds(4097, b"1234", b"6789")),
+        (b"1234" + bytes(9000) + b"6789", FileEnds(9008, b"1234", b"6789")),
     ],
 )
 def test_the_ends_of_a_file(either_disk, data, ends):
-    """Its size, and its first and last bytes, of which a file that is shorter has fewer; on either disk."""
+    """Its size, and its first and last bytes, of which a file that is shorter has fewer; on either disk, beyond a page too."""
     disk, root = either_disk
     disk.write_bytes(root / "file", data)
     assert ends == disk.read_ends(root, "file", 4)
