@@ -242,8 +242,7 @@ class Segment:
     def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
         """Do what `append` does, for a batch within `bytes_until_due` that is no later than `latest_timestamp`."""
         self._write(batch)
-        largest = self._largest
-        if largest is None or max_timestamp > largest.timestamp:
+        if max_timestamp > (self._largest or self.largest).timestamp:
             self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
 
     def _write(self, batches: bytearray) -> None:

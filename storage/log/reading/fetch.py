@@ -66,9 +66,7 @@ def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | Non
 
 def _remember(places: Places, fetched: Fetched) -> Fetched:
     data, position, base_offset, next_offset, _ = fetched
-    if len(places) >= _MAX_PLACES:
-        places.clear()
-    places[next_offset] = base_offset, position + len(data)
+    remember(places, next_offset, base_offset, position + len(data))
     return fetched
 
 
