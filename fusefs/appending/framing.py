@@ -67,6 +67,10 @@ SPREAD_BYTES = 4096
 """Most bytes of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
 
 
+PARSED_BYTES = 16384
+"""Most bytes of lines of JSON that are taken apart in the event loop's thread: a few milliseconds' worth."""
+
+
 class Framing(Protocol):
     """The rules by which a file's bytes are cut into lines or batches."""
 
@@ -139,6 +143,15 @@ class SpreadLines(Lines):
         return len(framed) > SPREAD_BYTES
 
 
+class ParsedLines(Lines):
+    """Lines of JSON, each of which is taken apart by itself: many of them take tens of milliseconds."""
+
+    may_take_long = True
+
+    def takes_long(self, framed: bytes) -> bool:
+        return len(framed) > PARSED_BYTES
+
+
 class RecordBatches:
     """A batch says itself how long it is; only whole ones are appended."""
 
@@ -175,6 +188,7 @@ class RecordBatches:
 
 LINES = Lines()
 SPREAD_LINES = SpreadLines()
+PARSED_LINES = ParsedLines()
 BATCHES = RecordBatches()
 
 

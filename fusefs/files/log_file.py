@@ -14,12 +14,12 @@ from __future__ import annotations
 import errno
 
 from fusefs.appending.flags import Access, check_append
-from fusefs.appending.framing import BATCHES, LINES
+from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, Framing
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting import Program
-from fusefs.forms import BATCH, Form
+from fusefs.forms import BATCH, JSON, Form
 from fusefs.nodes.handles import Handle, LogHandle
 from fusefs.nodes.nodes import (
     FOR_LONG,
@@ -172,6 +172,13 @@ class ViewNode(FileNode):
         return None
 
 
+def framing_of(form: Form) -> Framing:
+    """Return the rules by which what is written to a file of that form is cut."""
+    if form is BATCH:
+        return BATCHES
+    return PARSED_LINES if form is JSON else LINES
+
+
 class LogFile(ViewNode):
     """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; what is written is appended."""
 
@@ -195,7 +202,7 @@ class LogFile(ViewNode):
             self.context.appending,
             opener_pid=pid,
             durable=access.durable,
-            framing=BATCHES if self._form is BATCH else LINES,
+            framing=framing_of(self._form),
         )
 
     def truncate(self, size: int, *, emptied: bool) -> None:

@@ -17,9 +17,10 @@ import trio
 
 from fusefs.allowance import THREAD_BYTES, Allowance
 from fusefs.appending.flags import Access, check_append
-from fusefs.appending.framing import LINES, SPREAD_LINES
+from fusefs.appending.framing import SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
+from fusefs.files.log_file import framing_of
 from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting import Program
 from fusefs.forms import Form
@@ -167,7 +168,7 @@ class TopicLogFile(MergedFile):
             self.context.appending,
             opener_pid=pid,
             durable=access.durable,
-            framing=SPREAD_LINES if spreads else LINES,
+            framing=SPREAD_LINES if spreads else framing_of(self._form),
         )
 
     def truncate(self, size: int, *, emptied: bool) -> None:

@@ -246,6 +246,18 @@ async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountCli
     assert 4001 == len((await client.cat("orders/log.kv")).splitlines())
 
 
+@pytest.mark.parametrize("path", ["orders/log.json", "orders/0/log.json"])
+async def test_many_lines_of_json_are_taken_apart_in_a_thread(client: MountClient, in_loop, path: str):
+    """A write(2) may bring a MiB of them; a few are not worth it."""
+    await client.mkdir("orders")
+    seen = in_loop(LogAppender, "_append_own")
+    await client.append(path, b'{"payload":"v"}\n' * 1000)
+    assert [True] == seen
+    await client.append(path, b'{"payload":"v"}\n' * 1100)
+    assert [True, False] == seen
+    assert b"v\n" * 2100 == await client.cat("orders/0/log")
+
+
 async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_loop, monkeypatch):
     """Each of them is looked at after news of any."""
     monkeypatch.setattr(follow, "INLINE_PARTITIONS", 1)
