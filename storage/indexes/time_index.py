@@ -145,10 +145,12 @@ def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: 
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch;
     `has_later` looks for a later one in the others. An index is empty only where no batch has a time; and an unused
-    slot is no entry, unless that batch makes just this one and none of the others another one.
+    slot is no entry, unless the first batch makes just this one and none of the others another one.
     """
-    if not ends.size or ends.size % SLOT.size:
-        return not ends.size and first_batch().timestamp < 0
+    if not ends.size:
+        return first_batch().timestamp < 0 and not has_later()
+    if ends.size % SLOT.size:
+        return False
     last_timestamp, last_offset = SLOT.unpack(ends.last)
     if (last_timestamp, last_offset) == UNUSED:
         return ends.size == SLOT.size and first_batch() == UNUSED and not has_later()

@@ -123,6 +123,34 @@ def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean
     assert before == on_disk.index_files()
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_empty_time_index_is_none_where_records_with_times_follow_one_without(clean):
+    """Else retention would go by the file's time, and lookups by time would pass the segment over."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for timestamp in (-1, 5, 7, 9):
+        on_disk.log.append(sized_batch(100, timestamp=timestamp))
+    on_disk.log.close()
+    before = on_disk.index_files()
+    on_disk.write(f"{FIRST}.timeindex", b"")
+    log = on_disk.load(clean=clean, recovery_point=4)
+    assert [7, 9] == [segment.largest_timestamp for segment in log.segments()]
+    assert 1 == log.offset_for_timestamp(5).offset
+    log.close()
+    assert before == on_disk.index_files()
+
+
+def test_an_empty_time_index_is_right_where_no_record_has_a_time():
+    """Nothing is rebuilt then."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(4):
+        on_disk.log.append(sized_batch(100, timestamp=-1))
+    on_disk.log.close()
+    assert b"" == on_disk.content(f"{FIRST}.timeindex")
+    on_disk.disk.calls.clear()
+    on_disk.load(clean=True)
+    assert [] == [path for operation, path in on_disk.disk.calls if operation == "pwrite" and FIRST in path]
+
+
 def test_garbage_in_indexes_is_replaced():
     """Rows 12 and 34: index files full of random bytes are made again; all offsets and times are found."""
     on_disk = filled()
