@@ -11,6 +11,7 @@ from storage.errors import InvalidNameError
 from storage.recovery.load import load_log
 from storage.segment.segment import PartitionDirectory
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
+from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
 
 FIRST = "00000000000000000000"
@@ -132,6 +133,28 @@ def test_epochs_outside_the_log_go():
     on_disk.write("leader-epoch-checkpoint", b"0\n5\n0 0\n1 1\n2 2\n4 4\n9 9\n")
     log = on_disk.load(clean=True, log_start_offset=3)
     assert ((2, 3), (4, 4)) == log.epochs.entries
+
+
+def test_the_file_of_epochs_follows_what_loading_dropped():
+    """In the background, as a broker writes it: not only at the next close. A full disk leaves it as it was."""
+    flusher = ManualFlusher()
+    on_disk = LogOnDisk(flusher=flusher)
+    for offset in range(3):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+    on_disk.log.close()
+    stale = b"0\n4\n0 0\n1 1\n2 2\n9 9\n"
+    on_disk.write("leader-epoch-checkpoint", stale)
+    on_disk.load(clean=False, log_start_offset=1)
+    assert stale == on_disk.content("leader-epoch-checkpoint")
+    on_disk.disk.fill(0)
+    assert 1 == flusher.run()
+    assert stale == on_disk.content("leader-epoch-checkpoint")
+    on_disk.disk.fill(None)
+    on_disk.load(clean=False, log_start_offset=1)
+    assert 1 == flusher.run()
+    assert b"0\n2\n1 1\n2 2\n" == on_disk.content("leader-epoch-checkpoint")
+    on_disk.load(clean=False, log_start_offset=1)
+    assert 0 == flusher.run()
 
 
 def test_checkpointed_offsets_are_kept_within_the_log():
