@@ -8,7 +8,7 @@ that loads the same files finds the same (kafka-coordinators.md#group-records).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,12 +101,20 @@ def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Group
     found: dict[GroupPartition, CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
-        for path, last in _logs(files, directory):
-            _replay_file(files, path, replay, last=last)
+        read_columns(files, directory, replay.take)
         for place, change in replay.newest.items():
             if change.position is not None:
                 found[place] = change.position
     return found
+
+
+def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
+    """Give the records of a partition's directory, markers among them, to `take`, from the first to the last (blocking).
+
+    Raises as `read_positions`.
+    """
+    for path, last in _logs(files, directory):
+        _replay_file(files, path, take, last=last)
 
 
 def position_batches(
@@ -164,12 +172,12 @@ def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
     return [(directory / name, base == found[-1][0]) for base, name in found]
 
 
-def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) -> None:
+def _replay_file(files: FileSystem, path: Path, take: Callable[[Columns], None], *, last: bool) -> None:
     with closing(files.open(path, read_only=True)) as file:
         for window in windows(file, 0, file.size(), check_crc=True):
             try:
                 for columns in decode_each(window.data, 0, window.batches.stop, control=True):
-                    replay.take(columns)
+                    take(columns)
             except CorruptBatchError as error:
                 raise error.in_file(path, window.position + error.position) from None
             if window.problem is not None and not last:

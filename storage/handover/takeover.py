@@ -2,22 +2,24 @@
 
 The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
 recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
-The positions of groups in them are written into a `__consumer_offsets` of our own.
+The positions of groups in them are written into a `__consumer_offsets` of our own, and share groups are gone on with.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
+from storage.checkpoints.identifiers import decode_id
 from storage.checkpoints.offset_checkpoint import read_lines, write_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
 from storage.coordinators.group_records import CommittedOffset
+from storage.coordinators.share_group_records import GroupTopics
 from storage.directories.contents import find_partitions
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
@@ -29,9 +31,12 @@ from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_clus
 from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
+from storage.handover.share_groups import ShareGroupsFound, read_share_groups
 from storage.manager import open_engine
 from storage.messages import Say
 from storage.model import TopicPartition
+from storage.shares.groups import QueueGroups
+from storage.shares.state.store import TOPIC as STATES_TOPIC
 from storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 
@@ -102,8 +107,13 @@ class Takeover:
             for topic in topics:
                 self._copy_topic(topic, link=link)
             positions = self._find_positions(log_dirs, topics)
+            share_groups = read_share_groups(
+                self._files,
+                _directories_of(log_dirs, POSITIONS_TOPIC),
+                _directories_of(log_dirs, STATES_TOPIC),
+            )
         self._check_stopped()
-        self._open(topics, positions)
+        self._open(topics, positions, share_groups)
 
     def _make_directories(self) -> None:
         for directory in self._data:
@@ -133,7 +143,7 @@ class Takeover:
             if not names.is_internal(name):
                 topic_id = self._topic_id(name, by_number)
                 found.append(TopicFound(name, topic_id, by_number, self._settings(image, name)))
-            elif name != POSITIONS_TOPIC:
+            elif name not in (POSITIONS_TOPIC, STATES_TOPIC):
                 self._report(f"{name}: Kafka's own, left where it is")
         if not found:
             raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics there to take over")
@@ -248,7 +258,9 @@ class Takeover:
         used = Counter(found.values())
         return found.get(partition) or min(self._data, key=lambda directory: used[directory])
 
-    def _open(self, topics: list[TopicFound], positions: PositionsFound) -> None:
+    def _open(
+        self, topics: list[TopicFound], positions: PositionsFound, share_groups: ShareGroupsFound
+    ) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
         with closing(open_engine(self._data, files=self._files)) as engine:
             for topic in topics:
@@ -262,6 +274,8 @@ class Takeover:
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
                     )
             self._put_positions(engine, positions)
+            for line in adopt_share_groups(engine.share_groups, share_groups, topics):
+                self._report(line)
 
     def _put_positions(self, engine: Engine, positions: PositionsFound) -> None:
         if positions.new:
@@ -276,6 +290,25 @@ class Takeover:
             self._report(
                 f"group {group}: {new[group]} of {count} positions carried over, the others were there"
             )
+
+
+def adopt_share_groups(
+    own: QueueGroups, found: ShareGroupsFound, topics: Iterable[TopicFound]
+) -> Iterator[str]:
+    """Go on with the share groups in topics that were taken over; yields a line for each."""
+    taken = {decode_id(topic.topic_id): topic.log_dirs for topic in topics}
+    for name, group_topics in sorted(found.topics.items()):
+        states = {
+            key: state
+            for key, state in found.states.items()
+            if key.group == name and key.partition in taken.get(key.topic_id, ())
+        }
+        kept = GroupTopics(
+            initialized={one: topic for one, topic in group_topics.initialized.items() if one in taken}
+        )
+        if states:
+            count = own.adopt(name, found.epochs[name], kept, states)
+            yield f"share group {name}: {count} of {len(states)} states carried over, the others were there"
 
 
 def _directories_of(log_dirs: Mapping[TopicPartition, Path], topic: str) -> list[Path]:

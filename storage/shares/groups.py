@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import RLock
 
 from storage.checkpoints.identifiers import decode_id
+from storage.coordinators.share_group_records import GroupTopics
+from storage.coordinators.share_state_records import SharePartitionKey, ShareState
 from storage.disk.filesystem import Clock, FileSystem
 from storage.engine import Cancel, Engine, Listeners
 from storage.errors import GroupExistsError, InvalidGroupError, ReadOnlyError, UnknownGroupError
@@ -17,6 +19,7 @@ from storage.shares.group import GroupServices, QueueGroup
 from storage.shares.journal import QueueJournal
 from storage.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
 from storage.shares.memberships import Memberships
+from storage.shares.state.shard import StateWrite
 from storage.shares.state.store import TOPIC as STATE_TOPIC
 from storage.shares.state.store import StateStore
 
@@ -105,6 +108,35 @@ class QueueGroups:
     def _topics_changed(self) -> None:
         for group in list(self._groups.values()):
             group.topics_changed()
+
+    def adopt(
+        self, name: str, epoch: int, topics: GroupTopics, states: Mapping[SharePartitionKey, ShareState]
+    ) -> int:
+        """Go on with a group that another coordinator kept, where nothing is kept here; returns in how many partitions.
+
+        A state without a start offset begins behind what its partition holds. Raises as `group`, ReadOnlyError, OSError.
+        """
+        with self._lock:
+            self.group(name)
+            services = self._opened()
+            new = {key: state for key, state in states.items() if services.store.peek(key) is None}
+            if new:
+                services.memberships.put(name, epoch, topics)
+            for key, state in new.items():
+                start = state.start_offset
+                if start < 0:
+                    start = self._end_of(key, topics)
+                services.store.initialize(key, state.state_epoch, start)
+                if state.batches:
+                    write = StateWrite(state.state_epoch, -1, start, state.batches, state.complete_count)
+                    services.store.write(key, write)
+            self._groups.pop(name, None)
+        self._changed.notify()
+        return len(new)
+
+    def _end_of(self, key: SharePartitionKey, topics: GroupTopics) -> int:
+        topic = topics.initialized.get(key.topic_id) or topics.initializing[key.topic_id]
+        return self._engine.partition(topic.name, key.partition).offsets().log_end_offset
 
     # Duties.
 

@@ -45,15 +45,13 @@ class KnownGroup:
     """The records that are there: all that a deletion has to delete."""
 
 
-class _Shard:
-    """The groups of one partition."""
+class GroupRecords:
+    """The groups of one partition, as its records tell of them."""
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
+    def __init__(self) -> None:
         self.groups: dict[str, KnownGroup] = {}
         self._others: dict[str, set[bytes]] = {}
         """The keys that groups of other kinds have."""
-        replay(partition, self.replay)
 
     def is_other(self, group: str) -> bool:
         """Return whether the name is that of a group of another kind."""
@@ -101,6 +99,15 @@ class _Shard:
             known.topics = GroupTopics()
         if not known.keys:
             del self.groups[key.group]
+
+
+class _Shard(GroupRecords):
+    """The same, and the partition that it was loaded from."""
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__()
+        self.partition = partition
+        replay(partition, self.replay)
 
 
 class Memberships:

@@ -1,0 +1,117 @@
+"""Queues between a real broker and us: its tools read what we keep, and each goes on where the other one stood."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from storage.manager import open_engine
+from storage.share_groups import Acknowledgement
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
+from testing.broker.tools import dump, run_tool
+from tests.doubles.engines import append_lines
+from topicfs.main import cli
+
+pytestmark = pytest.mark.java
+
+START_TIME = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    settings = {"share.coordinator.state.topic.num.partitions": "4"}
+    with running_broker(tmp_path_factory.mktemp("shares") / "node", java, settings) as broker:
+        yield broker
+
+
+def decoded(text: str) -> list[tuple[dict, dict]]:
+    """Keys and payloads of the records that a decoder of kafka-dump-log printed."""
+    found = re.findall(r" key: (\{.*\}) payload: (\{.*\})", text)
+    return [(json.loads(key), json.loads(payload)) for key, payload in found]
+
+
+def segments(data: Path, topic: str) -> list[Path]:
+    return [one for one in data.glob(f"{topic}-*/*.log") if one.stat().st_size]
+
+
+def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
+    """Of states and of groups: as Kafka prints its own."""
+    data = tmp_path / "data"
+    engine = open_engine(data)
+    topic = engine.create_topic("orders", partitions=1)
+    append_lines(topic.partitions()[0], "a\nb\nc\n")
+    session = engine.share_groups.group("billing").open(["orders"], holder="")
+    for word in (Acknowledgement.ACCEPT, Acknowledgement.RELEASE):
+        leased = session.take()
+        assert leased is not None
+        session.acknowledge({leased.place: word})
+    engine.close()
+
+    states = decoded(dump(java, segments(data, "__share_group_state"), "--share-group-state-decoder").stdout)
+    key = {"groupId": "billing", "topicId": topic.topic_id, "partition": 0}
+    assert [("0", key), ("1", key), ("1", key)] == [(one["type"], one["data"]) for one, _ in states]
+    snapshot, accepted, released = (value["data"] for _, value in states)
+    assert (0, 1, 0, 0) == tuple(
+        snapshot[name] for name in ("snapshotEpoch", "stateEpoch", "startOffset", "deliveryCompleteCount")
+    )
+    assert [{"firstOffset": 0, "lastOffset": 0, "deliveryState": 2, "deliveryCount": 1}] == accepted[
+        "stateBatches"
+    ]
+    assert [{"firstOffset": 1, "lastOffset": 1, "deliveryState": 0, "deliveryCount": 1}] == released[
+        "stateBatches"
+    ]
+    groups = decoded(dump(java, segments(data, "__consumer_offsets"), "--offsets-decoder").stdout)
+    assert ["11", "15", "15"] == [key["type"] for key, _ in groups]
+    partitions = [{"topicId": topic.topic_id, "topicName": "orders", "partitions": [0]}]
+    assert {"initializingTopics": [], "initializedTopics": partitions, "deletingTopics": []} == groups[-1][1][
+        "data"
+    ]
+
+
+def consume(java: Java, broker: Broker, topic: str, group: str, count: int) -> list[str]:
+    """Accept so many records by the console's share consumer: their values."""
+    output = run_tool(
+        java,
+        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+        *("--bootstrap-server", broker.bootstrap_server, "--topic", topic, "--group", group),
+        *("--max-messages", str(count), "--timeout-ms", "60000"),
+    )
+    return output.stdout.splitlines()
+
+
+def set_reset(java: Java, broker: Broker, group: str, value: str) -> None:
+    run_tool(
+        java,
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", broker.bootstrap_server, "--alter", "--entity-type", "groups"),
+        *("--entity-name", group, "--add-config", f"share.auto.offset.reset={value}"),
+    )
+
+
+def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
+    """What its consumer accepted is done; what it was given besides comes again, with its deliveries."""
+    name, group = "theirs", "billing"
+    client = Client(node.bootstrap_server)
+    client.create_topic(name, partitions=1)
+    set_reset(java, node, group, "earliest")
+    client.produce(name, [Outgoing(b"job %d" % at, timestamp=START_TIME + at) for at in range(6)], batch=2)
+    assert ["job 0", "job 1", "job 2"] == consume(java, node, name, group, 3)
+    node.stop()
+    result = CliRunner().invoke(cli, ["takeover", str(node.log_dir), str(tmp_path / "taken")])
+    assert 0 == result.exit_code, result.output
+    assert f"share group {group}: 1 of 1 states carried over" in result.output
+    engine = open_engine(tmp_path / "taken")
+    queue = engine.share_groups.group(group)
+    assert ([name], 3) == (queue.topics(), queue.positions(name)[0].lag)
+    session = queue.open([name], holder="")
+    taken = [session.take() for _ in range(4)]
+    assert ["job 3", "job 4", "job 5", None] == [one and (one.record.value or b"").decode() for one in taken]
+    engine.close()
+    node.start()
