@@ -48,7 +48,7 @@ NO_SHARE_GROUPS = NoShareGroups(
 
 
 class CachePlace(NamedTuple):
-    """Where what was fetched is kept, and how many bytes of it."""
+    """The directory of the cache, and its most bytes."""
 
     directory: Path
     max_bytes: int
@@ -62,7 +62,7 @@ def open_engine(
     cache: CachePlace | None = None,
     trace: Trace | None = None,
 ) -> ClusterEngine:
-    """Open a cluster (blocking). It has threads: open it in the process that is to use it, after any fork.
+    """Open a cluster (blocking). It starts threads: open it in the process that uses it, after any fork.
 
     `trace` is told of requests and answers.
 
@@ -198,7 +198,7 @@ class ClusterEngine:
             self._cache.close()
 
     def look(self, *, deleted: str | None = None) -> None:
-        """Find out what topics there are now, and notify the listeners of what changed (blocking).
+        """Read the cluster's metadata again, and notify the listeners of changes (blocking).
 
         What changes topics calls it before it returns; `deleted` is the id of a topic that it deleted. Raises what
         `Brokers.metadata` does.
@@ -210,7 +210,7 @@ class ClusterEngine:
             raise ReadOnlyError(f"{what}: the cluster was opened read-only")
 
     def _is_whole(self, topic: ClusterTopic) -> bool:
-        """Return whether all its partitions are known."""
+        """Return whether all partitions of a topic are known."""
         return len(topic.known) == len(self.leaders.metadata.topics[topic.name].leaders)
 
     def _check_empty(self, topic: ClusterTopic) -> None:
@@ -221,7 +221,7 @@ class ClusterEngine:
             raise TopicNotEmptyError(topic.name, records)
 
     def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
-        """Look until the topic is known as it was changed (blocking). Raises ClusterError where it never is."""
+        """Look until the topic shows its change (blocking). Raises ClusterError if it never does."""
 
         def seen() -> bool:
             with suppress(ClusterError):  # The change was made; perhaps the next time.

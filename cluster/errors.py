@@ -1,4 +1,4 @@
-"""What brokers answer, and what keeps a client from them, as errors: one table from Kafka's codes to types and remedies."""
+"""Errors of a cluster: those that brokers answer, in one table from Kafka's codes to types and remedies, and those of connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NotKafkaError(ClusterError):
 
 
 class MalformedAnswerError(ClusterError):
-    """Bytes that are no answer to the request."""
+    """An answer that is no answer to the request."""
 
 
 class UnsupportedVersionError(ClusterError):
@@ -42,7 +42,7 @@ class UnsupportedVersionError(ClusterError):
 
 
 class AuthenticationError(ClusterError):
-    """The cluster does not take the user for who they say they are, or the client the cluster."""
+    """The cluster does not believe the user's identity, or the client the cluster's."""
 
 
 class CacheError(ClusterError):
@@ -58,7 +58,7 @@ class WrittenByOthersError(MirrorError):
 
 
 class Passing(Enum):
-    """What another attempt needs."""
+    """The condition under which another attempt may succeed."""
 
     NO = "no attempt helps"
     LATER = "time"
@@ -171,7 +171,7 @@ ERRORS: dict[int, ErrorKind] = {
     UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
 }
-"""By Kafka's code; those of the requests that are made here."""
+"""The errors of the requests that are made here, by Kafka's code."""
 
 
 def kind_of(code: int) -> ErrorKind:
@@ -189,7 +189,7 @@ NO_TLS = "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """Return what keeps TLS from being agreed upon, and the remedy."""
+    """Return the reason why TLS was not agreed upon, and the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, "")
         return f"its certificate is not taken: {error.verify_message.rstrip('.')}{remedy and '; '}{remedy}"
@@ -208,4 +208,4 @@ _CERTIFICATE_REMEDIES = {
     **dict.fromkeys((18, 19, 20, 21), "set ssl.truststore.location to a file with the CA that signed it"),
     **dict.fromkeys((62, 64), "use the name that it is for, or let it be made for this one"),
 }
-"""By OpenSSL's codes: expired; signed by nobody known; for another host, or another address."""
+"""Remedies by OpenSSL's codes: expired; signed by an unknown authority; for another host, or another address."""

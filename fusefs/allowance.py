@@ -1,12 +1,12 @@
-"""What the request in hand may still cost: so many bytes of records taken apart.
+"""The allowance of one request: how many bytes of records it may still decode.
 
-A few compressed bytes may inflate to a thousand times as many, so that the bytes of batches say little about the time
-they take. A request begins with a small allowance, in the event loop's thread; what needs more is begun again in a
-thread of its own (`fusefs.threads.blocking`), with a larger one; what needs more than that ends with an error, or with what it
-has. What only walks over batches is not bounded there, but ends with the program that asked. Either is kept for the
-call in hand alone. Without an allowance, as in the command, nothing is bounded here.
+A few compressed bytes may inflate to a thousand times as many, so the size of a batch says little about the time it
+takes. A request begins in the event loop's thread with a small allowance. If it needs more it begins again in a thread
+of its own (`fusefs.threads.blocking`) with a larger one. If it needs even more it ends with an error, or with the
+records it has. A walk over batches by their headers is not bounded there, but ends with the program that asked for it.
+An allowance holds for one call. Without one, as in the command, nothing is bounded here.
 
-However much is left, a thread's allowance lets one more batch through: what that costs is bounded by the codec
+However much is left, a thread's allowance admits one more batch, whose cost the codec bounds
 (`storage.codec.compression.bounds`).
 """
 
@@ -37,20 +37,20 @@ THREAD_BYTES = 3 * MAX_CONTENT_BYTES
 
 
 class RequestTooLargeError(StorageError):
-    """One request needs more records taken apart than it may."""
+    """One request would have to decode more records than it may."""
 
 
 class Allowance:
-    """What is left, in bytes of `Columns.size_bytes`; it holds for what is called in its `with` block."""
+    """A number of bytes, counted as `Columns.size_bytes`, that the calls in its `with` block may decode."""
 
     _started: float | None = None
-    """When the first records were about to be taken apart: most requests take none, and ask no clock."""
+    """Time at which the first records were about to be decoded: most requests decode none, and ask no clock."""
     read: object = None
-    """What was read last, and where from; and `last`, what it was decoded to."""
+    """The bytes that were read last, and their place; `last` is what they were decoded to."""
     last: object = None
 
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
-        """Allow so much; `ended`: whether the program that asks wants to end, so that nobody needs the rest."""
+        """Allow `remaining` bytes; `ended` returns whether the program that asks wants to end, so that nobody needs the rest."""
         self._ended = ended
         self.remaining = remaining
         self.inline = inline
@@ -64,7 +64,7 @@ class Allowance:
         _CURRENT.reset(self._token)
 
     def bound(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns under this allowance: a `with` block, for the way of each request."""
+        """Return what `call` returns under this allowance: the `with` block as a call, which is quicker."""
         token = _CURRENT.set(self)
         try:
             return call()
@@ -73,7 +73,7 @@ class Allowance:
 
     @property
     def is_late(self) -> bool:
-        """True if the event loop's thread has been at it for too long."""
+        """True if the request has kept the event loop's thread for too long."""
         if not self.inline:
             return False
         now = time.thread_time()
@@ -81,14 +81,14 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """To what one batch may inflate, among so many bytes of batches that are about to be taken apart.
+        """Return the bytes to which one batch may inflate, of `size_bytes` of batches that are about to be decoded.
 
         Raises ThreadNeededError, RequestTooLargeError.
         """
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(
-                    "more records lie on the way than one request takes apart; begin at a record near by"
+                    "more records lie on the way than one request decodes; begin at a record near by"
                 )
             return MAX_CONTENT_BYTES
         if size_bytes >= self.remaining or self.is_late:
@@ -96,7 +96,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count batches that were walked over by their headers alone, on a way that may be long.
+        """Count batches that were passed by their headers alone, on a walk that may be long.
 
         Raises ThreadNeededError, and InterruptedError once nobody waits for it any more.
         """
@@ -111,18 +111,18 @@ class Allowance:
 
 _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 current = _CURRENT.get
-"""The allowance of the call in hand; None: nothing is bounded."""
+"""The allowance of the present call; None if nothing is bounded."""
 
 
 def leave_event_loop() -> None:
-    """Go on in a thread: what follows may take long, and counts nothing itself. Raises ThreadNeededError."""
+    """Continue in a thread, because what follows may take long and counts nothing itself. Raises ThreadNeededError."""
     present = current()
     if present is not None and present.inline:
         raise ThreadNeededError
 
 
 def take_turn(lock: threading.Lock) -> None:
-    """Acquire a lock that another thread may hold for long: the event loop's does not wait for it. Raises ThreadNeededError."""
+    """Acquire a lock that another thread may hold for long; the event loop's thread does not wait. Raises ThreadNeededError."""
     if lock.acquire(blocking=False):
         return
     leave_event_loop()

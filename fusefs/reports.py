@@ -16,20 +16,20 @@ KEPT = 100
 
 
 class Reports:
-    """A bounded memory of reasons, each once with how often it came. Safe from any thread."""
+    """A bounded memory of reasons, each kept once with its count. Safe from any thread."""
 
     def __init__(self, clock: Callable[[], Timestamp], *, kept: int = KEPT) -> None:
         self._clock = clock
         self._told = Repeats(kept=kept)
         self.newest: Timestamp | None = None
-        """When the newest line was written."""
+        """Time of the newest line."""
 
     def error(self, where: str, reason: str) -> None:
-        """Say why an operation on the file `where` failed."""
+        """Report why an operation on the file `where` failed."""
         self._say(logging.ERROR, where, reason)
 
     def warning(self, where: str, reason: str) -> None:
-        """Say what went well but deserves a look."""
+        """Report something that went well but deserves a look."""
         self._say(logging.WARNING, where, reason)
 
     def _say(self, level: int, where: str, reason: str) -> None:
@@ -42,7 +42,7 @@ class Reports:
             log.log(level, "%s%s", said, times(count))
 
     def lines(self) -> Sequence[str]:
-        """Oldest first; a snapshot."""
+        """Return the lines, the oldest first."""
         return tuple(f"{_moment(last)} {line}{times(count)}" for line, count, last in self._told.lines())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_segment_file
@@ -77,7 +77,7 @@ class VerificationRow(NamedTuple):
         return self._replace(segment=base_offset, **numbers)
 
 
-def require_files(place: Place) -> Place:
+def require_files(place: SparkPlace) -> SparkPlace:
     """Return the same place; PipelineError where it is a cluster."""
     if place.is_kafka:
         raise PipelineError(

@@ -129,7 +129,7 @@ class NotAssignedError(GroupError):
 
 
 class InvalidPositionError(GroupError):
-    """What cannot be committed as a position: no offset, or metadata that are too long."""
+    """A position that cannot be committed: it is no offset, or its metadata are too long."""
 
 
 class NoPositionError(GroupError):

@@ -1,13 +1,13 @@
-"""Engines whose answers come from elsewhere, as those of a Kafka cluster do: how they say that they would have to wait.
+"""Engines whose answers come over a network, such as a Kafka cluster: how they say that a call would have to wait.
 
     event loop's thread                         another thread
     partition.read() ─► NotAtHandError ───────► question.ask() waits for the answer
     partition.read() ◄─ the answer ◄──────────────────┘
 
-A thread in which nothing may wait calls the engine inside `answered`. What the engine marks with `asks` raises
-NotAtHandError there in place of waiting. The caller has the question asked in a thread that may wait, and does again
-what it did, inside `answered` with the answer: so an engine need remember nothing. What is marked with `changes` is
-never done there at all. In every other thread both simply wait.
+A thread that must not wait calls the engine inside `answered`. A method that the engine marked with `asks` raises
+NotAtHandError there instead of waiting. The caller asks the question in a thread that may wait, and repeats its call
+inside `answered` with the answer, so that an engine need remember nothing. A method marked with `changes` is never run
+there. In every other thread both simply wait.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Question(NamedTuple):
     """A call that may have to wait for its answer. It changes nothing."""
 
     key: Hashable
-    """Equal for calls that ask for the same: they can share one answer."""
+    """A key that is equal for calls that ask for the same thing, which can share one answer."""
     ask: Callable[[], object]
-    """Waits for the answer, and returns or raises it."""
+    """The call that waits for the answer, and returns or raises it."""
 
 
 class Answer(NamedTuple):
@@ -43,7 +43,7 @@ Answers: TypeAlias = Mapping[Hashable, Answer]
 
 
 class ThreadNeededError(Exception):
-    """More than may be done in this thread, the event loop's: to be done again in another one."""
+    """The call must be repeated in another thread: this one, the event loop's, must not do that much."""
 
 
 class NotAtHandError(ThreadNeededError):
@@ -56,7 +56,7 @@ class NotAtHandError(ThreadNeededError):
 
 class _Thread(threading.local):
     answers: Answers | None = None
-    """The answers at hand where nothing may wait; None in a thread that may."""
+    """The answers at hand in a thread that must not wait; None in one that may."""
 
 
 _THREAD = _Thread()
@@ -64,7 +64,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def answered(answers: Answers) -> Iterator[None]:
-    """Let nothing wait in this thread meanwhile: an engine gives one of these answers, or raises NotAtHandError."""
+    """Forbid waiting in this thread during the block: an engine returns one of these answers, or raises NotAtHandError."""
     before, _THREAD.answers = _THREAD.answers, answers
     try:
         yield
@@ -75,7 +75,7 @@ def answered(answers: Answers) -> Iterator[None]:
 def asks(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Mark a method of an engine that may have to wait, and changes nothing. Its arguments are hashable.
 
-    What the engine has at hand, it gives without calling a method that is so marked.
+    An engine returns what it has at hand without calling such a method.
     """
 
     @functools.wraps(method)
@@ -95,7 +95,7 @@ def asks(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, 
 
 
 def changes(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Mark a method of an engine that waits, and whose call must not be repeated: where nothing may wait it raises ThreadNeededError."""
+    """Mark a method of an engine that waits and must not be called twice: in a thread that must not wait it raises ThreadNeededError."""
 
     @functools.wraps(method)
     def changed(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

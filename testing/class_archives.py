@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 print(spark.range(1000).selectExpr("id % 7 AS remainder").groupBy("remainder").count().collect())
 """
-"""What every job does first."""
+"""A query that loads the classes which every job needs."""
 
 
 def main() -> None:

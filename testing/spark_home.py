@@ -11,7 +11,7 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1] / "build" / "spark"
 PARTS = ("bin", "jars", "sbin")
-"""What Spark's scripts look for below its home."""
+"""The folders that Spark's scripts look for below its home."""
 
 
 def spark_home() -> Path | None:

@@ -31,10 +31,10 @@ CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where topics are."""
+    """The place of topics: data directories, or a cluster."""
 
     directories: tuple[Path, ...] = ()
-    """Of a cluster none."""
+    """Empty for a cluster."""
     cluster: ClusterAddress | None = None
     client_config: Path | None = None
     """Settings of the connections to the cluster."""

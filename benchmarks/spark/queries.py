@@ -34,7 +34,7 @@ from benchmarks.peers.broker import SETTINGS, ServerJava
 from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
 from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import session, timed
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from storage.handover.cluster import KafkaCluster
 from storage.handover.handover import Handover
 from testing.broker.broker import running_broker
@@ -203,7 +203,7 @@ def _setup(conditions: Conditions, memory: Path, records: int) -> Iterator[Spark
 
 
 @contextmanager
-def _broker(home: Path, data: Path) -> Iterator[Place]:
+def _broker(home: Path, data: Path) -> Iterator[SparkPlace]:
     """A broker that serves a copy of the topic's own files."""
     try:
         found = find_java()
@@ -215,7 +215,7 @@ def _broker(home: Path, data: Path) -> Iterator[Place]:
         with broker.stopped():
             handover.place()
         handover.verify(KafkaCluster(broker.bootstrap_server))
-        yield Place(bootstrap_servers=broker.bootstrap_server)
+        yield SparkPlace(bootstrap_servers=broker.bootstrap_server)
         broker.stop()
 
 

@@ -14,7 +14,7 @@ import pipeline
 from benchmarks.frame.question import SkippedError
 from benchmarks.mount.setup.cpu_time import Timing
 from pipeline.errors import PipelineError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.spark.session import SessionOptions, job_session
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def timed(query: Callable[[], object]) -> Timing:
 
 
 @contextmanager
-def session(directory: Path, places: Sequence[Place]) -> Iterator[SparkSession]:
+def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSession]:
     """A session on every core. Raises SkippedError where there is no Java, or no connector for a place that is a cluster."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise SkippedError("java is missing: install a Java 17 runtime (openjdk-17-jre-headless)")

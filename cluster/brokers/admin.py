@@ -40,9 +40,9 @@ from storage.errors import ClusterError, StorageError, TopicExistsError, Unknown
 from storage.model import Offset, TopicPartition
 
 AS_THE_BROKERS_SAY = -1
-"""In place of a number of partitions or replicas: num.partitions, default.replication.factor."""
+"""In place of a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""
 WORK_SHARE = 0.8
-"""Of the time that one answer may take, how long the cluster may work on a change."""
+"""Share of an answer's time limit that the cluster may spend working on a change."""
 
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT))
 """Answers after which the change may be made, now or later."""
@@ -50,19 +50,19 @@ _SET, _DELETE = 0, 1
 
 
 class Outcome(NamedTuple):
-    """What the cluster answers to a change."""
+    """A cluster's answer to a change."""
 
     error: int
     """Kafka's code."""
     message: str | None
-    """The broker's own words."""
+    """The broker's own message."""
     doubtful: bool
     """An answer was lost before: the change may be one that was made already."""
     answer: Values
 
 
 class Admin:
-    """Asks for changes of topics. Safe from any thread. Each call raises ClusterError where no broker answers in time."""
+    """Changes of topics, asked of a cluster. Safe from any thread. Each call raises ClusterError if no broker answers in time."""
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
@@ -128,7 +128,7 @@ class Admin:
         self._check(self._change(INCREMENTAL_ALTER_CONFIGS, request, topic, "responses"), topic)
 
     def wait_until(self, shown: Callable[[], bool], what: str) -> None:
-        """Wait until the cluster shows a change (blocking). Raises ClusterError where it does not in time."""
+        """Wait until the cluster shows a change (blocking). Raises ClusterError if it does not in time."""
         deadline, backoff = self._deadline(), Backoff()
         while not shown():
             pause = backoff.next()
@@ -192,7 +192,7 @@ class Admin:
 
 
 class Deleted(NamedTuple):
-    """What a leader answers to DeleteRecords."""
+    """A leader's answer to DeleteRecords."""
 
     error: int
     """Kafka's code."""
@@ -225,7 +225,7 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
 
 
 def _timed(api: Api, request: Values) -> Values:
-    """Add how long the cluster may work on a change, to the requests that say it."""
+    """Add the time that the cluster may work on a change, to requests that have that field."""
     if api is INCREMENTAL_ALTER_CONFIGS:
         return request
     return {**request, "timeoutMs": int(ATTEMPT_SECONDS * WORK_SHARE * 1000)}

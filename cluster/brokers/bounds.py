@@ -1,9 +1,9 @@
-"""The bounds of partitions: where they begin, where their last decided transaction and what is replicated end."""
+"""The bounds of partitions: log start offset, last stable offset and high watermark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cluster.brokers.brokers import Brokers, Leader
 from cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
@@ -13,7 +13,7 @@ from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
 
 class Bounds(NamedTuple):
-    """A partition's bounds, as its leader of an epoch said them; all but the first are exclusive ends."""
+    """A partition's bounds, as the leader of an epoch answered them; all but the first are exclusive."""
 
     log_start_offset: Offset
     last_stable_offset: Offset
@@ -21,7 +21,7 @@ class Bounds(NamedTuple):
     leader_epoch: int
 
     def raised(self, other: Bounds) -> Bounds:
-        """Return the larger of each: of two answers the one that was given first may come last."""
+        """Return the larger of each bound: two answers may arrive in the wrong order."""
         return Bounds(
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
@@ -30,13 +30,21 @@ class Bounds(NamedTuple):
         )
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end of what a reader of `isolation` sees."""
+        """Return the end of the records that a reader of `isolation` sees, exclusive."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def offsets(self) -> PartitionOffsets:
-        """Return them as an engine does; clients do not see what is not replicated."""
+        """Return the bounds as an engine does; clients do not see records that are not replicated."""
         start, stable, end, epoch = self
         return PartitionOffsets(start, stable, end, end, recovery_point=start, leader_epoch=epoch)
+
+
+class KnownBounds(Protocol):
+    """A partition with its bounds as last known, which learns newer ones from each answer."""
+
+    bounds: Bounds
+
+    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
 
 
 class AskedBounds(NamedTuple):

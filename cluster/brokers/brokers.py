@@ -1,4 +1,4 @@
-"""A cluster's brokers: which there are, who leads what, and a pool of connections to each."""
+"""A cluster's brokers: their addresses, the partitions they lead, and a pool of connections to each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Backoff:
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, -1 where none does, and since which epoch."""
+    """The broker that leads a partition, or -1, and the epoch of its leadership."""
 
     node: int
     epoch: int
@@ -46,12 +46,12 @@ class TopicMetadata(NamedTuple):
 
     name: str
     topic_id: str
-    """Base64url, 22 characters."""
+    """The id in base64url, 22 characters."""
     internal: bool
     leaders: Mapping[int, Leader]
-    """By partition."""
+    """The leaders by partition."""
     error: int = NONE
-    """Kafka's code, where nothing else is known."""
+    """Kafka's error code, if nothing else is known."""
 
 
 class Metadata(NamedTuple):
@@ -78,13 +78,13 @@ class Brokers:
         self._idle: dict[Server, list[Connection]] = {}
         self._known: Mapping[int, Server] = {}
         self._silent: set[Server] = set()
-        """Those that did not answer when they were asked last."""
+        """Brokers that did not answer when they were last asked."""
         self._lent_out: set[Connection] = set()
         self._closed = False
         self._pid = os.getpid()
 
     def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
-        """Ask some broker for everything that it knows (blocking). Raises UnreachableError, NotKafkaError, ClusterError."""
+        """Ask any broker for all its metadata (blocking). Raises UnreachableError, NotKafkaError, ClusterError."""
         answer = self.ask_any(METADATA, {"topics": None, "allowAutoTopicCreation": False}, seconds=seconds)
         if answer.get("errorCode", NONE):
             raise error_of(answer["errorCode"], str(self.address))
@@ -120,7 +120,7 @@ class Brokers:
             yield connection
 
     def ask_any(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> Values:
-        """Ask the first broker that answers, those last that did not (blocking): each for `seconds` at most.
+        """Ask one broker after the other until one answers, each for `seconds` at most; those that were silent last come last (blocking).
 
         Raises UnreachableError with the reasons of all.
         """
@@ -146,7 +146,7 @@ class Brokers:
             connection.close()
 
     def break_off(self) -> None:
-        """Close the idle connections, and break the others for good: who waits there is told so (UnreachableError)."""
+        """Close the idle connections, and break the others: callers that wait on them get UnreachableError."""
         with self._lock:
             self._closed = True
             for connection in self._lent_out:
@@ -181,7 +181,7 @@ class Brokers:
             raise
 
     def _note(self, connection: Connection) -> None:
-        """Take note of a connection that somebody uses."""
+        """Remember a connection that is in use."""
         with self._lock:
             self._lent_out.add(connection)
             if self._closed:

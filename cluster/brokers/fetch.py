@@ -36,7 +36,7 @@ EARLIEST = -2
 """In place of a timestamp."""
 
 MAX_ANSWER_BYTES = 512 << 20
-"""The most that an answer with batches may have: a first batch comes whole, whatever was asked for."""
+"""Most bytes of an answer with batches: a first batch comes whole, whatever was asked for."""
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
@@ -46,13 +46,13 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """Where to read in a partition."""
+    """One partition of a fetch request: the offset to read from, and how much."""
 
     partition: TopicPartition
     topic_id: str
     offset: Offset
     leader_epoch: int = NO_LEADER_EPOCH
-    """The leader's, as far as known: an older or newer leader refuses."""
+    """The leader's epoch, as far as known: a leader of another epoch refuses."""
     last_epoch: int = NO_LEADER_EPOCH
     """The epoch of the batch before `offset`, where one was read: the leader says if its log went another way."""
     max_bytes: int = 1 << 20
@@ -60,7 +60,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """What a leader has of one partition."""
+    """A leader's answer about one partition."""
 
     error: int
     """Kafka's code; the offsets mean nothing unless it is NONE."""
@@ -71,7 +71,7 @@ class FetchedPartition:
     """Batches as they are on the broker's disk; the last one may be cut off."""
     aborted: tuple[AbortedTransaction, ...]
     diverging: EpochEnd | None
-    """Where the leader's log left the way of the one that was read so far; no records then."""
+    """The end of the last epoch that the leader's log shares with the one read so far; there are no records then."""
 
     @property
     def at_place(self) -> bool:
@@ -83,9 +83,9 @@ class FetchAnswer(NamedTuple):
     """One answer."""
 
     partitions: Mapping[TopicPartition, FetchedPartition]
-    """Those that the broker spoke of: over the quota none, which says nothing about where they end."""
+    """The partitions in the answer: over the quota there are none, which says nothing about their ends."""
     throttle_ms: int
-    """How long to wait before the next request."""
+    """Milliseconds to wait before the next request."""
 
 
 def fetch(  # noqa: PLR0913 (keyword-only)
@@ -126,9 +126,9 @@ class FetchSession:
         self._brokers, self._node, self._isolation = brokers, node, isolation
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        """Of the next request; the first one of a session names everything and ends the session before."""
+        """Epoch of the next request; the first request of a session names everything and ends the session before."""
         self._known: dict[TopicPartition, Wanted] = {}
-        """What the broker remembers."""
+        """The partitions as the broker remembers them."""
         self._names: dict[UUID, str] = {}
 
     def fetch(
@@ -139,7 +139,7 @@ class FetchSession:
         wait_ms: int = 0,
         seconds: float = ANSWER_SECONDS,
     ) -> FetchAnswer:
-        """Return what is new in those partitions; one of which nothing is said has nothing new unless the broker throttles.
+        """Return what is new in those partitions. A partition that is not in the answer has nothing new, unless the broker throttles.
 
         Blocks, and raises, as the function `fetch` does.
         """
@@ -250,14 +250,14 @@ def _fetched(answer: Mapping[str, Any]) -> FetchedPartition:
     )
 
 
-class Bound(NamedTuple):
+class ListedOffset(NamedTuple):
     """An offset that was asked for, or Kafka's error code."""
 
     error: int
     offset: Offset
-    """-1: there is none, as for a time after the last record."""
+    """The offset; -1 if there is none, as for a time after the last record."""
     timestamp: Timestamp = NO_TIMESTAMP
-    """That of the record, where it was asked for by time."""
+    """Timestamp of the record, if it was asked for by time."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -269,7 +269,7 @@ def list_offsets(  # noqa: PLR0913 (keyword-only)
     *,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     seconds: float = ANSWER_SECONDS,
-) -> dict[TopicPartition, Bound]:
+) -> dict[TopicPartition, ListedOffset]:
     """Return the first offset at or after `timestamp`, or LATEST (the visible end), or EARLIEST (blocking).
 
     Raises what `Connection.call` does.
@@ -285,7 +285,7 @@ def list_all_offsets(
     partitions: Iterable[TopicPartition],
     *asked: tuple[int, Isolation],
     seconds: float = ANSWER_SECONDS,
-) -> list[dict[TopicPartition, Bound]]:
+) -> list[dict[TopicPartition, ListedOffset]]:
     """Return what `list_offsets` does for several times, in one round trip and in their order (blocking)."""
     partitions = list(partitions)
     requests = [
@@ -324,10 +324,10 @@ def offsets_request(
 
 def bounds_of(
     answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
-) -> dict[TopicPartition, Bound]:
-    """Return what an answer to ListOffsets says. Raises MalformedAnswerError where it says nothing of a partition."""
+) -> dict[TopicPartition, ListedOffset]:
+    """Return what an answer to ListOffsets says. Raises MalformedAnswerError if a partition is not in it."""
     found = {
-        TopicPartition(topic["name"], one["partitionIndex"]): Bound(
+        TopicPartition(topic["name"], one["partitionIndex"]): ListedOffset(
             one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]
         )
         for topic in answer["topics"]

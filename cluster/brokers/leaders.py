@@ -27,15 +27,15 @@ from storage.errors import (
 from storage.model import TopicPartition
 
 PATIENCE_SECONDS = 30.0
-"""How long a partition's leader is looked for."""
+"""Time after which the search for a partition's leader ends."""
 ATTEMPT_SECONDS = 10.0
-"""How long one broker may take for one answer: a leader that stands still has a successor by then."""
+"""Time that one broker may take for one answer: a leader that hangs has a successor by then."""
 ANSWERING_SECONDS = 5.0
-"""How much longer, where brokers answer, and know no leader yet."""
+"""Time that is added while brokers answer but know no leader yet."""
 METADATA_SECONDS = 5.0
-"""The same for the metadata, which any broker has."""
+"""Time that one broker may take for the metadata, which any broker has."""
 FAILURES_GONE = 4
-"""Answers that there is no such topic until that is believed: a broker may not know a new one yet."""
+"""Number of answers that a topic does not exist until that is believed: a broker may not know a new topic yet."""
 
 
 class Coded(Protocol):
@@ -51,14 +51,14 @@ Answer = TypeVar("Answer", bound=Coded)
 
 
 class Leaders:
-    """Who leads what, as far as known, and requests to them. Safe from any thread."""
+    """The leaders of partitions, as far as known, and requests to them. Safe from any thread."""
 
     def __init__(self, brokers: Brokers, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """Ask the cluster for its metadata (blocking). Raises what `Brokers.metadata` does."""
         self.brokers = brokers
         self.patience_seconds = patience_seconds
         self.metadata = brokers.metadata()
-        """As last seen. A new one takes its place; it is never changed."""
+        """The metadata last seen, an immutable value that newer metadata replace."""
         self._closed = threading.Event()
         self._looking = threading.Lock()
 
@@ -70,12 +70,12 @@ class Leaders:
             return self.metadata
 
     def look_again(self, seen: Metadata) -> None:
-        """Look, unless others have since `seen`; if no broker answers, perhaps the next time (blocking)."""
+        """Look, unless others have since `seen`. It is no error if no broker answers (blocking)."""
         with suppress(ClusterError):
             self.look(seen)
 
     def ask(self, partition: TopicPartition, topic_id: str, attempt: Callable[[Leader], Answer]) -> Answer:
-        """Return the answer of a partition's leader, be it an error that no other attempt would mend (blocking).
+        """Return the answer of a partition's leader, which may be an error that no other attempt would mend (blocking).
 
         Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
         `attempt` raises but for UnreachableError.
@@ -109,7 +109,7 @@ class Leaders:
         topic_id: str,
         attempt: Callable[[Leader], Answer],
     ) -> Answer | int:
-        """Return the leader's answer, or the code of why another attempt is due."""
+        """Return the leader's answer, or the error code for which another attempt is due."""
         self.pause(0, str(partition))
         topic = metadata.topics.get(partition.topic)
         if topic is None or topic.topic_id != topic_id:
@@ -130,6 +130,6 @@ class Leaders:
         return self._closed.is_set()
 
     def close(self) -> None:
-        """End all that waits."""
+        """End every request that waits."""
         self._closed.set()
         self.brokers.break_off()

@@ -1,4 +1,4 @@
-"""The bytes that partitions take on their brokers' disks."""
+"""The sizes of partitions' logs on their brokers' disks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from storage.model import TopicPartition
 
 
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
-    """Return the bytes of a partition's log at one broker; None where that is not told, as without a right to ask (blocking).
+    """Return the bytes of a partition's log at one broker; None if the broker does not say, as without the right to ask (blocking).
 
     Raises what `Connection.call` does.
     """

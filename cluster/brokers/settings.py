@@ -1,4 +1,4 @@
-"""The settings that hold for topics in a cluster."""
+"""The settings of topics in a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.errors import InvalidConfigError, StorageError
 TOPICS_A_REQUEST = 100
 
 TOPIC_RESOURCE = 2
-"""The kind of what has settings."""
+"""Kafka's number for topics among the resources that have settings."""
 _OVERRIDE = 1
 """The source of a value that the topic itself sets."""
 _DEFAULT = 5
@@ -32,11 +32,11 @@ class TopicSettings(NamedTuple):
     """A topic's settings."""
 
     config: TopicConfig
-    """As far as they have a meaning here."""
+    """The settings that have a meaning here."""
     overrides: Mapping[str, str]
-    """Those that the topic itself sets, by Kafka's names."""
+    """The settings that the topic itself sets, by Kafka's names."""
     shown: Sequence[ShownSetting]
-    """All that the cluster says of them."""
+    """Every setting as the cluster describes it."""
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
@@ -73,7 +73,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
 
 
 def _shown(said: Values) -> ShownSetting:
-    """Return a setting as the command lists it: what it is, and where its value comes from."""
+    """Return a setting as the command lists it: its value, and the source of that."""
     name, value = said["name"], said["value"]
     source = _SOURCES.get(said["configSource"], ConfigSource.BROKER)
     synonyms = {each["source"]: each for each in reversed(said["synonyms"])}

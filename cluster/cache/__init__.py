@@ -1,4 +1,4 @@
-"""What was fetched of a cluster, kept on disk within a bound: the second read of it asks nobody.
+"""The cache of fetched records, on disk and bounded: the second read of a record asks no broker.
 
     DIR/                                  the cache of one process (`.lock`)
     ├── topicfs.cache                     says so

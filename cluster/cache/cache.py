@@ -1,4 +1,4 @@
-"""The cache as a whole: its directory, which one process has at a time, and the bound on what it takes."""
+"""The cache as a whole: its directory, which one process has at a time, and its bound."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CLEAN = "topicfs.clean"
 """Made at the end of a process that closed the cache in order, removed at the beginning of the next."""
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
 _RUNS = 8
-"""At least so many files have room: else one that is begun takes the place of all the others."""
+"""Least number of files that have room: with fewer, a new one would take the place of all the others."""
 
 
 class Cache:
-    """Safe from any thread. What goes wrong with it fails no read: it is told, and the cluster is asked."""
+    """The cache of one process. Safe from any thread. Its errors fail no read: they are reported, and the cluster is asked."""
 
     def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
         """Take over a directory, or make it. Raises CacheError, OSError."""
@@ -48,7 +48,7 @@ class Cache:
         self._unread: OrderedDict[Path, int] = OrderedDict()
         """Directories of partitions that nobody has asked for yet, with their bytes, the oldest first."""
         self._runs: OrderedDict[Run, tuple[PartitionCache, int]] = OrderedDict()
-        """Runs with the partition and the bytes of each, that first which was used longest ago."""
+        """Runs with the partition and the bytes of each, the least recently used first."""
         self._bytes = 0
         self._working = True
 
@@ -63,7 +63,7 @@ class Cache:
         return self._working
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
-        """Find what is there; of the topics of a cluster that are no more, it is removed."""
+        """Find the files that are there; those of a cluster's deleted topics are removed."""
         home = self._home(cluster_id)
         found = {path: _files(path) for path in self._directory.glob("*/*-*") if path.is_dir()}
         for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
@@ -76,7 +76,7 @@ class Cache:
         self.make_room()
 
     def partition(self, cluster_id: str, topic_id: str, number: int) -> PartitionCache:
-        """Return what is kept of a partition."""
+        """Return the cache of a partition."""
         path = self._home(cluster_id) / f"{topic_id}-{number}"
         with self._lock:
             found = self._partitions.get(path)
@@ -100,7 +100,7 @@ class Cache:
             self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is kept in the cache")
 
     def make_room(self) -> None:
-        """Remove what was used longest ago, until the rest is within the bound."""
+        """Remove the least recently used files, until the rest is within the bound."""
         while True:
             with self._lock:
                 if self._bytes <= self._max_bytes:
@@ -159,7 +159,7 @@ def _check(directory: Path) -> None:
 
 
 def _files(directory: Path) -> tuple[float, int]:
-    """Return when a directory's files were last written to, and their bytes."""
+    """Return the time of the last write to a directory's files, and their bytes."""
     found = []
     with suppress(OSError):
         found = [path.stat() for path in directory.iterdir()]

@@ -1,4 +1,4 @@
-"""What a partition's reader does with the cache: looks there first, compares it with a new leader, and puts there what it fetched."""
+"""The cache as a partition's reader uses it: looked at first, compared with a new leader, and filled with what is fetched."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from storage.errors import StorageError
 from storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""How long a topic that was not compacted is taken not to be."""
+"""Time for which a topic that was not compacted is believed not to be."""
 
 
 class KeptPartition:
-    """Safe from any thread. It raises nothing: what is not to be had here, the cluster is asked for."""
+    """The cached records of a partition. Safe from any thread. It raises nothing: the cluster is asked for what is missing."""
 
     def __init__(
         self,
@@ -39,20 +39,20 @@ class KeptPartition:
         self._found: PartitionCache | None = None
         """The files, once a thread that may wait has read them through."""
         self._plain_until = 0.0
-        """Until when the topic is taken not to be compacted."""
+        """Time until which the topic is believed not to be compacted."""
 
     def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
-        """Return batches from the one that holds `offset` on; None where they are not kept."""
+        """Return batches from the one that holds `offset` on; None if they are not kept."""
         if self._found is None or time.monotonic() >= self._plain_until:
             return None
         return self._found.window(offset, max_bytes, isolation, known)
 
     def end_from(self, offset: Offset, known: Bounds) -> Offset:
-        """Return the exclusive end of what is kept from `offset` on without a gap; `offset` where nothing is."""
+        """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
         return self._found.end_from(offset, known) if self._found else offset
 
     def check(self, known: Bounds) -> None:
-        """Find out if what is kept is still the cluster's: of a new leader, and of a topic that may be compacted now (blocking)."""
+        """Check that the kept records are still the cluster's, after a change of leader or of cleanup.policy (blocking)."""
         if not self._cache.working and self._found is None:
             return
         files = self._files()
@@ -63,7 +63,7 @@ class KeptPartition:
                 files.check(self._ask_epoch_end, known.leader_epoch)
 
     def put(self, window: Window, known: Bounds) -> None:
-        """Keep what was fetched (blocking); of a compacted topic nothing, for it changes without a trace."""
+        """Keep a window (blocking), unless the topic is compacted: it changes without a trace."""
         if not window.data or not self._cache.working:
             return
         try:
@@ -79,11 +79,11 @@ class KeptPartition:
         self._cache.make_room()
 
     def remove(self) -> None:
-        """Remove what is kept: the topic was deleted."""
+        """Remove the kept records: the topic was deleted."""
         self._files().remove()
 
     def _is_compacted(self) -> bool | None:
-        """Return whether the topic is; where nobody answers, what was so before, and None where that is not known."""
+        """Return whether the topic is compacted; if no broker answers, what was so before, or None."""
         now = time.monotonic()
         if now < self._plain_until:
             return False

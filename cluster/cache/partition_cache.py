@@ -1,4 +1,4 @@
-"""What is kept of one partition: runs of batches, the lowest offsets first, none of which overlap."""
+"""The cache of one partition: runs of batches, the lowest offsets first, none of which overlap."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from storage.errors import StorageError
 from storage.model import Isolation, Offset
 
 RUN_BYTES = 32 << 20
-"""From this size on the next file is begun: whole files are removed, those that were used longest ago."""
+"""Size of a file from which on the next one is begun: whole files are removed, the least recently used first."""
 
 
 HURRY_SECONDS = 0.005
 
 
 class Keeper(Protocol):
-    """What a partition's cache tells the cache as a whole."""
+    """The cache as a whole, as a partition's cache reports to it."""
 
     def used(self, run: Run, cache: PartitionCache) -> None:
         """A run was read, or grew."""
 
     def removed(self, run: Run) -> None:
-        """A run is no more."""
+        """A run was removed."""
 
     def damaged(self, what: str) -> None:
-        """A file was not what was written, and is removed."""
+        """A file was damaged, and is removed."""
 
 
 class PartitionCache:
-    """Safe from any thread. What its disk refuses is raised as OSError, by `put` alone."""
+    """The cache of one partition. Safe from any thread. Only `put` raises errors of its disk (OSError)."""
 
     def __init__(
         self, directory: Path, keeper: Keeper, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
-        """Load what is there. `believes_transactions`: the last process that wrote there has closed it in order."""
+        """Load the files. `believes_transactions` is true if the last process that wrote there closed the cache in order."""
         self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
         self._runs: list[Run] = []
         self._closed = False
         self._checked_epoch = -1
-        """The leader's epoch for which the leader has said that it has what is kept."""
+        """Epoch of the leader that has confirmed the kept records."""
         for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
             with suppress(OSError):
                 self._load(path, believes_transactions=believes_transactions)
@@ -72,7 +72,7 @@ class PartitionCache:
         self._keeper.used(run, self)
 
     def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
-        """Return batches from the one that holds `offset` on; None where they are not kept, or perhaps the leader has others."""
+        """Return batches from the one that holds `offset` on; None if they are not kept, or if the leader may have others."""
         # Who is in a hurry does not wait for a disk that is slow to take what others put there.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
             return None
@@ -135,7 +135,7 @@ class PartitionCache:
         self._keeper.used(run, self)
 
     def end_from(self, offset: Offset, known: Bounds) -> Offset:
-        """Return the exclusive end of what is kept from `offset` on without a gap; `offset` where nothing is."""
+        """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
         with self._lock:
             if self._checked_epoch != known.leader_epoch:
                 return offset
@@ -148,7 +148,7 @@ class PartitionCache:
         return not self._runs
 
     def needs_check(self, known: Bounds) -> bool:
-        """Return whether the leader has to be asked if it has what is kept."""
+        """Return whether the leader has yet to confirm the kept records."""
         return bool(self._runs) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:

@@ -21,16 +21,16 @@ from storage.model import AbortedTransaction, Isolation, Offset, ProducerId
 LOG_SUFFIX = ".log"
 ABORTED_SUFFIX = ".aborted"
 PLACE_BYTES = 1 << 16
-"""From one place that is remembered to the next: so much is read in vain at most."""
+"""Bytes between two remembered places: the most that is read in vain."""
 _NEVER = Offset(2**63 - 1)
 
 
 class DamagedError(Exception):
-    """The file does not have what was written to it."""
+    """The file is not as it was written."""
 
 
 class Run:
-    """Batches from `base_offset` on, up to `next_offset`. For one thread at a time, but for `window`."""
+    """Batches from `base_offset` on, up to `next_offset`. All but `window` is for one thread at a time."""
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
         """Open or make the file `path`, of which nothing is believed yet (`load`). Raises OSError."""
@@ -40,13 +40,13 @@ class Run:
         self.size = 0
         """Bytes of batches."""
         self.leader_epoch = -1
-        """That of the last batch."""
+        """Leader epoch of the last batch."""
         self.transactional = False
         """True if a batch belongs to a transaction."""
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         self._offsets: list[Offset] = []
         self._positions: list[int] = []
-        """Places: the batch with this offset, or the next one, begins here."""
+        """Positions in the file of the batches with certain offsets, or of the next ones."""
         self._aborted: list[AbortedTransaction] = []
         self._markers: dict[ProducerId, list[Offset]] = defaultdict(list)
         """The offsets at which a producer's transactions ended, either way."""
@@ -119,7 +119,7 @@ class Run:
                 path.unlink()
 
     def _note(self, batches: Batches, position: int) -> None:
-        """Take note of batches that are at a position of the file."""
+        """Remember the batches at a position of the file."""
         for one in batches:
             if one.base_offset < self.next_offset and self.size:
                 raise DamagedError(

@@ -1,4 +1,4 @@
-"""Batches that were fetched, as a value."""
+"""A window: fetched batches as one immutable value."""
 
 from __future__ import annotations
 

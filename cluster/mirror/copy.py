@@ -1,4 +1,4 @@
-"""The copy of one partition: where it stands, and what it does with what its leader answers.
+"""The copy of one partition: its position at the source, and its handling of the leader's answers.
 
 The rules are a follower's (kafka-storage.md#follower-append, kafka-storage.md#truncation): batches go in at their own offsets, the log start is the
 leader's, and where the leader's log left the way that was copied so far, the copy goes back to that point first.
@@ -29,16 +29,16 @@ from storage.messages import Say
 from storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
 
 PARTITION_BYTES = 8 << 20
-"""Asked of a partition at a time."""
+"""Bytes asked for of a partition at once."""
 REFUSED_SECONDS = 30.0
-"""Before the next attempt at what time alone does not mend."""
+"""Time until the next attempt after an error that does not pass by itself."""
 FAILURES_TOLD = 7
-"""Attempts that fail before it is told, within about three seconds."""
+"""Number of failed attempts, within about three seconds, after which the failure is reported."""
 _HEADER_BYTES = 61
 
 
 class PartitionCopy:
-    """One partition's log, and where it stands at the source."""
+    """One partition's log, and its position at the source."""
 
     def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: Say) -> None:
         self.log = log
@@ -49,15 +49,15 @@ class PartitionCopy:
         self.verified = verified
         """True once it is known that nobody else wrote to the copy."""
         self.goal: Offset | None = None
-        """The source's high watermark when it was first seen: what `--once` goes for."""
+        """The source's high watermark when it was first seen, up to which `--once` copies."""
         self.problem: str | None = None
-        """Why it does not go on at the moment."""
+        """The reason why it does not go on at the moment."""
         self.stale = False
         """True if others may lead it by now."""
         self.refused = False
-        """True if time alone does not mend the problem."""
+        """True if the problem does not pass by itself."""
         self.served_at = 0.0
-        """When it last got something: those that wait longest are asked for first."""
+        """Time of the last records: copies that wait longest are served first."""
         self.copied_bytes = 0
         self._report = report
         self._backoff = Backoff()
@@ -76,7 +76,7 @@ class PartitionCopy:
         return self.goal is not None and self.log.log_end_offset >= self.goal
 
     def wanted(self, leader: Leader) -> Wanted:
-        """Return what to fetch next."""
+        """Return the next fetch."""
         return Wanted(
             self.partition,
             self.topic_id,
@@ -126,7 +126,7 @@ class PartitionCopy:
             raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
 
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
-        """Do with the copy what the answer says (blocking).
+        """Apply a leader's answer to the copy (blocking).
 
         Raises WrittenByOthersError, and for the whole mirror what the directory's disk does: OSError, PartitionOfflineError.
         """

@@ -1,4 +1,4 @@
-"""What a mirror knows of its directory: one plain file in it, which a broker ignores.
+"""The journal of a mirror: one plain file in its directory, which a broker ignores.
 
     topicfs.mirror:  {"version": 1, "cluster": "Some-KafkaClusterId000", "topics": {"orders": "1EvPSKI_SvihSIy3lMKMvg"},
                       "unplaced": ["orders-3"], "ends": {"orders-0": 1200}}

@@ -1,4 +1,4 @@
-"""A mirror at work: rounds in which every broker is asked once for what its partitions have got.
+"""The run of a mirror: rounds in which each broker is asked once for the new records of its partitions.
 
 What changes topics happens between two rounds, in one thread; in a round each broker has a thread of its own, and each
 partition one leader, so nothing is done twice at a time. While something comes, nobody waits; when a round brought
@@ -32,27 +32,27 @@ from storage.messages import Say
 from storage.model import Isolation, TopicPartition
 
 ANSWER_BYTES = 32 << 20
-"""Asked of a broker at a time."""
+"""Bytes asked for of a broker at once."""
 LONG_POLL_MS = 500
 METADATA_SECONDS = 5.0
 """Time between two looks at the topics."""
 SOONEST_SECONDS = 0.25
-"""The same where leaders are looked for."""
+"""Time between two looks while leaders are searched for."""
 PATIENCE_SECONDS = 60.0
-"""With `once`: how long nothing may come before it is given up."""
+"""Time without any record after which a run with `once` is given up."""
 MOST_THREADS = 16
 MAX_THROTTLE_SECONDS = 60.0
 TOLD_THROTTLE_SECONDS = 30.0
-"""Of a rest that a broker wants, from which on it is reported."""
+"""Length from which a pause that a broker demands is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """What is copied, and for how long."""
+    """The options of a mirror: which topics are copied, and for how long."""
 
     names: TopicNames = field(default_factory=TopicNames)
     begin: int = EARLIEST
-    """Where a new copy begins: EARLIEST, LATEST, or at a time in milliseconds."""
+    """The beginning of a new copy: EARLIEST, LATEST, or a time in milliseconds."""
     once: bool = False
     """End as soon as everything is there that the source had at the beginning."""
     throttle: int | None = None
@@ -63,13 +63,13 @@ class MirrorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run has done."""
+    """The result of a run, in numbers."""
 
     topics: int
     partitions: int
     copied_bytes: int
     problems: tuple[str, ...]
-    """Why partitions are not complete."""
+    """The reasons why partitions are not complete."""
 
 
 def mirror(
@@ -123,7 +123,7 @@ class _Run:
         self._engine, self._topics, self._brokers = engine, topics, brokers
         self._options, self._stop = options, stop
         self._resume_at: dict[int, float] = defaultdict(float)
-        """When each broker may be asked again."""
+        """Time at which each broker may be asked again."""
         self._backoff: dict[int, Backoff] = defaultdict(Backoff)
         self._sessions: dict[int, FetchSession] = {}
         self._most_bytes = min(ANSWER_BYTES, options.throttle or ANSWER_BYTES)

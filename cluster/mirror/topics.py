@@ -1,4 +1,4 @@
-"""The topics of a mirror: which they are at the source, and their copies here."""
+"""The topics of a mirror: the source's, and their copies here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Which topics are copied."""
+    """The names of the topics that are copied."""
 
     patterns: tuple[str, ...] = ("*",)
     """Names, or patterns as in a shell."""
@@ -49,7 +49,7 @@ class TopicCopies:
     ) -> None:
         self.journal = Journal("")
         self.copies: dict[TopicPartition, PartitionCopy] = {}
-        """Those that have a source now."""
+        """The copies that have a source now."""
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()

@@ -39,19 +39,19 @@ from storage.errors import ClusterError, CorruptBatchError
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 << 20
-"""The most that an answer may have: the metadata of a million partitions."""
+"""Most bytes of an answer: the metadata of a million partitions."""
 MAX_FIRST_ANSWER_BYTES = 1 << 20
-"""The same before it is known that a broker answers. The first four bytes of what HTTP or TLS say are a larger number."""
+"""Most bytes of the first answer: the first four bytes of an answer in HTTP or TLS are a larger number."""
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
-"""Of a session's lifetime, after which a client says again who it is."""
+"""Share of a session's lifetime after which the client authenticates again."""
 
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
 
 
 class Connection:
-    """A connection to one broker, its versions agreed upon."""
+    """A connection to one broker, with the versions agreed upon."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Connection:
         self._muted_until = 0.0
         self._credentials = security.credentials
         self._session_ends = float("inf")
-        """When the broker is told again who the client is, before the next request."""
+        """Time after which the client authenticates again, before its next request."""
         self._proven = security.credentials is not None
-        """True once a request was answered, or the client has said who it is."""
+        """True once a request was answered, or the client is authenticated."""
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
@@ -99,14 +99,14 @@ class Connection:
 
     @property
     def muted(self) -> bool:
-        """True while the broker reads nothing from it, for the client's quota is used up (KIP-219)."""
+        """True while the broker reads nothing from it because the client's quota is used up (KIP-219)."""
         return time.monotonic() < self._muted_until
 
     def close(self) -> None:
         self._socket.close()
 
     def break_off(self) -> None:
-        """End the call that another thread waits in: it is told that the broker closed the connection."""
+        """End the call in which another thread waits, as if the broker closed the connection."""
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
@@ -134,7 +134,7 @@ class Connection:
         seconds: float = ANSWER_SECONDS,
         version: int | None = None,
     ) -> Values:
-        """Ask and return the answer (blocking). `version`: another than the newest one that both sides know.
+        """Send a request, and return the answer (blocking). `version` replaces the newest version that both sides know.
 
         Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, where the broker
         wants to know again who the client is, AuthenticationError; error codes in the answer are the caller's to read.
@@ -157,7 +157,7 @@ class Connection:
     def call_all(
         self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
     ) -> tuple[Values, list[Values | None]]:
-        """Ask several things in one round trip (blocking): a broker begins with each when the one before is answered.
+        """Send several requests in one round trip (blocking): a broker begins with each when the one before is answered.
 
         Returns the first answer and the later ones; those are None from the first one on that failed, or has to wait
         for a quota. Raises what `call` does for the first.
@@ -204,7 +204,7 @@ class Connection:
             ) from None
 
     def _authenticate(self, credentials: Credentials) -> None:
-        """Tell the broker who the client is (KIP-152), at first and before a session ends (KIP-368).
+        """Authenticate (KIP-152), at first and before a session ends (KIP-368).
 
         Raises AuthenticationError, and what `call` does.
         """

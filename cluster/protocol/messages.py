@@ -112,7 +112,7 @@ FETCH = _api(
             ]
         ]""",
 )
-"""From version 13 on topics go by their ids: one that was deleted and made again is no longer taken for the old one."""
+"""From version 13 on topics are named by their ids: one that was deleted and created again is not taken for the old one."""
 
 PRODUCE = _api(
     0,

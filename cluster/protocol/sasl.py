@@ -1,4 +1,4 @@
-"""Authentication by SASL: what the client says and how it judges what the broker answers.
+"""Authentication by SASL: the client's messages, and its judgement of the broker's.
 
 PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that yields what to send, gets the broker's
 answer, and ends when the client is satisfied; it raises ValueError where the broker's answer is wrong.
@@ -19,17 +19,17 @@ Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 FEWEST_ITERATIONS = 4096
 MOST_ITERATIONS = 1_000_000
-"""More of them would keep the client busy for seconds."""
+"""Most iterations that a broker may demand: more would keep the client busy for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who the client is, and how it shows that."""
+    """A mechanism of SASL, and a way to begin its exchange."""
 
     mechanism: str
     user: str
     exchange: Callable[[], Exchange] = field(repr=False)
-    """Begins to authenticate."""
+    """Begins an exchange."""
 
 
 def plain(user: str, password: str) -> Exchange:
@@ -38,7 +38,7 @@ def plain(user: str, password: str) -> Exchange:
 
 
 def oauthbearer(token: Callable[[], str], extensions: Mapping[str, str]) -> Exchange:
-    """Show a token, with what the cluster wants to know beside it."""
+    """Show a token, and the extensions that the cluster wants beside it."""
     said = "".join(f"{name}={value}\1" for name, value in extensions.items())
     refusal = yield f"n,,\1auth=Bearer {token()}\1{said}\1".encode()
     if refusal:

@@ -1,4 +1,4 @@
-r"""How a client shows who it is and finds out who the brokers are: a file with the settings of Kafka's Java clients.
+r"""Authentication of client and brokers, configured by a file with the settings of Kafka's Java clients.
 
     security.protocol=SASL_SSL
     sasl.mechanism=SCRAM-SHA-256
@@ -63,12 +63,12 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What every connection of a client does before its first request."""
+    """The settings by which each connection of a client is encrypted and authenticated."""
 
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
     ignored: tuple[str, ...] = ()
-    """Names in the file that have no meaning here."""
+    """Names of settings in the file that have no meaning here."""
 
 
 PLAINTEXT = Security()
@@ -99,7 +99,7 @@ def _protocol(settings: Mapping[str, str]) -> str:
 
 
 def _resolved(value: str, name: str) -> str:
-    """Return the value with what its references name."""
+    """Return the value with its references replaced."""
 
     def found(match: re.Match[str]) -> str:
         kind, where = match.groups()

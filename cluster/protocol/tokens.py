@@ -16,14 +16,14 @@ from cluster.errors import AuthenticationError, UnreachableError, tls_reason
 ENDPOINT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
-"""Of a token's lifetime, after which the next one is asked for: before a connection's session runs out with the old one."""
+"""Share of a token's lifetime after which the next one is asked for, before sessions that began with the old one expire."""
 _REFUSED = range(400, 500)
 _TOO_MANY_REQUESTS = 429
 
 
 @dataclass(eq=False)
 class TokenEndpoint:
-    """Where tokens come from; one serves all connections until it grows old. Safe from any thread."""
+    """An HTTP endpoint that issues tokens; each token serves all connections until it grows old. Safe from any thread."""
 
     url: str
     client_id: str

@@ -1,4 +1,4 @@
-"""Connections that tell what goes over the wire, for those who want to see it."""
+"""Connections that record each request and answer, for `topicfs explain`."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from storage.model import TopicPartition
 
 MOST_THREADS = 16
 LOOKS_GONE = 2
-"""Looks at the metadata without a topic until it counts as deleted: a broker may lag behind."""
+"""Number of looks at the metadata without a topic after which it counts as deleted: a broker may lag behind."""
 
 
 class Catalog:
-    """The topics, kept as immutable mappings that are replaced. Any thread reads; `follow` may be called from any."""
+    """The topics, as an immutable mapping that is replaced as a whole. Safe from any thread."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Catalog:
         """Without `producer_ids` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
-        """Notified after topics or partitions came or went."""
+        """Notified after topics or partitions were added or removed."""
         self.generation = 0
-        """Grows with each change of what is there, and of what is listened to."""
+        """A number that grows with each change of the topics, and of the partitions that have listeners."""
         self._leaders, self._windows, self._producer_ids = leaders, windows, producer_ids
         self._cache = cache
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._absences: dict[str, int] = {}
-        """By topic id: the looks at the metadata in which it was missing."""
+        """Number of looks at the metadata in which a topic was missing, by its name."""
         self._deleted: set[str] = set()
-        """Ids that are no more: a broker that lags behind may name them for a moment."""
+        """Ids of deleted topics: a broker that lags behind may still name them."""
         self._tried: set[str] = set()
         """Ids of topics whose partitions' bounds were asked for."""
 
@@ -56,7 +56,7 @@ class Catalog:
         return [one for topic in self.topics.values() for one in topic.known.values()]
 
     def stir(self) -> None:
-        """Let those go on that wait for a change."""
+        """Wake those that wait for a change."""
         with self._stirred:
             self.generation += 1
             self._stirred.notify_all()
@@ -67,7 +67,7 @@ class Catalog:
             return self._stirred.wait_for(lambda: self.generation != generation, seconds)
 
     def follow(self, metadata: Metadata, *, deleted: str | None = None) -> None:
-        """Take over what a broker knows; `deleted` is the id of a topic that is no more, whatever it says (blocking)."""
+        """Take over a broker's metadata; `deleted` is the id of a topic that is gone, whatever the metadata say (blocking)."""
         with self._lock:
             if deleted is not None:
                 self._deleted.add(deleted)
@@ -96,7 +96,7 @@ class Catalog:
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> dict[str, ClusterTopic]:
-        """Return the topics that there are, old and new ones."""
+        """Return the topics that exist, those already known as they are."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()
@@ -143,7 +143,7 @@ class Catalog:
     def _ask_bounds(
         self, metadata: Metadata, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, Bounds | int]:
-        """Return the bounds as their leaders say them, all leaders at once, or Kafka's codes."""
+        """Return the bounds, asked of all leaders at once, or Kafka's error codes."""
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for one in partitions:
             leader = metadata.leader(one)

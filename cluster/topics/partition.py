@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.brokers.admin import delete_records
 from cluster.brokers.bounds import Bounds
 from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import Bound, FetchedPartition, list_offsets
+from cluster.brokers.fetch import FetchedPartition, ListedOffset, list_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.brokers.log_sizes import log_size
 from cluster.cache.cache import Cache
@@ -44,7 +44,7 @@ from storage.remote import asks, changes
 
 
 class ClusterPartition:
-    """See `storage.engine.Partition`. What is known of it comes from the engine's followers, and with each answer."""
+    """See `storage.engine.Partition`. Its bounds come from the engine's followers, and with each answer."""
 
     directory: Path | None = None
     rewrites = 0
@@ -173,7 +173,7 @@ class ClusterPartition:
         del max_bytes  # The leader searches.
         self._check_exists()
 
-        def attempt(leader: Leader) -> Bound:
+        def attempt(leader: Leader) -> ListedOffset:
             found = list_offsets(
                 self._leaders.brokers,
                 leader.node,
@@ -182,7 +182,7 @@ class ClusterPartition:
                 isolation=isolation,
                 seconds=ATTEMPT_SECONDS,
             )
-            return found.get(self.name, Bound(LEADER_NOT_AVAILABLE, Offset(-1)))
+            return found.get(self.name, ListedOffset(LEADER_NOT_AVAILABLE, Offset(-1)))
 
         found = self._leaders.ask(self.name, self.topic_id, attempt)
         if found.error:
@@ -216,12 +216,12 @@ class ClusterPartition:
 
     @changes
     def sync(self) -> None:
-        """Wait until what was appended here is replicated (blocking). Raises PartitionOfflineError."""
+        """Wait until the records appended here are replicated (blocking). Raises PartitionOfflineError."""
         if self._producer is not None:
             self._producer.sync()
 
     def look_at_cache(self) -> None:
-        """Read through what was kept of it, if anything, and compare it with the leader (blocking)."""
+        """Read through the partition's cache, if there is one, and compare it with the leader (blocking)."""
         self._reader.compare(self.bounds)
 
     def end_at_hand(self, offset: Offset) -> Offset:
@@ -240,7 +240,7 @@ class ClusterPartition:
         return bool(self._listeners) and not self._gone
 
     def learn(self, bounds: Bounds, *, settled: bool = False) -> None:
-        """Take note of bounds that a leader said, and notify the listeners if they moved. From any thread.
+        """Remember bounds that a leader answered, and notify the listeners if they moved. Safe from any thread.
 
         A new leader says lower ones at first, until it knows how far the others are; `settled` are those that it has
         found out (`ask_bounds`). They are lower than the old leader's only where records were lost.
@@ -252,7 +252,7 @@ class ClusterPartition:
             self._listeners.notify()
 
     def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
-        """Take over what a follower got, which was to begin at `offset`: batches for whoever reads them, and the bounds."""
+        """Take over a follower's answer, which was to begin at `offset`: batches for readers, and the bounds."""
         size, last_offset = find_end(fetched.records)
         if size and self.followed:
             batches = list(scan(fetched.records, 0, size))
@@ -275,7 +275,7 @@ class ClusterPartition:
         )
 
     def end(self) -> None:
-        """Take note that the topic was deleted."""
+        """End the partition: its topic was deleted."""
         self._gone = True
         if self._kept is not None:
             self._kept.remove()

@@ -1,4 +1,4 @@
-"""Appends to partitions of a cluster: a batch at a time, and each is in the log once, however often it has to be sent.
+"""Appends to partitions of a cluster: one batch at a time, each in the log once, however often it has to be sent.
 
     append ─► a batch, with the next sequence number ─► its leader ─► its offset
                         ▲                                  │ no answer, or another broker leads now
@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from cluster.brokers.bounds import Bounds, ask_bounds, ask_leader_for_bounds
+from cluster.brokers.bounds import Bounds, KnownBounds, ask_bounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Backoff, Leader
 from cluster.brokers.fetch import LATEST, bounds_of, offsets_request
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
@@ -55,13 +55,13 @@ from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Appended, Isolation, Off
 from storage.validation.batches import Incoming, read_batches
 
 FIRST_VERSION_BY_ID = 13
-"""Of Produce: topics go by their ids, so that what was meant for one is not appended to another of the same name."""
+"""First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""
 ACKS_ALL = -1
 ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
-"""Of the time that one answer may take, how long a leader waits for its replicas."""
+"""Share of an answer's time limit that a leader may wait for its replicas."""
 IDS_TRIED = 3
-"""Producer ids that a batch is sent with before it is given up that the leader refuses its sequence number."""
+"""Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
 
 _FROM_ZERO = bytes(8)
 """The base offset of a batch that a client sends: the leader assigns the real one."""
@@ -94,13 +94,13 @@ class ProducerIds:
             return self._current
 
     def give_up(self, identity: ProducerIdentity) -> None:
-        """Never hand out `identity` again: somewhere it is not known what became of its last batch."""
+        """Never return `identity` again: the fate of its last batch is not known."""
         with self._lock:
             if self._current == identity:
                 self._current = None
 
     def _ask(self) -> ProducerIdentity:
-        """Ask any broker. Some answer for a while that they do not know one yet."""
+        """Ask any broker. Some answer for a while that they have no id yet."""
         leaders = self._leaders
         deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
         asked = {
@@ -126,7 +126,7 @@ class ProducerIds:
 
 
 class Produced(NamedTuple):
-    """What a leader answers to one batch."""
+    """A leader's answer to one batch."""
 
     error: int
     """Kafka's code."""
@@ -135,16 +135,8 @@ class Produced(NamedTuple):
     log_start_offset: Offset = Offset(0)
     leader_epoch: int = -1
     last_stable_offset: Offset | None = None
-    """Asked for after the append; None where there was no answer."""
+    """The last stable offset, asked for after the append; None if there was no answer."""
     message: str | None = None
-
-
-class Known(Protocol):
-    """What is known of a partition, and learns from each answer."""
-
-    bounds: Bounds
-
-    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
 
 
 class PartitionProducer:
@@ -157,17 +149,17 @@ class PartitionProducer:
         *,
         leaders: Leaders,
         ids: ProducerIds,
-        known: Known,
+        known: KnownBounds,
         moved: Callable[[], None],
     ) -> None:
-        """`moved` is called where the bounds have moved in a way that nobody has said yet."""
+        """`moved` is called when the bounds have moved and no answer has said where to."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._ids, self._known, self._moved = leaders, ids, known, moved
         self._turn = threading.Lock()
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._appended_end = Offset(0)
-        """Exclusive end of what was appended here."""
+        """The end of the records appended here, exclusive."""
 
     def append(self, batches: bytearray, *, durable: bool) -> Appended:
         """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
@@ -200,7 +192,7 @@ class PartitionProducer:
         )
 
     def sync(self) -> None:
-        """Wait until what was appended is replicated as the topic asks for (blocking). Raises PartitionOfflineError."""
+        """Wait until the appended records are replicated as the topic asks for (blocking). Raises PartitionOfflineError."""
         deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
         while self._known.bounds.high_watermark < self._appended_end:
             bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
@@ -331,7 +323,7 @@ class PartitionProducer:
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
-        """Take note of what an append says of the bounds, so that it is read at once."""
+        """Derive the bounds from an append's answer, so that its records can be read at once."""
         if answer.error or answer.base_offset < 0:
             self._moved()
             return
@@ -359,7 +351,7 @@ def _refusal(code: int) -> StorageError:
 
 
 def _check(batch: Incoming) -> None:
-    """Raise InvalidRecordError for what no broker takes, before anything is sent."""
+    """Raise InvalidRecordError for a batch that no broker takes, before anything is sent."""
     if batch.magic != CURRENT_MAGIC:
         raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
     if batch.attributes & CONTROL_MASK:

@@ -1,4 +1,4 @@
-"""Reads of partitions: asked of their leaders, given again from what was fetched, and fetched ahead of a reader that goes on.
+"""Reads of partitions: from the windows that were fetched before, else from the leader, and ahead of a sequential reader.
 
     read ─► a window that holds the offset ─► a part of it; meanwhile the next window is fetched
                     │ none
@@ -17,9 +17,8 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol
 
-from cluster.brokers.bounds import Bounds, ask_leader_for_bounds
+from cluster.brokers.bounds import Bounds, KnownBounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Leader
 from cluster.brokers.fetch import FetchedPartition, Wanted, fetch
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
@@ -31,30 +30,30 @@ from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, Storage
 from storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 
 FIRST_WINDOW_BYTES = 1 << 18
-"""Fetched at least for a reader that goes on where it was; twice as much each time."""
+"""Bytes fetched first for a sequential reader; twice as much each time."""
 LARGEST_WINDOW_BYTES = 4 << 20
 WINDOWS = 2
-"""Kept of a partition: the one that is read, and the next one."""
+"""Windows kept of a partition: the one that is read, and the next one."""
 KEPT_BYTES = 64 << 20
-"""The most that the windows of all partitions take; those of the partition that was read longest ago go first."""
+"""Most bytes of the windows of all partitions; those of the least recently read partition go first."""
 THREADS = 4
-"""That fetch ahead."""
+"""Threads that fetch ahead."""
 LONGEST_THROTTLE_SECONDS = 60.0
 
 
 class WindowCache:
-    """What all readers of an engine share: the bound on their windows, and the threads that fetch ahead."""
+    """The windows of all readers of an engine, within one bound, and the threads that fetch ahead."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._readers: OrderedDict[PartitionReader, int] = OrderedDict()
-        """With the bytes of their windows, that first which was used longest ago."""
+        """Readers with the bytes of their windows, the least recently used first."""
         self._bytes = 0
         self._lock = threading.Lock()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="read ahead")
 
     def note(self, reader: PartitionReader, size: int) -> None:
-        """Take note of what the windows of a reader take, which was used now."""
+        """Record that a reader was used now, and how many bytes its windows take."""
         with self._lock:
             self._bytes += size - self._readers.pop(reader, 0)
             self._readers[reader] = size
@@ -70,14 +69,6 @@ class WindowCache:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-class Known(Protocol):
-    """What is known of a partition, and learns from each answer."""
-
-    bounds: Bounds
-
-    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
-
-
 class PartitionReader:
     """Reads one partition. Safe from any thread."""
 
@@ -88,25 +79,25 @@ class PartitionReader:
         leaders: Leaders,
         cache: WindowCache,
         *,
-        known: Known,
+        known: KnownBounds,
         kept: KeptPartition | None = None,
     ) -> None:
-        """With `kept` what is fetched goes to the disk too."""
+        """With `kept` fetched batches are kept on disk as well."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept
         self._windows: tuple[Window, ...] = ()
         self._latest: tuple[Window, ...] = ()
-        """What was appended last, of a partition that is followed."""
+        """The records appended last, if the partition is followed."""
         self._ahead: Future[None] | None = None
         """The window that is fetched ahead."""
         self._goes_on_at = Offset(-1)
-        """Where the last read ended: one that begins there goes through the partition."""
+        """The offset at which the last read ended: a read that begins there is sequential."""
         self._window_bytes = 0
         self._lock = threading.Lock()
 
     def at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Fetched | None:
-        """Return batches that were fetched before; None where there are none, or another leader may have others."""
+        """Return batches that were fetched before; None if there are none, or if another leader may have others."""
         for window in (*self._windows, *self._latest):
             if (
                 window.offset <= offset < window.next_offset
@@ -125,11 +116,11 @@ class PartitionReader:
         return None
 
     def end_at_hand(self, offset: Offset, known: Bounds) -> Offset:
-        """Return the exclusive end of what can be read from `offset` on without asking."""
+        """Return the end of the records that can be read from `offset` on without asking, exclusive."""
         return offset if self._kept is None else self._kept.end_from(offset, known)
 
     def compare(self, known: Bounds) -> None:
-        """Ask a new leader if it has what is kept on disk (blocking)."""
+        """Ask a new leader whether it has the records that are kept on disk (blocking)."""
         if self._kept is not None:
             self._kept.check(known)
 
@@ -147,23 +138,23 @@ class PartitionReader:
         return found
 
     def wait_for_ahead(self) -> None:
-        """Wait for the window that is fetched ahead, if there is one; whether it came, the next look shows."""
+        """Wait for the window that is fetched ahead, if there is one. It may have failed to come."""
         ahead = self._ahead
         if ahead is not None:
             with suppress(StorageError, CancelledError):
                 ahead.result()
 
     def forget(self) -> None:
-        """Let go of the windows: others need the memory more."""
+        """Drop the windows: others need the memory more."""
         self._windows = self._latest = ()
 
     def take(self, window: Window) -> None:
-        """Keep what was appended: mostly it is read at once."""
+        """Keep records that were just appended: mostly they are read at once."""
         self._latest = (*self._latest[-1:], window)
         self._note()
 
     def _fetch_ahead(self, window: Window, offset: Offset, isolation: Isolation, known: Bounds) -> None:
-        """Fetch what follows a window that somebody goes through, unless it is there, or on its way."""
+        """Fetch the records after a window that is read sequentially, unless they are there or on their way."""
         end = known.visible_end(isolation)
         if offset != self._goes_on_at or self._windows[-1:] != (window,) or window.next_offset >= end:
             return
@@ -177,7 +168,7 @@ class PartitionReader:
         self.keep(self._fetch(offset, self._window_bytes, isolation))
 
     def keep(self, window: Window) -> None:
-        """Keep what was fetched for the next reads."""
+        """Keep a window for the next reads."""
         if self._kept is not None:
             self._kept.put(window, self._known.bounds)
         if window.data:
@@ -229,7 +220,7 @@ class PartitionReader:
         return bounds
 
     def _fetched(self, leader: Leader, wanted: Wanted, isolation: Isolation) -> FetchedPartition:
-        """Return what the leader has of the partition. Over the quota it says nothing of it: that is waited out."""
+        """Return the leader's answer about the partition. Over the quota that is empty, and asked for again later."""
         brokers, name = self._leaders.brokers, str(self._partition)
         while True:
             answer = fetch(

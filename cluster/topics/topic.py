@@ -18,16 +18,16 @@ from storage.errors import PartitionOfflineError
 from storage.remote import asks
 
 SETTINGS_SECONDS = 2.0
-"""How long a topic's settings are taken to be those that the cluster said."""
+"""Time for which the settings that the cluster answered are used without asking again."""
 USE_SECONDS = 60.0
-"""How much longer an append goes by them, which should not wait for what hardly ever changes: they are asked for meanwhile."""
+"""Time for which appends still use them, while they are asked for again: they hardly ever change, and appends should not wait."""
 
 
 class ClusterTopic:
-    """See `storage.engine.Topic`. One that was deleted and made again is another one: its id tells."""
+    """See `storage.engine.Topic`. A topic that was deleted and created again is another one, with another id."""
 
     def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
-        """`threads` ask for what nobody waits for."""
+        """`threads` ask for what no caller waits for."""
         self.name = metadata.name
         self.topic_id = metadata.topic_id
         self.internal = metadata.internal

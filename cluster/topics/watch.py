@@ -1,4 +1,4 @@
-"""What keeps a cluster's catalog up to date: looks at the metadata, and bounds that leaders say when they move.
+"""The threads that keep a cluster's catalog up to date: they ask for its metadata, and for partitions' bounds as these move.
 
 watcher     one thread: which topics there are, and who leads what
 followers   a thread a broker: the bounds of partitions with listeners as soon as they move, and what was appended
@@ -24,49 +24,49 @@ from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageErr
 from storage.model import Isolation, TopicPartition
 
 LONG_POLL_MS = 500
-"""How long a broker waits for something new."""
+"""Milliseconds that a broker may wait for new records before it answers."""
 SHORTEST_PAUSE_SECONDS = 0.002
-"""Between two answers, so that a partition that is written to all the time takes no whole processor."""
+"""Shortest time from an answer to the next request: a busy partition must not take a whole processor."""
 ANSWER_BYTES = 1 << 20
 PARTITION_BYTES = 1 << 14
-"""Of what was appended that comes along with a partition's bounds: mostly somebody wants to read it."""
+"""Most bytes of new records that come along with a partition's bounds: mostly somebody is about to read them."""
 FIRST_PERIOD_SECONDS = 0.05
-"""From one look to the next, where something has just happened; twice as long each time."""
+"""Time from one look to the next just after something happened; it doubles with each look."""
 PERIOD_SECONDS = 1.0
-"""The same where nothing has happened for a while."""
+"""Time from one look to the next when nothing has happened for a while."""
 REST = 20
-"""Times as long as a look takes there is none, so that those at a large cluster take a twentieth of a processor."""
+"""The pause after a look, as a multiple of the time it took: looks at a large cluster take a twentieth of a processor."""
 DENIED_SECONDS = 60.0
-"""After which a partition that may not be read is tried to be followed again."""
+"""Time after which a partition that the client was not allowed to read is tried again."""
 MOST_THROTTLE_SECONDS = 60.0
 
 
 class Round(NamedTuple):
-    """What a round has found."""
+    """The result of a round of requests."""
 
     rest_seconds: float
-    """For how long nothing is to be asked."""
+    """Time for which the broker wants no request."""
     refused: bool
-    """A leader refused a partition: perhaps another one leads it."""
+    """True if the broker refused a partition: perhaps another one leads it."""
 
 
 class Follower:
-    """Follows the partitions that one broker leads, in rounds. For one thread."""
+    """A reader of the bounds of the partitions that one broker leads, in rounds. It belongs to one thread."""
 
     def __init__(
         self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
     ) -> None:
-        """`sweeps`: all partitions, not those alone that have listeners."""
+        """With `sweeps` all partitions are followed, otherwise those that have listeners."""
         self._leaders, self._catalog, self._node = leaders, catalog, node
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
         self._partitions: dict[TopicPartition, ClusterPartition] = {}
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        """Of all the partitions that may be followed."""
+        """Leader epochs of all the partitions that may be followed."""
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
-        """Partitions that may not be read, and until when that is believed."""
+        """Partitions that may not be read, and the time at which each is tried again."""
         self._metadata: object = None
         self._generation = -1
 
@@ -113,7 +113,7 @@ class Follower:
         return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused)
 
     def settle(self) -> None:
-        """Ask for the bounds that no fetch tells (blocking).
+        """Ask for the bounds that no fetch answers (blocking).
 
         Those are of partitions that may not be fetched, or were refused; of those with a new leader; and, as sessions
         say nothing of a last stable offset that has moved alone, of those with open transactions.
@@ -152,7 +152,7 @@ class Watch:
 
     def __init__(self, leaders: Leaders, catalog: Catalog) -> None:
         self.warning: str | None = None
-        """Why nothing new is known of the cluster; None where it is."""
+        """The reason why nothing new is known of the cluster; None while it answers."""
         self._leaders, self._catalog = leaders, catalog
         self._refused = threading.Event()
         self._nodes: set[int] = set()
@@ -191,7 +191,7 @@ class Watch:
             self._start(partial(self._sweep, node), f"sweeper {node}")
 
     def _follow(self, node: int) -> None:
-        """Follow what has listeners."""
+        """Follow the partitions that have listeners."""
         follower = Follower(self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES)
         backoff = Backoff()
         while True:

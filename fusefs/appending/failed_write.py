@@ -37,7 +37,7 @@ class FailedWrite(NamedTuple):
         return data.startswith(self.data)
 
     def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
-        """What `data`, which is not the same piece again, follows; `begun` waited before the failed write."""
+        """Return what waits before `data`, which is not the same piece again; `begun` waited before the failed write."""
         if begun != NOTHING and self.data.startswith(data):
             return Waiting(
                 refused=self.error

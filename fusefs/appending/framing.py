@@ -28,7 +28,7 @@ NOTHING = Waiting()
 
 
 class Framed(NamedTuple):
-    """One write taken apart."""
+    """One write, divided into lines or batches."""
 
     lines: bytes
     """Whole lines, each with its newline, or whole batches; empty when none was completed."""

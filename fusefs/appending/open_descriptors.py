@@ -1,4 +1,4 @@
-"""Whether the process that opened a file still holds it.
+"""The descriptors of the process that opened a file: one of them may still hold it after a close.
 
 The kernel sends FLUSH at every close of every duplicate of a descriptor, also when a child of a shell ends, and
 does not say which. A descriptor is taken out of its process's table before FLUSH is sent, so what /proc still

@@ -56,7 +56,7 @@ class Encoder:
         self._clock = clock
         self._reports = reports
         self._limits: tuple[TopicConfig | None, int, int] = (None, 0, 0)
-        """Of the settings last seen: bytes of a batch, and of a segment."""
+        """The settings last seen, with the most bytes of a batch and of a segment that follow from them."""
 
     def appends(self, lines: bytes, partition: Partition) -> list[bytearray]:
         """Adjacent v2 batches, as few as max.message.bytes allows, in as few appends as segment.bytes allows: one.

@@ -15,7 +15,7 @@ from storage.engine import Partition
 from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 
 FEW_SEGMENTS = 32
-"""Of so many segments the event loop's thread may ask the disk."""
+"""Number of segments up to which the event loop's thread itself may ask the disk."""
 
 
 class PartitionFiles:

@@ -101,7 +101,7 @@ def _found_file(
 
 
 class AskedFile(FileNode):
-    """What a selector means to a remote engine, which stat(2) and open(2) ask for: a lookup asks nothing.
+    """A file whose selector a remote engine resolves when stat(2) or open(2) need it: a lookup asks nothing.
 
     While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
     """
@@ -120,7 +120,12 @@ class AskedFile(FileNode):
     def attributes(self) -> Attributes:
         if self._file is None:
             return Attributes(READ_MODE, 0, 0, 0, self.node_id)
-        return self._file.attributes()._replace(ino=self.node_id, timeout=0)
+        attributes = self._file.attributes()
+        # A record stays what it is; the kernel would ask four times more while a program opens and reads it. What grows
+        # tells the kernel under a number of its own, by which the kernel does not know this file.
+        certain = attributes.timeout if isinstance(self._file, RecordFile) else 0
+        until = self._until - time.monotonic()
+        return attributes._replace(ino=self.node_id, timeout=max(0.0, min(certain, until)))
 
     @property
     def measured(self) -> bool:

@@ -24,11 +24,11 @@ from storage.model import Fetched, Isolation, Offset
 from storage.remote import NotAtHandError, ThreadNeededError
 
 INLINE_PARTITIONS = 500
-"""Looked through in the event loop's thread, some microseconds each; more of them in another one."""
+"""Number of partitions up to which the event loop's thread looks through them, some microseconds each."""
 
 
 class Notify(Protocol):
-    """Tells the kernel, once, that a file it polled has become readable."""
+    """A poll of the kernel, which is notified once that the file has become readable."""
 
     def notify(self) -> None: ...
 
@@ -38,7 +38,7 @@ class News(Protocol):
 
     @property
     def news_count(self) -> int:
-        """How often there were any."""
+        """Number of times that there was news."""
         ...
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
@@ -61,7 +61,7 @@ class Followed:
 
 
 class _Stream:
-    """One partition from an offset on, with the other followers where it is among them, else by itself."""
+    """The stream of one partition from an offset on, shared with the other followers as far as it is with them."""
 
     __slots__ = ("_bound", "_own", "_tails", "start_offset", "tail")
 
@@ -86,7 +86,7 @@ class _Stream:
         self._tails.detach(self.tail)
 
     def end_offset(self) -> Offset:
-        """Exclusive end of what is rendered without the others."""
+        """The end of the records that are rendered without the others, exclusive."""
         return min(self._bound, self.source.visible_end())
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
@@ -94,7 +94,7 @@ class _Stream:
         return self.source.fetch(offset, max_bytes)
 
     def next(self) -> Text | Damage | None:
-        """Give what comes next; None where there is nothing yet. Damage is passed. Raises SegmentDeletedError."""
+        """Return the next text; None if there is none yet. Damaged batches are passed. Raises SegmentDeletedError."""
         tail = self.tail
         partition, _, isolation = tail.source
         while self.start_offset < (end_offset := partition.visible_end(isolation)):
@@ -115,7 +115,7 @@ class _Stream:
         return None
 
     def _alone(self, tail: Tail) -> Text | Damage | None:
-        """Render behind the tail, up to where the others are met."""
+        """Render records behind the tail, up to the offset where it catches up with the others."""
         if self._own is None:
             self._own = Rendering(self, FETCH_BYTES)
         self._bound = tail.next_start(self.start_offset)
@@ -154,7 +154,7 @@ class FollowHandle:
             self._add(number, partition, partition.visible_end(followed.isolation))
         self._rest: Text = b""
         self._failure: Exception | None = None
-        """The error that is raised when the rest was read."""
+        """The error that is raised once the rest is read."""
         self._position = 0
         self._last: Text = b""
         self._poll: Notify | None = None
@@ -166,7 +166,7 @@ class FollowHandle:
         return stream
 
     def _stream(self, number: int, partition: Partition) -> _Stream:
-        """Give the stream of a partition that came after the opening, from its first record on, or that was opened again."""
+        """Return the stream of a partition that was created since the opening, from its first record on, or was opened again."""
         stream = self._streams.get(number)
         if stream is None:
             return self._add(number, partition, partition.log_start_offset)
@@ -174,7 +174,7 @@ class FollowHandle:
         return stream
 
     async def read(self, position: int, size: int) -> Text:
-        """At most `size` bytes of what has arrived and was not read yet; waits where there is none.
+        """Return at most `size` bytes that have arrived and were not read yet; wait if there are none.
 
         A program that asks for one byte gets one: the rest is kept for its next read. A damaged batch is told once. Raises
         FileError: EAGAIN when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE; ESPIPE further back than the
@@ -223,7 +223,7 @@ class FollowHandle:
         return self._fill()
 
     def _fill(self) -> bool:
-        """Render what has arrived, partition by partition; False where there is nothing, neither text nor an error."""
+        """Render the records that have arrived, partition by partition. Return False if there is neither text nor an error."""
         if not self._filling.acquire(blocking=False):
             take_turn(self._filling)  # Another read, or poll(2), is at it in another thread.
         try:
@@ -255,7 +255,7 @@ class FollowHandle:
         return False
 
     def poll(self, notify: Notify | None) -> int:
-        """The events that are ready; where none is and `notify` is given, it is called when one may be."""
+        """Return the events that are ready; if none is and `notify` is given, it is called when one may be."""
         self._forget_poll()
         try:
             with Allowance(INLINE_BYTES, inline=True):
@@ -281,7 +281,7 @@ class FollowHandle:
         self._poll = self._cancel_poll = None
 
     def release(self) -> None:
-        """The last descriptor is closed."""
+        """End the stream: the last descriptor is closed."""
         self._forget_poll()
         for stream in self._streams.values():
             stream.close()
@@ -289,5 +289,5 @@ class FollowHandle:
 
 
 def _held_by(text: memoryview) -> int:
-    """Bytes that are held as long as `text` is."""
+    """Return the bytes of memory that are held as long as `text` is."""
     return memoryview(text.obj).nbytes

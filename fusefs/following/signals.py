@@ -1,4 +1,4 @@
-"""Whether a program that waits in a read wants to end.
+"""Pending signals of a program that waits in a read, which show that it is to end.
 
 A process whose read waits inside a FUSE daemon cannot be killed until the daemon answers, and no interrupt reaches
 us. So /proc is looked at: a signal that is pending and not blocked (SigPnd | ShdPnd) & ~SigBlk, or no process any

@@ -1,4 +1,4 @@
-"""The tail of a partition: what came last, rendered once in a form for all who follow it.
+"""The tail of a partition: its newest records, rendered once in a form for all its followers.
 
     rendered    ···┌────────┬────────┬────────┐
                    │ chunk  │ chunk  │ chunk  │◄─ the first follower who gets here renders the next
@@ -25,14 +25,14 @@ FETCH_BYTES = 256 * 1024
 """Bytes of batches read at once; at least one batch, however large."""
 
 KEPT_BYTES = 16 * 2**20
-"""What is kept of all tails of a mount for those behind: some tens of reads each."""
+"""Bytes kept of all tails of a mount for readers that are behind: some tens of reads each."""
 
 CHUNK_BYTES = 1024
-"""What a chunk takes in memory beside its text."""
+"""Bytes of memory that a chunk takes beside its text."""
 
 
 Chunk: TypeAlias = tuple[Text, Offset]
-"""Text that was rendered in one go, and the exclusive end of its records."""
+"""Text that was rendered at once, and the end of its records, exclusive."""
 
 
 class Tail:
@@ -45,11 +45,11 @@ class Tail:
         self._turn = threading.Lock()
         self._rendering: Rendering | None = None
         self.chunks: dict[Offset, Chunk] = {}
-        """By the offset of the first record; mostly each begins where another ends."""
+        """Chunks by the offset of their first record; mostly each begins where another ends."""
         self.start_offset = self._end_offset = Offset(0)
 
     def end_offset(self) -> Offset:
-        """Exclusive end of what may be shown now."""
+        """The end of the records that may be shown now, exclusive."""
         return self.source.visible_end()
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
@@ -91,7 +91,7 @@ class Tail:
         return self._rendering
 
     def next_start(self, offset: Offset) -> Offset:
-        """Where somebody behind, at `offset`, meets the others: at the next chunk that is kept, or where the tail ends."""
+        """Return the offset at which a reader that is behind, at `offset`, catches up: the next kept chunk, or the tail's end."""
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
     def cut(self, end_offset: Offset) -> None:
@@ -111,7 +111,7 @@ class Tail:
 
 
 class Tails:
-    """The tails of a mount, as long as anybody follows them. Safe from any thread."""
+    """The tails of a mount that have followers. Safe from any thread."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
@@ -126,7 +126,7 @@ class Tails:
         return sum(len(tail.chunks) for tail in self._tails.values())
 
     def attach(self, source: Source) -> Tail:
-        """Give the tail of a source to one more follower."""
+        """Return the tail of a source, for one more follower."""
         with self._lock:
             tail = self._tails.get(source)
             if tail is None:
@@ -135,7 +135,7 @@ class Tails:
             return tail
 
     def detach(self, tail: Tail) -> None:
-        """One follower less; of the last one nothing is kept."""
+        """Let go of a tail; with its last follower it is forgotten."""
         with self._lock:
             tail.followers -= 1
             if not tail.followers:
@@ -143,7 +143,7 @@ class Tails:
                 tail.forget()
 
     def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
-        """Count a chunk that is kept; the oldest ones go where there are too many."""
+        """Count a chunk that is kept, and drop the oldest ones if there are too many."""
         size = text_bytes + CHUNK_BYTES
         with self._lock:
             self._kept.append((tail, offset, size))

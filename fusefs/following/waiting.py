@@ -1,4 +1,4 @@
-"""The reads that wait: how many there may be, what wakes them, and what ends them."""
+"""Reads that wait: their number, their wake-up, and their end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
 
 LOOK_SECONDS = 0.05
-"""Between two looks at the waiting programs: Ctrl-C is answered about this soon."""
+"""Time between two looks at the waiting programs: Ctrl-C takes effect about this soon."""
 
 LOOK_SHARE = 10
-"""Looking may take one part in so many of the time: with a thousand programs it is done less often."""
+"""The share of time that looking may take is one in this number: with a thousand programs it is done less often."""
 
 HEIR_SECONDS = 1.0
-"""Between two searches for programs that read from an inherited descriptor."""
+"""Time between two searches for programs that read from an inherited descriptor."""
 
 BLIND_SECONDS = 10.0
 """Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
@@ -36,13 +36,13 @@ class WaitingRead:
     """One read that waits."""
 
     pid: int
-    """Id of the process that opened the file; 0 where it cannot be seen."""
+    """Id of the process that opened the file; 0 if it cannot be seen."""
     path: str
     """The file under the mount, `/orders/0/follow`."""
     started: float = field(default_factory=time.monotonic)
     woken: trio.Event = field(default_factory=trio.Event)
     ended: int | None = None
-    """The errno it was ended with."""
+    """The errno with which it was ended."""
     orphaned: bool = False
     """Its process is gone, and the process that reads in its place is being searched for."""
 
@@ -57,9 +57,9 @@ class Program(NamedTuple):
 
     waiting: WaitingReads
     pid: int
-    """0 where it cannot be seen."""
+    """Id of the process; 0 if it cannot be seen."""
     path: str
-    """The open file under the mount through which it asks; "" where it asks through none."""
+    """Path of the open file under the mount that the call is about; "" if it is about none."""
 
     def wants_to_end(self) -> bool:
         return self.waiting.wants_to_end(self.pid)
@@ -69,7 +69,7 @@ class Program(NamedTuple):
 
 
 class WaitingReads:
-    """All of a mount's. Used from the event loop's thread."""
+    """The waiting reads of a mount. Used from the event loop's thread."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class WaitingReads:
         return len(self._reads)
 
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
-        """Return when what was given to `listen` is called.
+        """Return when the function given to `listen` is called.
 
         Raises FileError: EMFILE beyond the bound, EINTR when the program wants to end, or what `close` says.
         """
@@ -135,12 +135,14 @@ class WaitingReads:
         """
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
+            pause = LOOK_SECONDS
             while True:
                 await self._until_some_wait()
+                # Before the look: most answers of a remote engine come sooner, and a look takes as long as they do.
+                await trio.sleep(pause)
                 started = time.monotonic()
                 await self._look(searches)
-                took = time.monotonic() - started
-                await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+                pause = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - started))
 
     async def _watch_holders(self) -> None:
         while True:

@@ -20,18 +20,18 @@ import trio
 from storage.engine import Cancel
 
 AT_ONCE = 8
-"""Waiters woken in one turn of the event loop, the append's own included: what each then does takes some 50 µs."""
+"""Number of waiters woken in one turn of the event loop, that of the append included: each then takes some 50 µs."""
 
 Waiters: TypeAlias = dict[object, Callable[[], None]]
 
 
 class Waker:
-    """Wakes the waiters of a whole mount, in the order in which news came. Used from the event loop's thread."""
+    """The queue of the waiters of a mount, in the order of the news. Used from the event loop's thread."""
 
     def __init__(self) -> None:
         self._due: deque[Waiters] = deque()
         self.is_busy = False
-        """True if others are due: who wants something of the same kind queues behind them with `turn`."""
+        """True if others are due: a caller with work of the same kind queues behind them with `turn`."""
 
     async def turn(self) -> None:
         """Wait behind those that are due."""
@@ -58,12 +58,12 @@ class Waker:
 
 
 class Wakeups:
-    """Calls its listeners and its waiters in the event loop after `signal` was called from anywhere."""
+    """News that may come from any thread and is delivered to listeners and waiters in the event loop."""
 
     def __init__(self, waker: Waker) -> None:
         self._listeners: list[Callable[[], None]] = []
         self.news_count = 0
-        """How often news were delivered."""
+        """Number of times that news was delivered."""
         self._waiters: Waiters = {}
         self._waker = waker
         self._thread = threading.get_ident()
@@ -81,13 +81,13 @@ class Wakeups:
         return bool(self._waiters)
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once, soon after the next news; what is returned prevents that."""
+        """Call `waiter` once, soon after the next news; the function that is returned prevents the call."""
         waiters, mark = self._waiters, object()
         waiters[mark] = waiter
         return lambda: waiters.pop(mark, None) and None
 
     def signal(self) -> None:
-        """Tell of news: at once in the event loop's own thread, soon from any other."""
+        """Deliver news: at once in the event loop's own thread, soon from any other."""
         if threading.get_ident() == self._thread:
             self.deliver()
             return

@@ -40,7 +40,7 @@ class LastWords:
 
 
 def read_last_words(descriptor: int) -> list[str]:
-    """What the daemon, which is gone, could not keep; a daemon that was ended in between is told, too."""
+    """Return what a daemon that has ended said it could not keep, and a line more if it was killed before it said all."""
     size = os.fstat(descriptor).st_size
     lines = os.pread(descriptor, size, 0).decode().splitlines()
     if not lines or lines[-1] != END:

@@ -49,6 +49,6 @@ class MountOptions:
     opens: Callable[[], Engine] | None = None
     """Opens another engine than that of the directories, after the daemon has left the terminal."""
     place: str = ""
-    """Where that engine's topics are, as messages name it."""
+    """Name in messages of the place where that engine's topics are."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""

@@ -1,7 +1,7 @@
 """Blocking calls (fsync, long scans) in threads, all under one bounded limiter.
 
-The event loop has one thread; whatever may wait for the disk for long, or take long, leaves it through here and nowhere
-else.
+The event loop has one thread. Every call that may take long, or wait long for the disk, leaves that thread through
+this module alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 THREADS = 8
-"""Calls that wait for the disk at once; more of them queue."""
+"""Number of calls that may wait for the disk at once; more of them queue."""
 
 
 Listen: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes what is to be called once; what is returned prevents that."""
+"""Takes a function that is to be called once, and returns one that prevents the call."""
 
 
 class Asker(Protocol):
@@ -32,28 +32,28 @@ class Asker(Protocol):
         ...
 
     async def wait(self, listen: Listen) -> None:
-        """Return when what was given to `listen` is called. Raises FileError once the program, or the mount, ends."""
+        """Return when the function given to `listen` is called. Raises FileError if the program, or the mount, ends before."""
         ...
 
 
 class Blocking:
-    """The one way into a thread."""
+    """Calls in threads, under one limit."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
     async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
-        """Run `call` in a thread and give what it returns or raises. Not cancelled half-way, whoever asked for it.
+        """Run `call` in a thread, and return or raise what it does. It is not cancelled half-way.
 
-        With `abandon` who is cancelled does not wait for its end: for what is ended by other means.
+        With `abandon` a cancelled caller does not wait for its end: for calls that are ended by other means.
         """
         del asker
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
     async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        """Do here what takes little, as nearly every request does; begin again in a thread what turns out to take more.
+        """Run `call` here if it takes little, as nearly every request does, and again in a thread if it turns out to take more.
 
-        `call` may be ended half-way and called again. Raises RequestTooLargeError where it takes more than one request may.
+        `call` may be broken off and called again. Raises RequestTooLargeError if it takes more than one request may.
         """
         try:
             return Allowance(INLINE_BYTES, inline=True).bound(call)
@@ -61,12 +61,12 @@ class Blocking:
             return await self.again(call, reason, asker)
 
     async def again(self, call: Callable[[], T], reason: ThreadNeededError, asker: Asker | None = None) -> T:
-        """Do again what could not be done in the event loop's thread, for a reason."""
+        """Repeat a call that could not be done in the event loop's thread, for a reason."""
         del reason
         return await self.in_thread(call, asker)
 
     async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        """Do what takes long in a thread, with the allowance of one request."""
+        """Run a call that takes long in a thread, with the allowance of one request."""
         ended = _nobody_ends if asker is None else asker.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), asker=asker)

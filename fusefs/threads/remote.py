@@ -1,12 +1,12 @@
-"""Requests over a remote engine: threads ask it, the event loop's thread never waits, and a request ends with its program.
+"""Requests to a remote engine: threads wait for its answers, never the event loop, and a request ends with its program.
 
     request ─► NotAtHandError ─► its question under way? ─► waits with the others
        ▲                                  │ no
        │                                  ▼
        └──── done again ◄── answer ◄── asked in a thread
 
-A request that asks for very much goes on in a thread that waits by itself. A thread cannot be ended: what nobody waits
-for any more goes on, and its answer is dropped.
+A request with very many questions continues in a thread that waits by itself. A thread cannot be stopped: a call that
+nobody waits for any more goes on, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, 
 T = TypeVar("T")
 
 THREADS = 64
-"""Calls that wait for a remote engine at once; more of them queue."""
+"""Number of calls that may wait for a remote engine at once; more of them queue."""
 
 QUESTIONS = 8
-"""Asked for one request, one after the other, until it goes on in a thread of its own."""
+"""Number of questions of one request, one after the other, before it continues in a thread of its own."""
 
 
 class UnansweredError(FileError):
-    """A call ended before its answer came. What it was to change may be changed, or not."""
+    """A call was given up before its answer came. The change that it asked for may be made, or not."""
 
 
 class _UnderWay:
-    """A call in a thread, and who waits for its end."""
+    """A call in a thread, and the requests that wait for its end."""
 
     __slots__ = ("_waiters", "answer", "key")
 
@@ -73,18 +73,18 @@ class _UnderWay:
 
 
 class Asking(Blocking):
-    """The way into a thread where the engine is remote. Used from the event loop's thread."""
+    """Calls in threads to a remote engine. Used from the event loop's thread."""
 
     def __init__(self, threads: int = THREADS) -> None:
         super().__init__(threads)
         self._questions: dict[Hashable, _UnderWay] = {}
-        """Under way, by their keys."""
+        """Questions under way, by their keys."""
 
     async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
-        """Run `call` in a thread, as far as anybody waits for it. Raises UnansweredError."""
+        """Run `call` in a thread, and wait for its end. Raises UnansweredError."""
         del abandon
         answer = await self._begin(None, call).wait(asker)
-        self._questions.clear()  # Whoever asks from here on is to be told of what it changed.
+        self._questions.clear()  # Questions from here on must see what the call changed.
         if answer.error is not None:
             raise answer.error
         return cast("T", answer.value)
@@ -108,7 +108,7 @@ class Asking(Blocking):
 
     def _begin(self, key: Hashable | None, call: Callable[[], object]) -> _UnderWay:
         under_way = _UnderWay(key)
-        # Not a task of the request: that may end, and others wait for the same.
+        # Not a task of the request, which may end while others wait for the same answer.
         trio.lowlevel.spawn_system_task(self._run, under_way, call)
         return under_way
 
@@ -116,7 +116,7 @@ class Asking(Blocking):
         try:
             value = await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
             answer = Answer(value)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+        except Exception as error:  # noqa: BLE001 - any error is the answer of those that wait
             answer = Answer(None, error)
         if self._questions.get(under_way.key) is under_way:
             del self._questions[under_way.key]

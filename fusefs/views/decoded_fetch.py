@@ -1,4 +1,4 @@
-"""What a partition's read gives, decoded: runs of readable records, and between them the batches that cannot be read.
+"""The decoded result of a partition's read: runs of readable records, and between them the batches that cannot be read.
 
 A damaged batch costs its own records only. Its neighbours are found by its size, which the log walks by; where the
 size is damaged too, by probing for the next offset that the log can read from.
@@ -31,7 +31,7 @@ from storage.model import AbortedTransaction, Fetched, Isolation, Offset
 from storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
-"""What the records of one stretch take in memory, or one batch: a few compressed bytes may become many."""
+"""Bytes of memory that the records of one stretch, or of one batch, take: a few compressed bytes may become many."""
 
 _ONE_MORE_BATCH = 2**20
 
@@ -199,7 +199,7 @@ def _runs(
 
 
 def _cost_of(data: memoryview, position: int, end: int) -> int:
-    """What a batch that cannot be read may have taken until that showed: a compressed one up to the codec's bound."""
+    """Return the bytes that may have been decoded until a batch proved unreadable: for a compressed one the codec's bound."""
     if len(data) - position < HEADER_SIZE:
         return len(data) - position
     return end - position if is_plain_at(data, position) else MAX_CONTENT_BYTES
@@ -218,7 +218,7 @@ class _Readable:
         failure: CorruptBatchError | None = None,
     ) -> None:
         self.failure = failure
-        """What is wrong with the batch where they end; None: they reach the end of the data."""
+        """The damage of the batch that ends the run; None if the run reaches the end of the data."""
         self.aborted = aborted
         """The aborted transactions that go on there."""
         self._data = data

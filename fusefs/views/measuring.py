@@ -32,9 +32,9 @@ from storage.remote import ThreadNeededError
 STRETCH_BYTES = 2**19
 """Bytes of batches measured in one piece."""
 FIRST_STRETCH_BYTES = 2**15
-"""What asking for a size takes up first: mostly a few records were added, or a short range is wanted."""
+"""Bytes that are measured first when a size is asked for: mostly a few records were added, or the range is short."""
 INLINE_BYTES = 4 * 2**20
-"""What asking for a size may measure on the spot, of batches or of their records: a few milliseconds' worth."""
+"""Bytes of batches, or of their records, that may be measured at once when a size is asked for: some milliseconds' worth."""
 INLINE_OFFSETS = 2**16
 """Further behind than this, asking for a size measures nothing."""
 LATEST_BYTES = 1024
@@ -63,7 +63,7 @@ class Source(NamedTuple):
         return fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
 
     def decoded(self, offset: Offset, fetched: Fetched) -> Stretch:
-        """What was fetched from an offset on as the form renders it."""
+        """Return the batches fetched from an offset on, decoded for the form."""
         return decoded(
             self.partition, offset, fetched, isolation=self.isolation, decode=decoder_of(self.form)
         )
@@ -122,7 +122,7 @@ class Measure:
         self._rewrites = source.partition.rewrites
         self._retired = False
         self._latest: tuple[Offset, Stretch] | None = None
-        """What was measured last and where it begins, if that is little: who shows what was appended reads it next."""
+        """The records measured last, if they are few, and their first offset: a reader of new records reads them next."""
 
     @property
     def frontier(self) -> Entry:
@@ -131,7 +131,7 @@ class Measure:
 
     @property
     def start(self) -> Entry:
-        """Where what can still be read begins, as far as it was followed."""
+        """The first entry that can still be read, as far as the log's start was followed."""
         with self._lock:
             return self._index.start
 
@@ -363,7 +363,7 @@ class Measure:
             return self._index.after(offset)
 
     def position_of(self, offset: Offset) -> int:
-        """Where the rendering of the records from `offset` on begins: at most an entry's distance is rendered.
+        """Return the view position of the record at `offset`; at most the distance between two entries is rendered.
 
         The offset lies between the start and the frontier. Raises CorruptionError, SegmentDeletedError.
         """

@@ -40,7 +40,7 @@ TOGETHER_BYTES = 16 * 1024 * 1024
 """Largest size of the text that records of one offset may make."""
 
 LINE_BYTES = 64
-"""What a line takes in memory beside its text, about: of the lines of all partitions that is not too much to be held."""
+"""Bytes of memory that a line takes beside its text, about: little enough to hold a line of each partition."""
 
 ROUND_BYTES = 4 * 1024 * 1024
 """Bytes of text merged at once."""
@@ -75,7 +75,7 @@ class _Queue:
         self.damage: CorruptionError | None = None
         """The error in the place of the next line."""
         self.batch_bytes = 0
-        """What the batches take in memory that lines are still to be made of, or somewhat more."""
+        """Bytes of memory of the batches that are not yet lines, or somewhat more."""
         self.text_bytes = 0
         """Size of the lines at hand, or somewhat more."""
         self._share = share
@@ -96,7 +96,7 @@ class _Queue:
 
     @property
     def first_key(self) -> int:
-        """Of the next line, or of what stands in its place."""
+        """The sorting key of the next line, or of the error in its place."""
         return (
             self._keys[0] if self._keys else self._rank - self._ranks
         )  # Damage has no time: it comes at once.
@@ -107,7 +107,7 @@ class _Queue:
 
     @property
     def line_bytes(self) -> int:
-        """What the lines at hand take in memory, about."""
+        """Bytes of memory that the lines at hand take, about."""
         return self.text_bytes + LINE_BYTES * len(self._lines)
 
     def load(self) -> bool:

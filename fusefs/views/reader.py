@@ -52,7 +52,7 @@ class ViewReader:
 
         Raises SegmentDeletedError for bytes that were removed at the front, CorruptionError where a damaged batch
         lies between the bytes asked for; with `short_at_damage` the bytes before it are given first. Raises
-        RequestTooLargeError where too many records have to be taken apart for them, likewise.
+        RequestTooLargeError if too many records have to be decoded for them, likewise.
         """
         return bytes(self.read_buffer(view_position, size, short_at_damage=short_at_damage))
 

@@ -32,7 +32,7 @@ LARGEST_READ_BYTES = 2**20
 FIRST_FETCH_BYTES = 2**17
 """Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
 PAGE_BYTES = 2**12
-"""What is fetched beside the bytes up to the end of a read, or of a short range: batches have headers."""
+"""Bytes fetched in addition to those up to the end of a read, or of a short range: batches have headers."""
 LARGEST_FETCH_BYTES = 2**20
 """Most bytes of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
 

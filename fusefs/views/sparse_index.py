@@ -161,7 +161,7 @@ class SparseIndex:
         self._offsets[0] = start.offset
 
     def excerpt(self, start_offset: Offset, end: Entry) -> Excerpt:
-        """What is known from an entry's offset up to a known place, exclusive."""
+        """The entries from an entry's offset up to a known place, exclusive."""
         first = bisect_left(self._offsets, start_offset)
         last = bisect_left(self._offsets, end.offset)
         origin = self._positions[first]

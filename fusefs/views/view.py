@@ -151,7 +151,7 @@ class View:
         return Entry(position - origin, offset)
 
     def place_after_damage(self, offset: Offset, error: CorruptionError) -> Entry | None:
-        """Where positions are certain again behind a damaged batch; None where they are not in doubt.
+        """Return the entry from which positions are certain again behind a damaged batch; None if they are not in doubt.
 
         They are in doubt when the batch was whole as it was measured: how many bytes it had is not known now.
         """

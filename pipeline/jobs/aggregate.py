@@ -30,7 +30,7 @@ import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
 from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 from pipeline.tasks.output import FOR_PEOPLE
 
 RESULT = "source string, target string, windows long"
@@ -231,5 +231,5 @@ def _check(options: AggregateOptions) -> None:
             )
 
 
-def _places(options: AggregateOptions) -> tuple[Place, Place]:
+def _places(options: AggregateOptions) -> tuple[SparkPlace, SparkPlace]:
     return place_of(options.path), place_of(options.target_path or options.path)

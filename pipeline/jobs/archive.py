@@ -21,7 +21,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
 from pipeline.jobs.queries import every_record, losses_reported
 from pipeline.places.paths import data_directories
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 from pipeline.sink.layout import broker_settings, read_topics
 from pipeline.tasks.output import FOR_PEOPLE
 from storage.errors import ClusterError
@@ -81,7 +81,7 @@ def _check_topics(archive: Path, names: set[str]) -> None:
         )
 
 
-def _notes(place: Place, names: set[str]) -> dict[str, TopicNote]:
+def _notes(place: SparkPlace, names: set[str]) -> dict[str, TopicNote]:
     """Return partitions and settings of the topics, which records do not have."""
     if place.bootstrap_servers is not None:
         return _notes_of_cluster(place.bootstrap_servers, names)

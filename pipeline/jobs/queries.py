@@ -13,7 +13,7 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from pipeline.errors import DataLossError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 
 OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
 
@@ -22,7 +22,7 @@ _LOST = re.compile(
 )
 
 
-def every_record(reader: DataFrameReader | DataStreamReader, place: Place, topics: str) -> DataFrame:
+def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, topics: str) -> DataFrame:
     """Return every record of the topics but those of aborted and open transactions; `reader` reads once or as a stream."""
     options = {
         "startingOffsets": "earliest",
@@ -44,7 +44,7 @@ def losses_reported(remedy: str) -> Iterator[None]:
         raise DataLossError(f"{lost['said']}; {remedy}") from error
 
 
-def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
+def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
     """Append `rows` to a topic; return their number, which sinks do not report. Errors are Spark's own."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
@@ -53,7 +53,7 @@ def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
     return int(written.get["rows"])
 
 
-def _send_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
+def _send_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
     """Write through Kafka's batch sink, for which Spark makes no observation: waiting for one would never end.
 
     So the rows are cached, in memory and beyond that on the executors' disks, counted there and sent from there.
@@ -67,5 +67,5 @@ def _send_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
     return count
 
 
-def _write(rows: DataFrame, target: Place, *, topic: str) -> None:
+def _write(rows: DataFrame, target: SparkPlace, *, topic: str) -> None:
     rows.write.format(target.format).mode("append").options(**target.options, topic=topic).save()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as spark_functions
 
 import pipeline
 from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 
 RESULT = "source string, target string, records long"
 
@@ -68,5 +68,5 @@ def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> D
     return spark.sql(f"SELECT {options.select} FROM {{source}} WHERE {options.where}", source=source)  # noqa: S608 (the user's own)
 
 
-def _places(options: ReplayOptions) -> tuple[Place, Place]:
+def _places(options: ReplayOptions) -> tuple[SparkPlace, SparkPlace]:
     return place_of(options.path), place_of(options.target_path or options.path)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.errors import PipelineError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
 from pipeline.report.numbers import PartitionNumbers, merged
 from pipeline.report.page.page import Heading, page
@@ -36,7 +36,7 @@ TOP = 12
 class ReportOptions:
     """Options of a report: its topics, and the file of the page."""
 
-    place: Place
+    place: SparkPlace
     topics: tuple[str, ...] | None = None
     """None for all but Kafka's own."""
     output: Path | None = None

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.places.paths import data_directories
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.tasks.task_sizing import TASK_BYTES, pack
 from pipeline.tasks.task_source import in_tasks
 from pipeline.verification import (
@@ -60,7 +60,7 @@ _CHECKED = pa.schema(
 class VerifyOptions:
     """Options of a verification."""
 
-    place: Place
+    place: SparkPlace
     """Data directories."""
     task_bytes: int = TASK_BYTES
     """Bytes of log a task, where there are as many; segments are not divided."""

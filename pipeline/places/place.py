@@ -21,7 +21,7 @@ _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SparkPlace:
     """A place where topics are read or written."""
 
     path: str | None = None
@@ -49,18 +49,18 @@ class Place:
         return f"{SCHEME}{self.bootstrap_servers}" if self.is_kafka else self.path or ""
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> SparkPlace:
     """Return the place that `text` names, which need not exist. Raises PipelineError, AddressError."""
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")
     if is_cluster(text):
-        return Place(bootstrap_servers=cluster_address(text).bootstrap_servers)
+        return SparkPlace(bootstrap_servers=cluster_address(text).bootstrap_servers)
     for name in text.split(","):
         scheme = _ANY_SCHEME.match(name.strip())
         if scheme is not None and scheme[0].lower() != "file://":
             raise PipelineError(f"{text}: {_unfit(scheme[0])}; a place is data directories, or {EXAMPLE}")
-    return Place(path=text)
+    return SparkPlace(path=text)
 
 
 def _unfit(scheme: str) -> str:
@@ -73,7 +73,7 @@ TIMEOUT_S = 5.0
 """To wait for each of the brokers named."""
 
 
-def require_reachable(place: Place) -> None:
+def require_reachable(place: SparkPlace) -> None:
     """Return when one of the brokers named takes a connection (PipelineError; blocking).
 
     Kafka's clients themselves try for minutes before they say that a cluster does not answer.

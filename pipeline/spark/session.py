@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.tasks.output import redirected_stderr
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def job_session(
     options: SessionOptions,
     *,
     stderr: IO[bytes] | None = None,
-    places: Iterable[Place] = (),
+    places: Iterable[SparkPlace] = (),
     say: Callable[[str], object] | None = None,
 ) -> Iterator[SparkSession]:
     """Yield a session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.

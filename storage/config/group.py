@@ -29,7 +29,7 @@ ASK, MANUAL = "ask", "manual"
 
 
 class OffsetReset(NamedTuple):
-    """Where a group begins in a partition without a position, or with one that is out of its range."""
+    """The place where a group begins in a partition without a position, or with one that is out of range."""
 
     kind: str
     """EARLIEST, LATEST, NONE or BY_DURATION."""

@@ -41,7 +41,7 @@ class Duty(Enum):
 
 
 _LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN}
-"""What changes records: a follower waits for its leader to do it."""
+"""The duties that change records: a follower waits for its leader to do them."""
 
 
 class Plan(NamedTuple):

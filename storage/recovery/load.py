@@ -208,7 +208,7 @@ class Loader:
 
     @property
     def small_files(self) -> SmallFiles:
-        """What was found beside the segments."""
+        """The small files that were found beside the segments."""
         return SmallFiles(self._epochs, self._producers, self._removal)
 
     # What earlier work left behind.

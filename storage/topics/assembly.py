@@ -18,7 +18,7 @@ from storage.topics.registry import TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, lenient_config
 
 MOST_AT_START = 1000
-"""Of so many partitions all are opened at the start, even where they were closed in order."""
+"""Number of partitions up to which all are opened at the start, even if they were closed in order."""
 
 
 def assemble(

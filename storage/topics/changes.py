@@ -41,7 +41,7 @@ T = TypeVar("T")
 FEW = 16
 """Number of items up to which they are handled one after the other."""
 MANY = 500
-"""Of more new partitions than this the whole disk is flushed, twice, instead of two files each."""
+"""Number of new partitions above which the whole disk is flushed, twice, instead of two files for each."""
 THREADS = 8
 """A file system combines what several threads sync at a time."""
 

@@ -36,7 +36,7 @@ class Java:
     jars: Path
     """The folder of the jars."""
     flags: Sequence[str] = field(default_factory=lambda: quick_start("kafka"))
-    """Of each machine that is started."""
+    """Flags of each Java machine that is started."""
 
     def command(
         self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None

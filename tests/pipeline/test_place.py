@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_what_names_no_place(text, said):
 
 def test_a_place_is_a_value():
     """Equal places are one, in sets too."""
-    assert {Place(path="/srv")} == {place_of("/srv"), place_of(" /srv ")}
+    assert {SparkPlace(path="/srv")} == {place_of("/srv"), place_of(" /srv ")}

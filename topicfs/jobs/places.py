@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 from storage.errors import StorageError
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
 
@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> SparkPlace:
     """Parse what a user typed (click.BadParameter)."""
     try:
         return place_of(text)
@@ -51,7 +51,7 @@ def target_place_option(command: Command) -> Command:
     )(command)
 
 
-def found(place: Place) -> Place:
+def found(place: SparkPlace) -> SparkPlace:
     """Return the same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes."""
     if place.is_kafka:
         from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
@@ -60,4 +60,4 @@ def found(place: Place) -> Place:
         return place
     from pipeline.places.paths import data_directories  # noqa: PLC0415 (`--help` reads no directory)
 
-    return Place(path=",".join(map(str, data_directories(place.path or ""))))
+    return SparkPlace(path=",".join(map(str, data_directories(place.path or ""))))

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.spark.session import SessionOptions, job_session
 from pipeline.tasks.output import important_lines
 from storage.errors import StorageError
@@ -80,7 +80,7 @@ def job_options() -> list[click.Parameter]:
     ]
 
 
-def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place] = ()) -> None:
+def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkPlace] = ()) -> None:
     """Run a job in a session of its own that reaches `places`, and print its rows (StorageError).
 
     `job` imports what it runs: that needs Spark, which is there once a session was made.

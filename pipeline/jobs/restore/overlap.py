@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from pipeline.jobs.restore.plan import MOST_RANGES, ConflictError, Span
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from storage.model import TopicPartition
 
 PLACE = ["topic", "partition", "offset"]
@@ -18,7 +18,7 @@ COMPARED = ("key", "value", "timestamp", "timestampType", "headers")
 
 
 def check_same(
-    spark: SparkSession, archived: DataFrame, place: Place, spans: Mapping[TopicPartition, Span]
+    spark: SparkSession, archived: DataFrame, place: SparkPlace, spans: Mapping[TopicPartition, Span]
 ) -> None:
     """Check that archive and topics have the same records within the spans (ConflictError names the first difference)."""
     if not spans:

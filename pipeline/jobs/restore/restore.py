@@ -25,7 +25,7 @@ from pipeline.jobs.restore.overlap import check_same, within
 from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
 from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.places.paths import data_directories
-from pipeline.places.place import Place, place_of
+from pipeline.places.place import SparkPlace, place_of
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
@@ -81,7 +81,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
 
 
 def _restore_to_cluster(
-    spark: SparkSession, options: RestoreOptions, place: Place, servers: str
+    spark: SparkSession, options: RestoreOptions, place: SparkPlace, servers: str
 ) -> DataFrame:
     """Send every record to topics that are there and empty."""
     if not options.without_offsets:
@@ -98,7 +98,7 @@ def _restore_to_cluster(
 class _Restoration:
     """One run, into data directories."""
 
-    def __init__(self, spark: SparkSession, options: RestoreOptions, place: Place) -> None:
+    def __init__(self, spark: SparkSession, options: RestoreOptions, place: SparkPlace) -> None:
         self._spark = spark
         self._options = options
         self._place = place

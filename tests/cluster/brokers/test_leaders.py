@@ -9,7 +9,7 @@ import pytest
 
 from cluster.brokers import leaders as leaders_module
 from cluster.brokers.brokers import Brokers, Leader
-from cluster.brokers.fetch import Bound
+from cluster.brokers.fetch import ListedOffset
 from cluster.brokers.leaders import FAILURES_GONE, Leaders
 from cluster.errors import UnreachableError
 from storage.checkpoints.identifiers import new_id
@@ -33,7 +33,7 @@ class Attempts:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return Bound(answer, Offset(0))
+        return ListedOffset(answer, Offset(0))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import trio.testing
 
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look
-from fusefs.following.waiting import BLIND_SECONDS, WaitingReads
+from fusefs.following.waiting import BLIND_SECONDS, LOOK_SECONDS, WaitingReads
 from fusefs.threads.blocking import Blocking
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
@@ -106,6 +106,23 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     await trio.sleep(0.2)
 
     assert bench.ends == {"b": errno.EINTR}
+    bench.waiting.close(errno.ENOTCONN)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_read_that_is_answered_soon_costs_no_look(
+    bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+):
+    """As nearly every question to a remote engine is: a look takes as long as its answer does."""
+    bench.processes = {7: CALM, 8: CALM}
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 7)
+    await trio.sleep(LOOK_SECONDS / 2)
+    bench.wakes["a"]()
+    nursery.start_soon(bench.read, "b", 8)
+    await trio.sleep(LOOK_SECONDS)
+
+    assert ({8}, {"a": "woken"}) == (bench.looked_at, bench.ends)
     bench.waiting.close(errno.ENOTCONN)
     nursery.cancel_scope.cancel()
 

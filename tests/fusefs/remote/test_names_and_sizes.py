@@ -36,6 +36,13 @@ async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, 
     assert (1, 1047 * 10**6) == (await client.stat("orders/0/50"))[1:3]
 
 
+async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(client: Program):
+    """A program that opens it and reads it asks for its size again and again; what may grow is asked for each time."""
+    assert 0.5 < (await client.stat("orders/0/1")).timeout <= 1
+    for name in ("1-", "0-1", "-2"):
+        assert 0 == (await client.stat(f"orders/0/{name}")).timeout
+
+
 async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEngine):
     """Neither stat(2) nor open(2) reads a log; a read gets all of it all the same."""
     assert 0 == (await client.stat("orders/0/log")).size

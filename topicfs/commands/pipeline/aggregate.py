@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option, target_place_option
 from topicfs.jobs.run import run_job
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 @target_place_option
 @place_option
 def aggregate(
-    *, checkpoint: Path | None, place: Place, target_place: Place | None, **of_the_job: Any
+    *, checkpoint: Path | None, place: SparkPlace, target_place: SparkPlace | None, **of_the_job: Any
 ) -> None:
     """Count the records of TOPICs in windows of their own time, and append the counts to TARGET, which must be there.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.run import run_job
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("topics", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
 @place_option
-def archive(topics: str, *, target: Path, place: Place) -> None:
+def archive(topics: str, *, target: Path, place: SparkPlace) -> None:
     """Archive TOPICs to Parquet files in ARCHIVE, a folder a topic and date, with all of their columns.
 
     Run again it archives what came since, each record once, wherever a run was interrupted. It prints what the archive

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option, target_place_option
 from topicfs.jobs.run import run_job
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 )
 @target_place_option
 @place_option
-def replay(*, checkpoint: Path | None, place: Place, target_place: Place | None, **of_the_job: Any) -> None:
+def replay(
+    *, checkpoint: Path | None, place: SparkPlace, target_place: SparkPlace | None, **of_the_job: Any
+) -> None:
     """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
 
     Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of

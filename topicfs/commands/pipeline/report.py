@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.errors import PipelineError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.results import as_time
@@ -58,7 +58,7 @@ _TIMES = (as_time("first_time"), as_time("last_time"))
     help="How many topics get plots of their own, the largest; the others share one.",
 )
 @place_option
-def report(topics: str | None, *, output: Path, top: int, place: Place) -> None:
+def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> None:
     """Write a page on TOPICs (all but Kafka's own) to FILE, which opens from disk in any browser.
 
     Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.errors import NoArchiveError
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.run import run_job
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     help="Give offsets up where they cannot be kept: in a Kafka cluster.",
 )
 @place_option
-def restore(archive: Path, *, place: Place, **of_the_job: Any) -> None:
+def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     """Bring the records of an ARCHIVE, made by `archive`, back into their topics with offsets and times as they were.
 
     Topics that are missing are made, with the settings and partitions that they had; what would be deleted at once for
@@ -69,7 +69,7 @@ def restore(archive: Path, *, place: Place, **of_the_job: Any) -> None:
     run_job(job)
 
 
-def _made(place: Place) -> Place:
+def _made(place: SparkPlace) -> SparkPlace:
     """Return the place; a data directory that is not there yet is made, as by every command that makes topics."""
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
         Path(place.path).mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import Place
+from pipeline.places.place import SparkPlace
 from pipeline.verification import require_files
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
@@ -47,7 +47,7 @@ _COLUMNS = (
 @click.option("--only-wrong", is_flag=True, help="Leave out segments in which nothing is wrong.")
 @place_option
 @click.pass_context
-def verify(context: click.Context, *, only_wrong: bool, place: Place) -> None:
+def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> None:
     """Check every byte of data directories, as `topicfs check` does, by many tasks at once; nothing there is changed.
 
     Prints one row a segment: directory, topic, partition, base offset, bytes, batches, records, first and last offset,
