@@ -292,6 +292,73 @@ DESCRIBE_LOG_DIRS = _api(
     flexible_since=2,
 )
 
+FIND_COORDINATOR = _api(
+    10,
+    "FindCoordinator",
+    4,
+    6,
+    request="keyType int8, coordinatorKeys [string]",
+    response="""
+        throttleTimeMs int32,
+        coordinators [
+            key string, nodeId int32, host string, port int32, errorCode int16, errorMessage string?
+        ]""",
+)
+"""Share groups are known from version 6 on."""
+
+DESCRIBE_SHARE_GROUP_OFFSETS = _api(
+    90,
+    "DescribeShareGroupOffsets",
+    0,
+    1,
+    request="groups [groupId string, topics [topicName string, partitions [int32]]?]",
+    response="""
+        throttleTimeMs int32,
+        groups [
+            groupId string,
+            topics [
+                topicName string, topicId uuid,
+                partitions [
+                    partitionIndex int32, startOffset int64, leaderEpoch int32, lag int64 1+,
+                    errorCode int16, errorMessage string?
+                ]
+            ],
+            errorCode int16, errorMessage string?
+        ]""",
+)
+
+ALTER_SHARE_GROUP_OFFSETS = _api(
+    91,
+    "AlterShareGroupOffsets",
+    0,
+    0,
+    request="groupId string, topics [topicName string, partitions [partitionIndex int32, startOffset int64]]",
+    response="""
+        throttleTimeMs int32, errorCode int16, errorMessage string?,
+        responses [
+            topicName string, topicId uuid,
+            partitions [partitionIndex int32, errorCode int16, errorMessage string?]
+        ]""",
+)
+
+WRITE_SHARE_GROUP_STATE = _api(
+    85,
+    "WriteShareGroupState",
+    0,
+    1,
+    request="""
+        groupId string,
+        topics [
+            topicId uuid,
+            partitions [
+                partition int32, stateEpoch int32, leaderEpoch int32, startOffset int64,
+                deliveryCompleteCount int32 1+,
+                stateBatches [firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16]
+            ]
+        ]""",
+    response="results [topicId uuid, partitions [partition int32, errorCode int16, errorMessage string?]]",
+)
+
 SASL_HANDSHAKE = _api(
     17,
     "SaslHandshake",
@@ -326,6 +393,10 @@ APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
+    FIND_COORDINATOR,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    WRITE_SHARE_GROUP_STATE,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )

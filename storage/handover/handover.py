@@ -8,6 +8,8 @@ topics. So there are three phases, each of which can be run again:
     place      the broker stands  our files take the places of its empty partitions (kafka-storage.md#moving-partitions)
     verify     the broker runs    it serves from our log start to our log end, and groups are where they were
 
+Share groups are put where they were in the same two phases.
+
 Our data directory stays as it is, but for the journal and, if it was not closed in order, for recovery.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean
+from storage.checkpoints.identifiers import decode_id
 from storage.checkpoints.leader_epochs import decode_epochs
 from storage.checkpoints.meta_properties import read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_lines, write_lines
@@ -41,9 +44,11 @@ from storage.handover.journal import (
 from storage.handover.partition_copy import PartitionCopy, copy_partition, first_base_offset
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
+from storage.handover.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
 from storage.manager import open_engine
 from storage.messages import Say
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
+from storage.shares.state.store import TOPIC as STATES_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class OwnTopic:
 class Handover:
     """The handover of one node's data directories to one broker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
         self,
         data: Sequence[Path],
         log_dirs: Sequence[Path],
@@ -76,8 +81,11 @@ class Handover:
         report: Say,
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
+        share_groups: ShareGroupCluster | None = None,
     ) -> None:
         """Prepare the handover; `log_dirs` are all of the broker's, and `report` is called with one line for every step.
+
+        Without `share_groups` those stay where they are.
 
         Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
         """
@@ -86,6 +94,7 @@ class Handover:
         self._log_dirs = [directory.absolute() for directory in log_dirs]
         self._report = report
         self._with_open_transactions = with_open_transactions
+        self._share_groups = share_groups
         self._cluster_id, self._node_id = _read_node(self._files, self._log_dirs)
         self._journal_dir = self._find_journal()
         self._journal = read_journal(self._files, self._journal_dir)
@@ -184,6 +193,20 @@ class Handover:
             and belongs(position, by_name[position.topic].topic_id)
         ]
         PositionCommitter(cluster=cluster, report=self._report, note=self._note).commit(journal, positions)
+        self._put_share_groups(journal, by_name)
+
+    def _put_share_groups(self, journal: Journal, topics: Mapping[str, OwnTopic]) -> None:
+        places = find_partitions(self._files, self._data)
+        states = [one for one in places if one.topic == STATES_TOPIC]
+        if self._share_groups is None or not states:
+            return
+        found = read_share_groups(
+            self._files, (), [places[one] / names.partition_directory(one) for one in states]
+        )
+        own = {decode_id(topic.topic_id): name for name, topic in topics.items()}
+        ids = {name: topic.topic_id for name, topic in journal.topics.items()}
+        for line in put_share_groups(self._share_groups, found, own, ids):
+            self._report(line)
 
     # While the broker is stopped.
 

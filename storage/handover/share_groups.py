@@ -1,21 +1,22 @@
-"""What a stopped broker's files tell of share groups, and having our engine go on with it.
+"""What files tell of share groups: those of a stopped broker, which our engine goes on with, and ours, for a cluster.
 
-Topics keep their ids, so that states stay what they are. A group that has not begun in a partition, as one that waited
-for its first record, begins where a broker would have let it: behind what is there.
+A takeover keeps the topics' ids, so that states stay what they are. In another cluster the topics have other ids: there
+the groups' coordinators are told where each one stands. A group that has moved on there is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from storage.codec.columns import Columns
 from storage.coordinators.share_group_records import GroupTopics
 from storage.coordinators.share_state_records import SharePartitionKey, ShareState
 from storage.disk.filesystem import FileSystem
 from storage.handover.positions import read_columns
-from storage.model import Offset
+from storage.model import Offset, TopicPartition
 from storage.shares.coordinator_topic import KeyValue
 from storage.shares.memberships import GroupRecords
 from storage.shares.state.shard import StateShard
@@ -46,6 +47,47 @@ def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterabl
         _read(files, directory, shard.replay)
         found.states.update(shard.states)
     return found
+
+
+class ShareGroupCluster(Protocol):
+    """The coordinators of share groups in a running cluster. Calls are blocking and raise ClusterError."""
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return where a group stands in those of the partitions in which it has begun."""
+        ...
+
+    def put(
+        self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
+    ) -> None:
+        """Let a group without members begin where the states say, and deliver again what they say."""
+        ...
+
+
+def put_share_groups(
+    cluster: ShareGroupCluster,
+    found: ShareGroupsFound,
+    topics: Mapping[UUID, str],
+    topic_ids: Mapping[str, str],
+) -> Iterator[str]:
+    """Put groups where they stand here, in our `topics` by id; yields a line for each. `topic_ids` are the cluster's.
+
+    Raises ClusterError, also for a group that has members there.
+    """
+    by_group: dict[str, dict[TopicPartition, ShareState]] = {}
+    for key, state in sorted(found.states.items()):
+        if key.topic_id in topics and state.start_offset >= 0:
+            partition = TopicPartition(topics[key.topic_id], key.partition)
+            by_group.setdefault(key.group, {})[partition] = state
+    for group, states in by_group.items():
+        present = cluster.positions(group, list(states))
+        missing = {partition: state for partition, state in states.items() if partition not in present}
+        if missing:
+            cluster.put(group, missing, topic_ids)
+            places = ", ".join(f"{each} at {state.start_offset}" for each, state in missing.items())
+            yield f"share group {group}: put where it stood here: {places}"
+        if len(missing) < len(states):
+            there = ", ".join(f"{each} at {offset}" for each, offset in sorted(present.items()))
+            yield f"share group {group}: has begun there: {there}"
 
 
 def _read(files: FileSystem, directory: Path, replay: Callable[[KeyValue, Offset], None]) -> None:

@@ -75,13 +75,14 @@ def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
     ]
 
 
-def consume(java: Java, broker: Broker, topic: str, group: str, count: int) -> list[str]:
+def consume(java: Java, broker: Broker, topic: str, group: str, count: int, *options: str) -> list[str]:
     """Accept so many records by the console's share consumer: their values."""
     output = run_tool(
         java,
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         *("--bootstrap-server", broker.bootstrap_server, "--topic", topic, "--group", group),
         *("--max-messages", str(count), "--timeout-ms", "60000"),
+        *options,
     )
     return output.stdout.splitlines()
 
@@ -115,3 +116,42 @@ def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path
     assert ["job 3", "job 4", "job 5", None] == [one and (one.record.value or b"").decode() for one in taken]
     engine.close()
     node.start()
+
+
+def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
+    """After a handover its consumer is given what was released, with its deliveries, and what is new; nothing else."""
+    name, group, data = "ours", "workers", tmp_path / "data"
+    engine = open_engine(data)
+    append_lines(
+        engine.create_topic(name, partitions=1).partitions()[0], "".join(f"job {at}\n" for at in range(6))
+    )
+    session = engine.share_groups.group(group).open([name], holder="")
+    taken = [session.take() for _ in range(4)]
+    words = (Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.ACCEPT, Acknowledgement.REJECT)
+    for leased, word in zip(taken, words, strict=True):
+        assert leased is not None
+        session.acknowledge({leased.place: word})
+    engine.close()
+    command = [
+        "handover",
+        str(data),
+        "--bootstrap-server",
+        node.bootstrap_server,
+        "--log-dir",
+        str(node.log_dir),
+    ]
+    first = CliRunner().invoke(cli, [*command, "--no-wait"])
+    assert f"share group {group}: put where it stood here: {name}-0 at 1" in first.output, first.output
+    node.stop()
+    assert 0 == CliRunner().invoke(cli, command).exit_code
+    node.start()
+    compared = CliRunner().invoke(cli, command)
+    assert 0 == compared.exit_code, compared.output
+    assert f"share group {group}: has begun there: {name}-0 at 1" in compared.output
+
+    options = ("--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true")
+    assert [
+        "Offset:1\tDelivery:2\tjob 1",
+        "Offset:4\tDelivery:1\tjob 4",
+        "Offset:5\tDelivery:1\tjob 5",
+    ] == sorted(consume(java, node, name, group, 3, *options))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
 
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.share_groups import ShareGroupAdmin
+from cluster.place import cluster_address
 from storage.disk.lock import LockHolder, find_holder
 from storage.errors import StorageError
 from storage.handover.cluster import KafkaCluster
@@ -72,6 +76,7 @@ def handover(
 
     Groups that have committed positions in the topics are put where they stand, when the topics are created and, for
     what is missing then, at the end; one that has moved on in the cluster is left alone. End its consumers before.
+    So are share groups, with the records that they are to deliver again.
 
     A transaction that is still open is refused: no coordinator there knows of it. Producer ids come along in the
     batches, while the cluster counts its own from wherever it is. A new producer may so get the id of one whose
@@ -80,7 +85,26 @@ def handover(
     whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
     require_directories((*directories, *log_dirs))
-    work = Handover(directories, log_dirs, report=say, with_open_transactions=with_open_transactions)
+    brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"))
+    with closing(brokers):
+        work = Handover(
+            directories,
+            log_dirs,
+            report=say,
+            with_open_transactions=with_open_transactions,
+            share_groups=ShareGroupAdmin(brokers),
+        )
+        _hand_over(work, directories, log_dirs, bootstrap_server=bootstrap_server, no_wait=no_wait)
+
+
+def _hand_over(
+    work: Handover,
+    directories: Sequence[Path],
+    log_dirs: Sequence[Path],
+    *,
+    bootstrap_server: str,
+    no_wait: bool,
+) -> None:
     if _running(log_dirs):
         cluster = KafkaCluster(bootstrap_server)
         if work.placed and work.prepared:

@@ -1,0 +1,147 @@
+"""Share groups of a cluster, as another coordinator hands them over: where they stand, and what is to be delivered again."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from cluster.brokers.brokers import Brokers
+from cluster.errors import NONE, Passing, error_of, kind_of
+from cluster.protocol.messages import (
+    ALTER_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    FIND_COORDINATOR,
+    WRITE_SHARE_GROUP_STATE,
+    Api,
+)
+from storage.checkpoints.identifiers import decode_id, encode_id
+from storage.coordinators.share_state_records import ShareState
+from storage.coordinators.wire import Values
+from storage.model import Offset, TopicPartition
+
+GROUP_ID_NOT_FOUND = 69
+GROUP, SHARE = 0, 2
+"""Kinds of coordinators: a group's, and that of a group's state in one partition."""
+TIMEOUT_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
+NOT_COMPARED = -1
+"""In place of an epoch."""
+
+_Errors: TypeAlias = Callable[[Values], Iterator[int]]
+"""The codes of an answer's errors."""
+
+
+class ShareGroupAdmin:
+    """Asks the coordinators of share groups. Calls block, and raise ClusterError, UnreachableError."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return where a group stands in those of the partitions in which it has begun."""
+        topics = [
+            {"topicName": name, "partitions": numbers} for name, numbers in _by_topic(partitions).items()
+        ]
+        request = {"groups": [{"groupId": group, "topics": topics}]}
+        (answer,) = self._ask(GROUP, group, DESCRIBE_SHARE_GROUP_OFFSETS, request, _described)["groups"]
+        return {
+            TopicPartition(topic["topicName"], one["partitionIndex"]): Offset(one["startOffset"])
+            for topic in answer["topics"]
+            for one in topic["partitions"]
+            if one["errorCode"] == NONE and one["startOffset"] >= 0
+        }
+
+    def put(
+        self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
+    ) -> None:
+        """Let a group without members begin where the states say, and deliver again what they say.
+
+        Raises ClusterError where it has members there.
+        """
+        topics = [
+            {
+                "topicName": name,
+                "partitions": [
+                    {
+                        "partitionIndex": number,
+                        "startOffset": max(0, states[TopicPartition(name, number)].start_offset),
+                    }
+                    for number in numbers
+                ],
+            }
+            for name, numbers in _by_topic(list(states)).items()
+        ]
+        request = {"groupId": group, "topics": topics}
+        self._ask(GROUP, group, ALTER_SHARE_GROUP_OFFSETS, request, _altered)
+        for partition, state in states.items():
+            if state.batches:
+                self._write(group, partition.partition, decode_id(topic_ids[partition.topic]), state)
+
+    def _write(self, group: str, partition: int, topic_id: UUID, state: ShareState) -> None:
+        batches = [
+            {
+                "firstOffset": one.first,
+                "lastOffset": one.last,
+                "deliveryState": one.state,
+                "deliveryCount": one.deliveries,
+            }
+            for one in state.batches
+        ]
+        written = {
+            "partition": partition,
+            "stateEpoch": NOT_COMPARED,
+            "leaderEpoch": NOT_COMPARED,
+            "startOffset": state.start_offset,
+            "deliveryCompleteCount": state.complete_count,
+            "stateBatches": batches,
+        }
+        request = {"groupId": group, "topics": [{"topicId": topic_id, "partitions": [written]}]}
+        key = f"{group}:{encode_id(topic_id)}:{partition}"
+        self._ask(SHARE, key, WRITE_SHARE_GROUP_STATE, request, _written)
+
+    def _ask(self, kind: int, key: str, api: Api, request: Values, errors: _Errors) -> Values:
+        """Ask a coordinator, again while it is being made, found or loaded."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            node, code = self._coordinator(kind, key)
+            if code == NONE:
+                answer = self._brokers.ask(node, api, request)
+                code = next((one for one in errors(answer) if one != NONE), NONE)
+                if code == NONE:
+                    return answer
+            if kind_of(code).passing is Passing.NO or time.monotonic() > deadline:
+                raise error_of(code, f"share group {key}")
+            time.sleep(PAUSE_SECONDS)
+
+    def _coordinator(self, kind: int, key: str) -> tuple[int, int]:
+        """Return the coordinator's broker and Kafka's code of an error."""
+        self._brokers.metadata()
+        answer = self._brokers.ask_any(FIND_COORDINATOR, {"keyType": kind, "coordinatorKeys": [key]})
+        (found,) = answer["coordinators"]
+        return found["nodeId"], found["errorCode"]
+
+
+def _described(answer: Values) -> Iterator[int]:
+    """A group that is not there yet stands nowhere."""
+    return (one["errorCode"] for one in answer["groups"] if one["errorCode"] != GROUP_ID_NOT_FOUND)
+
+
+def _altered(answer: Values) -> Iterator[int]:
+    yield answer["errorCode"]
+    for topic in answer["responses"]:
+        for one in topic["partitions"]:
+            yield one["errorCode"]
+
+
+def _written(answer: Values) -> Iterator[int]:
+    return (one["errorCode"] for topic in answer["results"] for one in topic["partitions"])
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        found[topic].append(number)
+    return dict(found)
