@@ -1,0 +1,51 @@
+"""The settings of share groups: Kafka's names and bounds, our defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.config.share_group import ShareGroupSettings, share_group_settings
+from storage.errors import InvalidConfigError
+
+
+def test_the_defaults():
+    """Those of a broker, but for where a group begins, and what it sees of transactions."""
+    shown = {one.name: one.value for one in share_group_settings(ShareGroupSettings(), {})}
+
+    assert {
+        "share.record.lock.duration.ms": "30000",
+        "share.delivery.count.limit": "5",
+        "share.partition.max.record.locks": "2000",
+        "share.auto.offset.reset": "earliest",
+        "share.isolation.level": "read_committed",
+    } == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.record.lock.duration.ms", "999"),
+        ("share.record.lock.duration.ms", "3600001"),
+        ("share.delivery.count.limit", "1"),
+        ("share.delivery.count.limit", "11"),
+        ("share.partition.max.record.locks", "99"),
+        ("share.auto.offset.reset", "none"),
+        ("share.auto.offset.reset", "by_duration:soon"),
+        ("share.isolation.level", "committed"),
+        ("assignor", "sticky"),
+    ],
+)
+def test_what_is_refused(name: str, value: str):
+    """Outside of the bounds, no such word, no such name."""
+    with pytest.raises(InvalidConfigError):
+        ShareGroupSettings.from_overrides({name: value})
+
+
+def test_a_group_may_begin_some_time_ago():
+    """As a broker reads it."""
+    settings = ShareGroupSettings.from_overrides({"share.auto.offset.reset": "by_duration:PT1H"})
+
+    assert 3_600_000 == settings.share_auto_offset_reset.milliseconds
+    shown = {one.name: one for one in share_group_settings(settings, {"share.auto.offset.reset": ""})}
+    assert "by_duration:PT1H" == shown["share.auto.offset.reset"].value
+    assert "group" == shown["share.auto.offset.reset"].source.value
