@@ -322,17 +322,19 @@ class TopicFileSystem:
         return Opened(fh, handle)
 
     async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
-        """Read; waits only on `follow`."""
+        """Read; waits only where what is read has no end."""
         file = self._files[fh]
         try:
             return await file.handle.read(position, size)
         except Exception as error:
             raise self._told(file.node.path, error, reading=True) from error
 
-    async def write(self, fh: int, data: bytes) -> int:
-        """Append; the position that the kernel passes is stale by design and not asked for."""
+    async def write(self, fh: int, data: bytes, position: int = 0) -> int:
+        """Append, wherever `position` is: it is stale by design, but where programs speak about what they read."""
         file = self._files[fh]
         try:
+            if file.handle.speaks:
+                return await file.handle.say(position, data)
             return await file.handle.write(data)
         except Exception as error:
             raise self._told(file.node.path, error) from error

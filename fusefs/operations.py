@@ -257,7 +257,7 @@ class Operations(pyfuse3.Operations):
     # With each line of a shell all three are asked for: without a coroutine of their own.
 
     def write(self, fh: int, off: int, buf: bytes) -> Coroutine[Any, Any, int]:
-        return _answer("write", self._filesystem.write(fh, buf))
+        return _answer("write", self._filesystem.write(fh, buf, off))
 
     def flush(self, fh: int) -> Coroutine[Any, Any, None]:
         return _answer("flush", self._filesystem.flush(fh))

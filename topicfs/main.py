@@ -27,6 +27,7 @@ COMMANDS = {
     "config": "topicfs.commands.config:config",
     "cat": "topicfs.commands.cat:cat",
     "append": "topicfs.commands.append:append",
+    "groups": "topicfs.commands.groups:groups",
     "explain": "topicfs.commands.explain:explain",
     "maintain": "topicfs.commands.maintain:maintain",
     "check": "topicfs.commands.check:check",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
@@ -9,7 +11,7 @@ from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.nodes.nodes import Directory
 from storage.config.listing import ConfigSource
-from storage.engine import Engine, Topic
+from storage.engine import Topic
 from storage.errors import InvalidConfigError
 from storage.messages import printable
 
@@ -20,19 +22,22 @@ LINE_BYTES = 65_536
 def render_config(topic: Topic) -> str:
     """Overrides as they were given, then what holds otherwise, commented out: what the brokers say, and the defaults."""
     # A file written by hand may have any text as a setting's name or value, and so may a newer broker.
-    overrides = [_line(name, value) for name, value in topic.overrides.items()]
+    overrides = [config_line(name, value) for name, value in topic.overrides.items()]
     others = [one for one in topic.settings() if one.name not in topic.overrides]
     brokers = [one for one in others if one.source is ConfigSource.BROKER]
-    defaults = [f"# {_line(one.name, one.value)}" for one in others if one.source is not ConfigSource.BROKER]
+    defaults = [
+        f"# {config_line(one.name, one.value)}" for one in others if one.source is not ConfigSource.BROKER
+    ]
     if brokers:
-        said = [f"# {_line(one.name, one.value)}" for one in brokers]
+        said = [f"# {config_line(one.name, one.value)}" for one in brokers]
         return "".join(
             [*overrides, "# Set for all topics by the brokers:\n", *said, "# Defaults:\n", *defaults]
         )
     return "".join([*overrides, *defaults])
 
 
-def _line(name: str, value: str) -> str:
+def config_line(name: str, value: str) -> str:
+    """A setting as a line."""
     return f"{printable(name)}={printable(value)}\n"
 
 
@@ -62,10 +67,10 @@ class ConfigTarget:
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, engine: Engine, topic: Topic) -> None:
+    def __init__(self, name: str, alter: Callable[[Mapping[str, str | None]], None]) -> None:
+        """`alter` makes the changes, or none of them (blocking)."""
         self.name = name
-        self._engine = engine
-        self._topic = topic
+        self._alter = alter
 
     def check(self, lines: bytes) -> None:
         parse_changes(lines)
@@ -74,7 +79,7 @@ class ConfigTarget:
         del durable  # Settings are always on disk when the write returns.
         changes = parse_changes(lines)
         if changes:
-            self._engine.alter_config(self._topic.name, changes)
+            self._alter(changes)
 
     def sync(self) -> None:
         pass
@@ -95,7 +100,8 @@ class ConfigFile(TextFile):
     def target(self) -> LineTarget | None:
         if self._files.topic.internal:
             return None
-        return ConfigTarget(self.path, self.context.engine, self._files.topic)
+        engine, topic = self.context.engine, self._files.topic.name
+        return ConfigTarget(self.path, lambda changes: engine.alter_config(topic, changes))
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         # It waits for the disk, and for a change of topics that is under way: as what is durable, in a thread.

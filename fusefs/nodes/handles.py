@@ -29,6 +29,8 @@ class Handle:
     """True if the page cache of an earlier open still holds."""
     emptied: bool = False
     """True if its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
+    speaks: bool = False
+    """True if what is written are words about what was read before their position: `say` takes them, not `write`."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
@@ -36,6 +38,10 @@ class Handle:
 
     async def write(self, data: bytes) -> int:
         """Take `data`, wherever the kernel thinks it belongs: every write appends."""
+        raise FileError(errno.EBADF)
+
+    async def say(self, position: int, data: bytes) -> int:
+        """Take words, written where the program stands in what it reads."""
         raise FileError(errno.EBADF)
 
     async def flush(self) -> None:
@@ -190,6 +196,39 @@ class FollowFile(Handle):
 
     async def release(self) -> None:
         self._follow.release()
+
+
+class Spoken(Protocol):
+    """An open file that waits for what it reads, and takes words about it."""
+
+    async def read(self, position: int, size: int) -> bytes | memoryview: ...
+
+    async def write(self, position: int, data: bytes) -> int: ...
+
+    def poll(self, notify: Notify | None) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class SpokenFile(Handle):
+    """An open file of a group or of a queue."""
+
+    speaks = True
+
+    def __init__(self, spoken: Spoken) -> None:
+        self._spoken = spoken
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        return await self._spoken.read(position, size)
+
+    async def say(self, position: int, data: bytes) -> int:
+        return await self._spoken.write(position, data)
+
+    def poll(self, notify: Notify | None) -> int:
+        return self._spoken.poll(notify)
+
+    async def release(self) -> None:
+        await self._spoken.close()
 
 
 class BytesHandle(Handle):

@@ -11,6 +11,7 @@ from fusefs.files.topic_files import AllTopics
 from fusefs.following.waiting import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory, Node
+from fusefs.tree.groups import GroupsDirectory
 from fusefs.tree.topics import TopicDirectory
 from storage.errors import StorageError, TopicNotEmptyError
 
@@ -19,7 +20,11 @@ def _status(parent: RootDirectory, name: str) -> Node:
     return DaemonStatusFile(parent.context, parent, name)
 
 
-NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@status": _status}
+def _groups(parent: RootDirectory, name: str) -> Node:
+    return GroupsDirectory(parent, name)
+
+
+NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@groups": _groups, "@status": _status}
 """The daemon's own names; all are listed."""
 
 

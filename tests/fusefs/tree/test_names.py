@@ -12,12 +12,12 @@ from tests.doubles.mount_client import MountClient, refused
 
 async def test_an_empty_mount_lists_its_status(client: MountClient):
     """Nothing else is there before the first topic."""
-    assert ["@status"] == client.list()
+    assert ["@groups", "@status"] == client.list()
 
 
 async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
     """Its records are in its partitions: the topic as a whole is there by name alone, so that copies have each once."""
-    assert ["@status", "orders"] == orders.list()
+    assert ["@groups", "@status", "orders"] == orders.list()
     assert ["config", "status", "0"] == orders.list("orders")
 
 
@@ -115,7 +115,6 @@ async def test_modes(orders: MountClient, path: str, mode: int):
         "orders/-10",
         "orders/0-",
         "orders/0/.git",
-        "@groups",
     ],
 )
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
@@ -181,10 +180,10 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
     await client.mkdir("b")
     fh = client.filesystem.opendir(client.filesystem.root.node_id)
     listing = client.filesystem.readdir(fh, 0)
-    seen = [next(listing).name for _ in range(4)]
+    seen = [next(listing).name for _ in range(5)]
     await client.rmdir("b")
 
-    assert [".", "..", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
+    assert [".", "..", "@groups", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
 
 
 async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):

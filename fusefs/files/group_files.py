@@ -1,0 +1,180 @@
+"""The small files of a group: its `config` and `status`, and a partition's `position` and `lag`."""
+
+from __future__ import annotations
+
+from fusefs.allowance import leave_event_loop
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
+from fusefs.appending.targets import LineTarget
+from fusefs.files.config import ConfigTarget, config_line
+from fusefs.files.status import spelled_time
+from fusefs.files.text_file import TextFile
+from fusefs.groups.positions import check_position, find_position, lag_of, lags
+from fusefs.nodes.context import MountContext
+from fusefs.nodes.nodes import Directory
+from fusefs.reports import Reports
+from storage.config.listing import ConfigSource
+from storage.engine import Engine, Partition
+from storage.membership import CommittedPosition, MemberDescription, Position
+from storage.messages import printable
+from storage.model import Isolation, TopicPartition
+
+LINE_BYTES = 256
+
+
+class GroupFile(TextFile):
+    """A text about one group."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, parent: Directory, name: str, group: str) -> None:
+        super().__init__(parent.context, parent, name)
+        self._group = group
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # It waits for the disk: as what is durable, in a thread.
+        return super()._writer(access._replace(durable=True), pid)
+
+
+class GroupConfigFile(GroupFile):
+    """`config`: a group's settings."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        settings = self.context.engine.groups.settings(self._group)
+        given = [config_line(one.name, one.value) for one in settings if one.source is ConfigSource.GROUP]
+        others = [one for one in settings if one.source is not ConfigSource.GROUP]
+        return "".join([*given, *(f"# {config_line(one.name, one.value)}" for one in others)])
+
+    def target(self) -> LineTarget | None:
+        groups, group = self.context.engine.groups, self._group
+        return ConfigTarget(self.path, lambda changes: groups.alter_config(group, changes))
+
+
+class GroupStatusFile(GroupFile):
+    """`status`: where a group stands, who its members are, and how far it is in each partition."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        leave_event_loop()
+        engine = self.context.engine
+        group = engine.groups.describe(self._group)
+        positions = engine.groups.positions(self._group)
+        behind = lags(engine, positions)
+        lines = {
+            "state": group.state.value,
+            "generation": group.generation,
+            "assignor": group.assignor or "-",
+            "coordinator": group.coordinator,
+            "members": len(group.members),
+            "lag": sum(behind.values()),
+        }
+        rows = [
+            *(f"{name} {value}" for name, value in lines.items()),
+            *(f"member {_described(member)}" for member in group.members),
+            *(f"partition {one} {_placed(positions.committed[one], lag)}" for one, lag in behind.items()),
+        ]
+        return "".join(f"{printable(row)}\n" for row in rows)
+
+
+def _placed(position: CommittedPosition, lag: int) -> str:
+    by = f" by {position.metadata}" if position.metadata else ""
+    return f"position {position.offset} lag {lag} committed {spelled_time(position.committed_at)}{by}"
+
+
+def _described(member: MemberDescription) -> str:
+    reader = member.reader or f"{member.client_id} {member.host}"
+    topics = ",".join(member.topics) or "-"
+    partitions = ",".join(map(str, member.partitions)) or "-"
+    return f"{member.member_id} reader {reader} topics {topics} partitions {partitions}"
+
+
+class PositionTarget:
+    """The target of a written position."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(  # noqa: PLR0913 - whose position it is, and in what
+        self,
+        name: str,
+        engine: Engine,
+        group: str,
+        partition: TopicPartition,
+        *,
+        isolation: Isolation,
+        reports: Reports,
+    ) -> None:
+        self.name = name
+        self._engine = engine
+        self._group = group
+        self._partition = partition
+        self._isolation = isolation
+        self._reports = reports
+
+    def check(self, lines: bytes) -> None:
+        check_position(_last_line(lines))
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
+        del durable
+        text, groups = _last_line(lines), self._engine.groups
+        partition = self._engine.partition(*self._partition)
+        present = groups.positions(self._group).committed.get(self._partition)
+        offset = find_position(text, partition, present, self._isolation)
+        if text.isdecimal() and int(text) != offset:
+            self._reports.warning(self.name, f"{text} lies outside of the log: the position is {offset}")
+        groups.set_positions(self._group, {self._partition: Position(offset)})
+
+    def sync(self) -> None:
+        pass
+
+
+def _last_line(lines: bytes) -> str:
+    return lines.decode("utf-8", "replace").split("\n")[-2].strip()
+
+
+class _PartitionFile(GroupFile):
+    """A text about a group's place in a partition."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, parent: Directory, name: str, group: str, partition: TopicPartition) -> None:
+        super().__init__(parent, name, group)
+        self._partition = partition
+
+    def _found(self) -> tuple[Partition, CommittedPosition | None]:
+        engine = self.context.engine
+        positions = engine.groups.positions(self._group)
+        return engine.partition(*self._partition), positions.committed.get(self._partition)
+
+
+class PositionFile(_PartitionFile):
+    """`position`: the offset of the next record to read; `-` before the first commit."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        _, position = self._found()
+        return "-\n" if position is None else f"{position.offset}\n"
+
+    def target(self) -> LineTarget | None:
+        context: MountContext = self.context
+        return PositionTarget(
+            self.path,
+            context.engine,
+            self._group,
+            self._partition,
+            isolation=context.settings.isolation,
+            reports=context.reports,
+        )
+
+
+class LagFile(_PartitionFile):
+    """`lag`: how far the position is behind the last stable offset."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        return f"{lag_of(*self._found())}\n"

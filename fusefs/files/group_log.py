@@ -1,0 +1,99 @@
+"""`log` and `drain` of a group, in every form: opening one is joining the group. Never listed: reading moves positions."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from fusefs.appending.flags import Access
+from fusefs.errors import FileError
+from fusefs.following.waiting import Program
+from fusefs.forms import Form
+from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
+from fusefs.nodes.handles import Handle, SpokenFile
+from fusefs.nodes.nodes import (
+    LOG_MODE,
+    NANOSECONDS_A_MILLISECOND,
+    READ_BLOCK,
+    Attributes,
+    Directory,
+    FileNode,
+)
+from storage.errors import ReadOnlyError
+from storage.membership import Subscription
+
+
+class GroupLogNode(FileNode):
+    """One `log` or `drain`."""
+
+    __slots__ = ("_drains", "_form", "_group", "_subscription")
+
+    def __init__(  # noqa: PLR0913 - who reads what, and how
+        self,
+        parent: Directory,
+        name: str,
+        group: str,
+        subscription: Subscription,
+        form: Form,
+        *,
+        drains: bool,
+    ) -> None:
+        super().__init__(parent.context, parent, name)
+        self._group = group
+        self._subscription = subscription
+        self._form = form
+        self._drains = drains
+
+    def attributes(self) -> Attributes:
+        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        return Attributes(LOG_MODE, 0, started, 0, self.node_id, READ_BLOCK)
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        """Nothing is there to be cut: `3<>` and O_TRUNC change nothing."""
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        """Join the group. Raises FileError, and what joining does."""
+        check_spoken(access, self.path)
+        context = self.context
+        if context.engine.read_only:
+            raise ReadOnlyError(
+                "who reads as a member of a group moves its positions, and this mount is read-only"
+            )
+        what = GroupRead(
+            path=f"/{self.path}",
+            engine=context.engine,
+            group=self._group,
+            subscription=self._subscription,
+            form=self._form,
+            isolation=context.settings.isolation,
+            drains=self._drains,
+            waiting=context.waiting,
+            blocking=context.appending.blocking,
+            reports=context.reports,
+            clock=context.clock,
+        )
+        asker = Program(context.waiting, pid, what.path)
+        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if self._drains else {}
+        handle = GroupHandle(
+            what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
+        )
+        return SpokenFile(handle)
+
+
+def check_spoken(access: Access, path: str) -> None:
+    """Raise FileError for an access that makes no sense where lines are words about what was read."""
+    if access.writes and (access.appends or not access.reads):
+        raise FileError(
+            errno.EINVAL, f"{path}: opened for reading, or for reading and writing: exec 3<> {path}"
+        )
+
+
+def program_of(pid: int) -> str:
+    """Return the name of the program that a process runs; `unknown` where it cannot be seen."""
+    try:
+        return (
+            Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="backslashreplace").strip()
+            or "unknown"
+        )
+    except OSError:
+        return "unknown"

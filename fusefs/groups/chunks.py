@@ -1,0 +1,292 @@
+"""Records as pieces of text in which the end of each record is known.
+
+    text      k0 TAB v0 LF k1 TAB v1 LF k2 TAB v2 LF
+    ends                   ▲            ▲            ▲
+    offsets   17           18           21           22      where reading goes on from there
+
+A program may be given any number of bytes; what it has whole is told from the ends alone. They are counted when they
+are needed: who takes a chunk as a whole needs none but the last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+from fusefs.forms import BATCH, VALUES
+from fusefs.views.decoded_fetch import Damage, Piece, Stretch
+from fusefs.views.measuring import Source
+from fusefs.views.rendering import Text
+from storage.codec.columns import Columns, decode
+from storage.codec.value_copy import begin_text, copy_values
+from storage.errors import CorruptionError
+from storage.model import Offset
+
+FETCH_BYTES = 256 * 1024
+"""Bytes of batches read at once; at least one batch, however large."""
+
+CHUNK_BYTES = 256 * 1024
+"""About how much of records becomes the text of one chunk; a single record may be larger."""
+
+
+class Place(NamedTuple):
+    """Where a record ends."""
+
+    position: int
+    """In the text."""
+    offset: Offset
+    """Offset at which reading goes on behind it."""
+
+
+class Ends(Protocol):
+    """The ends of the records in a text."""
+
+    def at_or_before(self, position: int) -> Place:
+        """Return the last of them that is not behind a position in the text; the front where there is none."""
+        ...
+
+    def at_or_after(self, position: int) -> int:
+        """Return the position of the first of them that is not before a position in the text."""
+        ...
+
+
+class Chunk(NamedTuple):
+    """Text of adjacent records; with `error` none, but what is wrong with those that stand there."""
+
+    text: Text
+    start_offset: Offset
+    end_offset: Offset
+    """Offset at which reading goes on when all of it was given."""
+    ends: Ends | None = None
+    """None: no record ends within it."""
+    error: CorruptionError | None = None
+
+    def at_or_before(self, position: int) -> Place:
+        """Return the last end of a record that is not behind a position."""
+        if position >= len(self.text):
+            return Place(len(self.text), self.end_offset)
+        return Place(0, self.start_offset) if self.ends is None else self.ends.at_or_before(position)
+
+    def at_or_after(self, position: int) -> int:
+        """Return the position of the first end of a record that is not before a position."""
+        return len(self.text) if self.ends is None else self.ends.at_or_after(position)
+
+
+class LineEnds:
+    """The ends of records that are a line each. Goes on counting where it was: who reads on pays for what is new."""
+
+    def __init__(self, text: bytes, start_offset: Offset, offsets: memoryview[int]) -> None:
+        self._text = text
+        self._start_offset = start_offset
+        self._offsets = offsets
+        self._position = self._count = 0
+        """An end, and the number of records before it."""
+
+    def at_or_before(self, position: int) -> Place:
+        end = self._text.rfind(b"\n", 0, position) + 1
+        if end >= self._position:
+            self._count += self._text.count(b"\n", self._position, end)
+        else:
+            self._count = self._text.count(b"\n", 0, end)
+        self._position = end
+        offset = self._offsets[self._count - 1] + 1 if self._count else self._start_offset
+        return Place(end, Offset(offset))
+
+    def at_or_after(self, position: int) -> int:
+        if position == 0:
+            return 0
+        end = self._text.find(b"\n", position - 1)
+        return len(self._text) if end < 0 else end + 1
+
+
+class LaterEnds:
+    """The ends of records whose values were copied without looking at each: found out when they are asked for."""
+
+    def __init__(self, find: Callable[[], Ends]) -> None:
+        self._find = find
+        self._found: Ends | None = None
+
+    def _ends(self) -> Ends:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    def at_or_before(self, position: int) -> Place:
+        return self._ends().at_or_before(position)
+
+    def at_or_after(self, position: int) -> int:
+        return self._ends().at_or_after(position)
+
+
+class ListedEnds:
+    """The ends of records of any kind."""
+
+    def __init__(self, start_offset: Offset, positions: list[int], offsets: list[int]) -> None:
+        self._positions = positions
+        self._offsets = [start_offset, *offsets]
+
+    def at_or_before(self, position: int) -> Place:
+        count = bisect_right(self._positions, position)
+        return Place(self._positions[count - 1] if count else 0, Offset(self._offsets[count]))
+
+    def at_or_after(self, position: int) -> int:
+        if position == 0:
+            return 0
+        return self._positions[min(bisect_left(self._positions, position), len(self._positions) - 1)]
+
+
+class ChunkReader:
+    """Reads one partition on from an offset, chunk by chunk. One caller at a time."""
+
+    def __init__(self, source: Source, offset: Offset) -> None:
+        self.source = source
+        self.next_offset = offset
+        """Offset of the first record that was not given."""
+        self._pieces: deque[Piece] = deque()
+        self._behind = offset
+        """Offset at which reading goes on behind the pieces."""
+
+    def go_to(self, offset: Offset) -> None:
+        """Go on from another offset."""
+        self._pieces.clear()
+        self.next_offset = self._behind = offset
+
+    def next(self, end_offset: Offset) -> Chunk | None:
+        """Give the records that come next below an offset; None where there are none, though `next_offset` may have moved.
+
+        Raises SegmentDeletedError; and ThreadNeededError, after which it goes on from where it was.
+        """
+        while self.next_offset < end_offset:
+            if not self._pieces:
+                before = self.next_offset
+                chunk = self._fetch(end_offset)
+                if (
+                    chunk is None and not self._pieces
+                ):  # Nothing shows of what was read, or there was nothing.
+                    self.next_offset = max(self.next_offset, min(self._behind, end_offset))
+                    if self.next_offset == before:
+                        return None
+            else:
+                chunk = self._render(self._pieces[0], end_offset)
+            if chunk is not None:
+                return chunk
+        return None
+
+    def _fetch(self, end_offset: Offset) -> Chunk | None:
+        """Read the next batches, and copy their values at once, as mostly can be done; keep them as pieces otherwise."""
+        source, offset = self.source, self.next_offset
+        fetched = source.fetch(offset, FETCH_BYTES)
+        if isinstance(fetched, Stretch):
+            self._keep(fetched, end_offset)
+            return None
+        if source.form is VALUES and not fetched.aborted and fetched.data:
+            text = begin_text(b"", len(fetched.data))
+            end = copy_values(fetched.data, text, 0, start_offset=offset, end_offset=end_offset)
+            if end >= 0:
+                self.next_offset = self._behind = min(fetched.next_offset, end_offset)
+                whole = memoryview(text)[:end].toreadonly()
+                ends = LaterEnds(partial(_ends_of_values, fetched.data, offset, self.next_offset))
+                return Chunk(whole, offset, self.next_offset, ends) if end else None
+        self._keep(source.decoded(offset, fetched), end_offset)
+        return None
+
+    def _keep(self, stretch: Stretch, end_offset: Offset) -> None:
+        self._pieces.extend(stretch.below(end_offset))
+        self._behind = min(stretch.next_offset, end_offset)
+
+    def _render(self, piece: Piece, end_offset: Offset) -> Chunk | None:
+        if isinstance(piece, Damage):
+            self._pieces.popleft()
+            offset = max(piece.offset, self.next_offset)
+            self.next_offset = self._start_of_next(end_offset)
+            return Chunk(b"", offset, self.next_offset, error=piece.error)
+        if self.source.form is BATCH:
+            return self._render_batches(piece, end_offset)
+        return self._render_lines(piece, end_offset)
+
+    def _start_of_next(self, end_offset: Offset) -> Offset:
+        """Offset of what stands behind a piece that was taken away."""
+        if not self._pieces:
+            return min(self._behind, end_offset)
+        piece = self._pieces[0]
+        offset = piece.offset if isinstance(piece, Damage) else piece.batches[0].base_offset
+        return Offset(min(max(offset, self.next_offset), end_offset))
+
+    def _render_batches(self, piece: Columns, end_offset: Offset) -> Chunk | None:
+        """Render whole batches. One of which some records are done already is given whole all the same."""
+        start_offset = self.next_offset
+        self._pieces.popleft()
+        first = min(piece.batches[0].base_offset, start_offset)
+        partition, form, _ = self.source
+        text = form.render(
+            piece,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=first,
+            end_offset=end_offset,
+        )
+        sizes = form.measure(
+            piece,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=first,
+            end_offset=end_offset,
+        )
+        self.next_offset = self._start_of_next(end_offset)
+        if not text:
+            return None
+        ends = list(accumulate(sizes))
+        return Chunk(
+            text,
+            start_offset,
+            self.next_offset,
+            ListedEnds(start_offset, ends, [b.end_offset for b in piece.batches]),
+        )
+
+    def _render_lines(self, piece: Columns, end_offset: Offset) -> Chunk | None:
+        """Render the rest of a piece, or a chunk's worth of it."""
+        start_offset, offsets = self.next_offset, piece.offsets
+        first, last = piece.find(start_offset), piece.find(end_offset)
+        if first < last:
+            last = min(last, piece.within(first, CHUNK_BYTES))
+        if last < len(piece) and offsets[last] < end_offset:
+            self.next_offset = Offset(offsets[last])
+        else:
+            self._pieces.popleft()
+            self.next_offset = self._start_of_next(end_offset)
+        if first == last:
+            return None
+        partition, form, _ = self.source
+        text = form.render(
+            piece,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=offsets[first],
+            end_offset=offsets[last - 1] + 1,
+        )
+        shown = offsets[first:last]
+        ends: Ends = LineEnds(text, start_offset, shown)
+        if text.count(b"\n") != last - first:  # Values may have LFs in them.
+            ends = _ends_by_length(start_offset, piece.value_lengths[first:last], shown)
+        return Chunk(text, start_offset, self.next_offset, ends)
+
+
+def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Iterable[int]) -> ListedEnds:
+    """Return the ends of values of these lengths (-1: null), each with an LF behind it."""
+    positions = list(accumulate(max(length, 0) + 1 for length in lengths))
+    return ListedEnds(start_offset, positions, [offset + 1 for offset in offsets])
+
+
+def _ends_of_values(data: memoryview, start_offset: Offset, end_offset: Offset) -> ListedEnds:
+    """Return the ends of the values between two offsets, of batches that were copied whole."""
+    lengths: list[int] = []
+    offsets: list[int] = []
+    for columns in decode(data):
+        first, last = columns.find(start_offset), columns.find(end_offset)
+        lengths += columns.value_lengths[first:last]
+        offsets += columns.offsets[first:last]
+    return _ends_by_length(start_offset, lengths, offsets)

@@ -1,0 +1,163 @@
+"""What a reader was given, and what of it is done: a pure account, in bytes of its stream and offsets of partitions.
+
+    stream    ──────────┬───────────────────────────────┬──────────
+                        │ chunk of orders-0             │ the next one
+                        └───────────────────────────────┘
+                        ▲          ▲        ▲
+                      answered    asked    given
+                    (a record's  (where the (what the last
+                       end)     next read    read had)
+                                 begins)
+
+A read begins where the program stands: what lies before is done with, what it was given beyond (`head`, bash's `read`
+seek back) it has not looked at. So of each chunk the records that end before `asked` are answered for. A record that was
+given in part stays with this reader until its end: nobody else is given the rest of it.
+
+Programs that write to the file move its position on by what they write; `wrote` moves the account along.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from fusefs.errors import FileError
+from fusefs.groups.chunks import Chunk
+from fusefs.groups.shares import Share
+from fusefs.views.rendering import Text
+from storage.model import Offset, TopicPartition
+
+
+class Delivery:
+    """The account of one open file. One caller at a time."""
+
+    def __init__(self) -> None:
+        self._share: Share | None = None
+        self._chunk: Chunk | None = None
+        """The one that is being given, or was given and is not answered for."""
+        self._base = 0
+        """Position in the stream of its first byte; without a chunk, of the next one's."""
+        self._given = 0
+        """Bytes of it that were given."""
+        self._answered = 0
+        """Bytes of it that are answered for: whole records."""
+        self._next: tuple[Share, Chunk] | None = None
+        """What comes next, of which nothing was given."""
+        self.read_last: TopicPartition | None = None
+        """The partition of which something was given last."""
+
+    # What comes
+
+    @property
+    def has_text(self) -> bool:
+        """True if there is something to be given: text, or an error."""
+        return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
+
+    def offer(self, share: Share, chunk: Chunk) -> None:
+        """Have a chunk come next. What was to come before and was not given is given later."""
+        self.withdraw()
+        self._next = share, chunk
+
+    def withdraw(self) -> None:
+        """Take back what comes next."""
+        if self._next is not None:
+            share, chunk = self._next
+            self._next = None
+            share.go_to(chunk.start_offset)
+
+    # What the program does
+
+    def ask(self, position: int) -> None:
+        """The program reads on at a position of the stream: what lies before is done. Raises FileError (ESPIPE)."""
+        chunk, share = self._chunk, self._share
+        self._base = max(self._base, position - self._given)  # Who leaps ahead leaves nothing out.
+        asked = position - self._base
+        if asked < self._answered:
+            raise FileError(errno.ESPIPE, "what was read before is done with, and gone")
+        if chunk is None or share is None:
+            return
+        self._given = asked
+        self._answered, share.done = self._done(chunk, asked, share.done)
+        if asked == len(chunk.text):
+            self._drop()
+
+    @staticmethod
+    def _done(chunk: Chunk, asked: int, done: Offset | None) -> tuple[int, Offset | None]:
+        place = chunk.at_or_before(asked)
+        if place.position or chunk.error is not None or not chunk.text:
+            return place.position, place.offset
+        return 0, done
+
+    def give(self, size: int) -> Text:
+        """Give the program at most `size` bytes: whole records where one fits, else a part of one. Raises the chunk's error."""
+        if self._chunk is None:
+            assert self._next is not None
+            (self._share, self._chunk), self._next = self._next, None
+            self._given = self._answered = 0
+            self.read_last = self._share.partition
+        chunk = self._chunk
+        if chunk.error is not None:
+            raise chunk.error.with_traceback(None)
+        start = self._given
+        end = min(start + size, len(chunk.text))
+        if end < len(chunk.text):
+            whole = chunk.at_or_before(end).position
+            end = whole if whole > start else end
+        self._given = end
+        return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
+
+    def wrote(self, position: int, size: int) -> None:
+        """The program wrote `size` bytes at a position of the stream, which goes on behind them."""
+        if self._chunk is not None:
+            self._given = max(min(position - self._base, self._given), self._answered)
+        self._base += size
+
+    # What others want
+
+    def owed(self) -> TopicPartition | None:
+        """Return the partition of which something was given that is not answered for."""
+        if self._share is None or self._chunk is None:
+            return None
+        is_open = self._given > self._answered or self._chunk.error is not None
+        return self._share.partition if is_open else None
+
+    def finish(self, partition: TopicPartition) -> bool:
+        """Give no more of a partition than the rest of a record that was begun; whether nothing of it is owed now.
+
+        Called when it is wanted back, and again after each `ask`.
+        """
+        if self._next is not None and self._next[0].partition == partition:
+            self.withdraw()
+        chunk, share = self._chunk, self._share
+        if chunk is None or share is None or share.partition != partition:
+            return True
+        if self.owed() is None:
+            share.go_to(chunk.at_or_before(self._answered).offset)
+            self._drop()
+            return True
+        self._chunk = _cut(chunk, self._given)
+        return False
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is no longer this reader's: what was begun of it ends here."""
+        if self._next is not None and self._next[0].partition == partition:
+            self._next = None
+        if self._share is not None and self._share.partition == partition:
+            self._drop()
+
+    def answer(self) -> None:
+        """All records that were given whole are done."""
+        if self._chunk is not None and self._share is not None:
+            self._answered, self._share.done = self._done(self._chunk, self._given, self._share.done)
+
+    def _drop(self) -> None:
+        self._base += self._given
+        self._share = self._chunk = None
+        self._given = self._answered = 0
+
+
+def _cut(chunk: Chunk, given: int) -> Chunk:
+    """Take away what comes behind the record in which a position of the text lies."""
+    end = chunk.at_or_after(given)
+    if end >= len(chunk.text):
+        return chunk
+    return chunk._replace(text=bytes(chunk.text[:end]), end_offset=chunk.at_or_before(end).offset)

@@ -1,0 +1,78 @@
+"""The position of a group in a partition, as people write it and as it is shown.
+
+42  +10  -10  earliest  latest  @2026-11-24T03:00:00Z
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fusefs.selectors import SelectorError, parse_time
+from storage.engine import Engine, Partition
+from storage.errors import InvalidPositionError, UnknownTopicError
+from storage.membership import CommittedPosition, GroupPositions
+from storage.model import Isolation, Offset, TopicPartition
+
+EARLIEST, LATEST = "earliest", "latest"
+
+_OFFSET = re.compile(r"(?P<sign>[+-]?)(?P<number>[0-9]{1,18})")
+
+
+def check_position(text: str) -> None:
+    """Raise InvalidPositionError for what is no position."""
+    if text in (EARLIEST, LATEST) or _OFFSET.fullmatch(text):
+        return
+    if not text.startswith("@"):
+        raise InvalidPositionError(
+            f"{text}: a position is an offset, +N or -N from where it is, earliest, latest, or @TIME"
+        )
+    try:
+        parse_time(text[1:])
+    except SelectorError as error:
+        raise InvalidPositionError(f"{text}: {error}") from None
+
+
+def find_position(
+    text: str, partition: Partition, present: CommittedPosition | None, isolation: Isolation
+) -> Offset:
+    """Return the offset that is meant, within the log as Kafka's reset tool has it: what lies outside becomes its nearest end.
+
+    Raises InvalidPositionError.
+    """
+    check_position(text)
+    start_offset, end_offset = partition.log_start_offset, partition.visible_end(isolation)
+    if text == EARLIEST:
+        return start_offset
+    if text == LATEST:
+        return end_offset
+    if text.startswith("@"):
+        found = partition.offset_for_timestamp(parse_time(text[1:]), isolation=isolation)
+        return end_offset if found is None else found.offset
+    matched = _OFFSET.fullmatch(text)
+    assert matched is not None
+    offset = int(matched["number"])
+    if matched["sign"]:
+        if present is None:
+            raise InvalidPositionError(
+                f"{text}: the group has no position in {partition.topic}-{partition.number} to go on from"
+            )
+        offset = present.offset + (offset if matched["sign"] == "+" else -offset)
+    return Offset(min(max(offset, start_offset), end_offset))
+
+
+def lag_of(partition: Partition, position: CommittedPosition | None) -> int:
+    """Return how many offsets lie between the position and the last stable offset; without one, all there are."""
+    bounds = partition.offsets()
+    return bounds.last_stable_offset - (bounds.log_start_offset if position is None else position.offset)
+
+
+def lags(engine: Engine, positions: GroupPositions) -> Mapping[TopicPartition, int]:
+    """Return the lag in each partition in which a group has a position; those that were deleted are left out."""
+    found = {}
+    for partition, position in sorted(positions.committed.items()):
+        try:
+            found[partition] = lag_of(engine.partition(*partition), position)
+        except UnknownTopicError:
+            continue
+    return found

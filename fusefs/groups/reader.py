@@ -1,0 +1,469 @@
+"""The open `log` or `drain` of a group: an open file description is a member, from open(2) to the last close.
+
+    read(2) ─► ask: what lies before the position is done ─► commit ─► fill ─► give
+                                │                              │
+              partitions wanted back, of which nothing is owed └─► wait for records, or for a rebalance
+
+What several programs share that inherited a descriptor, one membership is enough for. Positions are committed behind the
+reads; when that fails, the next read says so and gives nothing, and the one after it tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
+from fusefs.errors import FileError
+from fusefs.following.follow import INLINE_PARTITIONS, Notify
+from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.wakeups import Wakeups
+from fusefs.forms import Form
+from fusefs.groups.chunks import Chunk
+from fusefs.groups.delivery import Delivery
+from fusefs.groups.shares import Share
+from fusefs.groups.words import CommitWord, parse_commit, whole_lines
+from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
+from fusefs.views.measuring import Source
+from fusefs.views.rendering import Text
+from storage.engine import Cancel, Engine
+from storage.errors import NotAssignedError, StorageError, UnknownTopicError
+from storage.membership import CommittedPosition, GroupState, Held, Membership, Position, Subscription
+from storage.model import Isolation, Offset, Timestamp, TopicPartition
+from storage.remote import NotAtHandError, ThreadNeededError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRead:
+    """What is read, and with what."""
+
+    path: str
+    """`/@groups/billing/orders/log`: the file under the mount."""
+    engine: Engine
+    group: str
+    subscription: Subscription
+    form: Form
+    isolation: Isolation
+    drains: bool
+    """True if reading ends where the partitions ended when they were assigned."""
+    waiting: WaitingReads
+    blocking: Blocking
+    reports: Reports
+    clock: Callable[[], Timestamp]
+
+
+class _Held(NamedTuple):
+    """A partition that is held, and the end of listening to it."""
+
+    share: Share
+    cancel: Cancel
+
+
+class GroupHandle:
+    """One member of a group. Used from the event loop's thread; reading may go on in another one."""
+
+    def __init__(
+        self,
+        what: GroupRead,
+        *,
+        opener_pid: int,
+        program: str,
+        nonblocking: bool,
+        ends: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """`ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
+        self._what = what
+        self._pid = opener_pid
+        self._program = Program(what.waiting, opener_pid, what.path)
+        self._nonblocking = nonblocking
+        self._metadata = f"{program} {opener_pid}"
+        self._delivery = Delivery()
+        self._turn = trio.Lock()
+        """Held by a read that is being answered, not by one that waits for records."""
+        self._filling = threading.Lock()
+        self._news = Wakeups(what.waiting.waker)
+        self._token = trio.lowlevel.current_trio_token()
+        self._partitions: dict[TopicPartition, _Held] = {}
+        self._given_up: dict[TopicPartition, tuple[CommittedPosition | None, Offset | None]] = {}
+        """Of partitions that were given up: the group's position as it was assigned, and what was committed since."""
+        self._changes = 0
+        """Number of changes of what is held that were told and not looked at."""
+        self._ends = ends
+        self._ended = False
+        self._failure: Exception | None = None
+        """What became of a commit that no read was told of yet."""
+        self._commit_first = False
+        """True after a commit failed: nothing more is given before one succeeds."""
+        self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}
+        """Those whose end was not noted yet."""
+        self._poll: Notify | None = None
+        self._cancel_poll: Callable[[], None] | None = None
+        self._cancel_groups: Cancel = (
+            what.engine.groups.listen(self._news.signal) if what.drains else _nothing
+        )
+        self._membership: Membership = what.engine.groups.join(
+            what.group,
+            what.subscription,
+            client_id=self._metadata.replace(" ", "-"),
+            reader=self._metadata,
+            listener=self._changed,
+        )
+        self._released = False
+        self._begun_line = b""
+        self._adopt()
+
+    # Reading
+
+    async def read(self, position: int, size: int) -> Text:
+        """Give the next records, at most `size` bytes; waits where there are none. Nothing: a reader that drains is done.
+
+        What the program was given before `position` is done with. Raises FileError: EAGAIN when opened with O_NONBLOCK
+        and nothing is there, EINTR, EMFILE; ESPIPE where it seeks back behind what is done. Raises the engine's errors,
+        and those of the commit of what is done.
+        """
+        waiting, news, asked = self._what.waiting, self._news, False
+        if waiting.waker.is_busy and not self._delivery.has_text:
+            await waiting.waker.turn()
+        while True:
+            heard = news.news_count
+            async with self._turn:
+                if not asked:
+                    self._delivery.ask(position)
+                    asked = True
+                self._adopt()
+                self._raise_failure()
+                if self._commit_first:
+                    await self._commit_now()
+                if await self._fill_patiently():
+                    data = self._delivery.give(size)
+                    self._commit()
+                    return data
+                if self._what.drains and await self._is_at_end():
+                    await self._commit_now()
+                    return b""
+                self._commit()
+                self._check_topics()
+            if self._nonblocking:
+                raise FileError(errno.EAGAIN)
+            if heard == news.news_count:  # Otherwise something came while a thread looked.
+                await waiting.wait(news.wait, pid=self._pid, path=self._what.path)
+
+    async def _fill_patiently(self) -> bool:
+        await self._what.blocking.patiently(self._fill, self._program)
+        if self._changes:
+            self._adopt()
+        return self._delivery.has_text
+
+    def _fill(self) -> bool:
+        """Have something to give, of each partition in its turn; False where there is nothing."""
+        if not self._filling.acquire(blocking=False):
+            take_turn(self._filling)  # poll(2) is at it.
+        try:
+            delivery, missing = self._delivery, None
+            if delivery.has_text:
+                return True
+            for partition in list(self._partitions):
+                try:
+                    chunk = self._next_of(partition)
+                except NotAtHandError as error:  # The partitions behind need not wait for this one.
+                    missing = missing or error
+                    continue
+                if chunk is not None:
+                    held = self._partitions.pop(partition)
+                    self._partitions[partition] = held  # The others come before it next time.
+                    delivery.offer(held.share, chunk)
+                    return True
+        finally:
+            self._filling.release()
+        if missing is not None:
+            raise missing
+        return False
+
+    def _next_of(self, partition: TopicPartition) -> Chunk | None:
+        what, share = self._what, self._partitions[partition].share
+        try:
+            present = what.engine.partition(*partition)
+        except UnknownTopicError:
+            return None  # It was deleted: soon it is held no longer.
+        if present is not share.engine_partition:
+            share.serve_from(present)
+
+        def warn(line: str) -> None:
+            what.reports.warning(what.path.removeprefix("/"), line)
+
+        chunk = share.next(what.engine.groups.config(what.group).auto_offset_reset, what.clock(), warn)
+        if chunk is None and self._delivery.owed() != partition:
+            share.pass_over()
+        return chunk
+
+    def _check_topics(self) -> None:
+        """Raise FileError (ESTALE) once there is nothing that could ever be read."""
+        wanted, engine = self._what.subscription, self._what.engine
+        if not wanted.patterns and wanted.topics.isdisjoint(engine.topics()):
+            raise FileError(errno.ESTALE, f"{', '.join(sorted(wanted.topics))}: deleted")
+
+    async def _is_at_end(self) -> bool:
+        if not self._ended:
+            self._ended = await self._what.blocking.patiently(self._look_for_end, self._program)
+        return self._ended
+
+    def _look_for_end(self) -> bool:
+        """Return whether all that is held was given, and nothing more is about to be assigned."""
+        held = self._membership.held()
+        if held.generation < 0 or held.wanted_back or held.partitions != self._partitions.keys():
+            return False
+        if not all(one.share.ended for one in self._partitions.values()):
+            return False
+        what = self._what
+        group = what.engine.groups.describe(what.group)
+        assigned = {partition for member in group.members for partition in member.partitions}
+        if group.state is not GroupState.STABLE or group.generation != held.generation:
+            return False
+        if not assigned.issuperset(_wanted(what)):
+            return False
+        self._ends = {}  # What comes from now on ends where it ended then.
+        return True
+
+    # Membership
+
+    def _changed(self) -> None:
+        """What is held has changed: from any thread."""
+        self._changes += 1
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._adopt_changes, idempotent=True)
+
+    def _adopt_changes(self) -> None:
+        if self._released:
+            return
+        if not self._filling.locked():  # Whoever fills looks afterwards.
+            self._adopt()
+        self._news.deliver()
+
+    def _adopt(self) -> None:
+        """Follow the membership: take what came, let go of what went, give back what is wanted and not owed."""
+        self._changes = 0
+        held = self._membership.held()
+        for partition in [one for one in self._partitions if one not in held.partitions]:
+            self._delivery.forget(partition)
+            self._let_go(partition)
+        for partition in held.partitions - held.wanted_back:
+            if partition not in self._partitions:
+                self._take(partition, held)
+        for partition in held.wanted_back:
+            if partition not in self._partitions:
+                self._membership.give_up([partition])
+            elif self._delivery.finish(partition):
+                self._give_up(partition, held)
+        if held.lost is not None and self._failure is None:
+            self._failure = held.lost
+
+    def _take(self, partition: TopicPartition, held: Held) -> None:
+        what = self._what
+        try:
+            found = what.engine.partition(*partition)
+        except UnknownTopicError:
+            return  # It was deleted meanwhile.
+        source = Source(found, what.form, what.isolation)
+        end_offset = self._ends.get(partition, source.visible_end()) if what.drains else None
+        committed = held.positions.get(partition)
+        before, said = self._given_up.pop(partition, (None, None))
+        if committed == before and said is not None:
+            committed = CommittedPosition(said)  # It was never away: wanted back, and left here after all.
+        share = Share(partition, source, committed, end_offset=end_offset)
+        self._partitions[partition] = _Held(share, found.listen(self._news.signal))
+
+    def _give_up(self, partition: TopicPartition, held: Held) -> None:
+        if partition in self._partitions:
+            self._commit()
+            share = self._partitions[partition].share
+            self._given_up[partition] = held.positions.get(partition), share.said
+            self._let_go(partition)
+            self._membership.give_up([partition])
+
+    def _let_go(self, partition: TopicPartition) -> None:
+        self._partitions.pop(partition).cancel()
+
+    # Positions
+
+    @property
+    def _commits_when_asked(self) -> bool:
+        return self._what.engine.groups.config(self._what.group).commit == "ask"
+
+    def _commit(self) -> None:
+        """Commit what is done, behind the answer."""
+        if self._commits_when_asked:
+            self._commit_done()
+
+    def _commit_done(self) -> None:
+        positions = {}
+        for partition, held in self._partitions.items():
+            share = held.share
+            if share.done is not None and share.done != share.said:
+                positions[partition] = Position(share.done, self._metadata)
+                share.said = share.done
+        if positions:
+            future = self._membership.commit(positions)
+            self._commits[future] = tuple(positions)
+            future.add_done_callback(self._commit_ended)
+
+    def _commit_ended(self, future: Future[None]) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._note_commit, future)
+
+    def _note_commit(self, future: Future[None]) -> None:
+        """Note how a commit ended: what failed is committed again with what is done by then, and the next read is told."""
+        partitions = self._commits.pop(future, None)
+        error = None if partitions is None or future.cancelled() else future.exception()
+        if partitions is None or error is None:
+            return
+        for partition in partitions:
+            held = self._partitions.get(partition)
+            if held is not None:
+                held.share.said = None
+        if isinstance(error, Exception) and not isinstance(error, NotAssignedError):
+            self._failure, self._commit_first = error, True
+            self._news.deliver()
+
+    async def _commit_now(self) -> None:
+        """Commit what is done, and wait until it is in the log. Raises what prevented it."""
+        self._commit_first = False
+        self._commit()
+        await self._until_committed()
+
+    async def _until_committed(self) -> None:
+        for future in list(self._commits):
+            while not future.done():
+                await self._program.wait(partial(self._when_done, future))
+            self._note_commit(future)
+        self._raise_failure()
+
+    def _when_done(self, future: Future[None], waiter: Callable[[], None]) -> Cancel:
+        def tell(_: Future[None]) -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(waiter)
+
+        future.add_done_callback(tell)
+        return _nothing
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    # What programs write
+
+    async def write(self, position: int, data: bytes) -> int:
+        """Do what written lines say: `commit`, `commit OFFSET` of the partition read last, `commit TOPIC-PARTITION OFFSET`.
+
+        They are written at the position where the program stands: what lies before it, it was given. Returns when it is
+        committed. Raises InvalidConfigError, NotAssignedError, InvalidPositionError, and what a commit does.
+        """
+        async with self._turn:
+            self._delivery.wrote(position, len(data))
+            lines, self._begun_line = whole_lines(self._begun_line, data)
+            for line in lines:
+                word = parse_commit(line)
+                self._adopt()
+                if word.offset is None:
+                    self._delivery.answer()
+                else:
+                    self._set_done(word)
+                self._commit_done()
+                await self._until_committed()
+            self._adopt()
+        return len(data)
+
+    def _set_done(self, word: CommitWord) -> None:
+        partition = self._delivery.read_last if word.partition is None else word.partition
+        held = None if partition is None else self._partitions.get(partition)
+        if held is None:
+            raise NotAssignedError(
+                f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
+            )
+        held.share.done = word.offset
+
+    # Readiness
+
+    def poll(self, notify: Notify | None) -> int:
+        """The events that are ready; where none is and `notify` is given, it is called when one may be."""
+        self._forget_poll()
+        if self._changes and not self._filling.locked():
+            self._adopt()
+        if self._is_readable():
+            return select.POLLIN | select.POLLRDNORM
+        if notify is not None:
+            self._poll = notify
+            self._cancel_poll = self._news.wait(self._tell)
+        return 0
+
+    def _is_readable(self) -> bool:
+        if self._failure is not None or self._ended:
+            return True
+        try:
+            with Allowance(INLINE_BYTES, inline=True):
+                if self._fill():
+                    return True
+                return self._what.drains and self._look_for_end()
+        except (FileError, StorageError, ThreadNeededError):
+            return True  # The read that follows tells the error, or takes its time, and does not wait.
+
+    def _tell(self) -> None:
+        notify = self._poll
+        self._forget_poll()
+        if notify is not None:
+            notify.notify()
+
+    def _forget_poll(self) -> None:
+        if self._cancel_poll is not None:
+            self._cancel_poll()
+        self._poll = self._cancel_poll = None
+
+    async def close(self) -> None:
+        """Do what `release` does; for what has to be waited for, nobody waits."""
+        self.release()
+
+    def release(self) -> None:
+        """The last descriptor is closed: what was given and not asked behind is given to another member."""
+        if self._released:
+            return
+        self._released = True
+        self._forget_poll()
+        self._cancel_groups()
+        for partition in list(self._partitions):
+            self._let_go(partition)
+        self._membership.leave()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wanted(what: GroupRead) -> set[TopicPartition]:
+    """Return the partitions of what is subscribed to, as of now."""
+    return {
+        TopicPartition(name, number)
+        for name, topic in what.engine.topics().items()
+        if what.subscription.wants(name, internal=topic.internal)
+        for number in topic.partitions()
+    }
+
+
+def ends_of(what: GroupRead) -> dict[TopicPartition, Offset]:
+    """Return where the partitions end that are subscribed to: many of them are a thread's work. Raises ThreadNeededError."""
+    wanted = _wanted(what)
+    if len(wanted) > INLINE_PARTITIONS:
+        leave_event_loop()
+    return {
+        partition: what.engine.partition(*partition).visible_end(what.isolation)
+        for partition in _wanted(what)
+    }

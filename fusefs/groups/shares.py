@@ -1,0 +1,140 @@
+"""The partitions that a reader holds, each with its place: where it began, what comes next, and what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusefs.groups.chunks import Chunk, ChunkReader
+from fusefs.views.measuring import Source
+from storage.config.group import BY_DURATION, EARLIEST, NONE, OffsetReset
+from storage.engine import Partition
+from storage.errors import NoPositionError, SegmentDeletedError
+from storage.membership import CommittedPosition
+from storage.model import Offset, Timestamp, TopicPartition
+
+Warn = Callable[[str], None]
+
+
+def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: Timestamp) -> Offset:
+    """Return where a group begins that has no position, or one out of range. Raises NoPositionError.
+
+    By Kafka's `auto.offset.reset` (kafka-coordinators.md#consumer-protocol).
+    """
+    if reset.kind == EARLIEST:
+        return partition.log_start_offset
+    if reset.kind == NONE:
+        raise NoPositionError(
+            f"{partition.topic}-{partition.number}: the group has no position there, and auto.offset.reset=none; "
+            "write one to `position`"
+        )
+    if reset.kind == BY_DURATION:
+        since = Timestamp(now - reset.milliseconds)
+        found = partition.offset_for_timestamp(since, isolation=source.isolation)
+        if found is not None:
+            return found.offset
+    return partition.visible_end(source.isolation)
+
+
+class Share:
+    """One partition, from when it was assigned until it is given up. Who fills it holds a lock."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        source: Source,
+        committed: CommittedPosition | None,
+        *,
+        end_offset: Offset | None,
+    ) -> None:
+        """`end_offset` is where a reader that drains ends; None: never."""
+        self.partition = partition
+        self._source = source
+        self._committed = committed
+        self._reader: ChunkReader | None = None
+        self._end_offset = end_offset
+        self._exhausted = False
+        self.done: Offset | None = None
+        """All below is answered for; None: nothing to say yet."""
+        self.said: Offset | None = None
+        """What was last asked to be committed."""
+
+    @property
+    def engine_partition(self) -> Partition:
+        """The partition that serves it."""
+        return self._source.partition
+
+    def serve_from(self, partition: Partition) -> None:
+        """Go on in a partition that was opened again."""
+        offset = self.next_offset
+        self._source = self._source._replace(partition=partition)
+        if offset is not None:
+            self._reader = ChunkReader(self._source, offset)
+
+    def pass_over(self) -> None:
+        """All that was given is answered for: what shows nothing behind it, as markers of transactions, is done too."""
+        if self.done is not None and self._reader is not None:
+            self.done = max(self.done, self._reader.next_offset)
+
+    @property
+    def next_offset(self) -> Offset | None:
+        """Offset of the next record to be given; None before the first look."""
+        return None if self._reader is None else self._reader.next_offset
+
+    def go_to(self, offset: Offset) -> None:
+        """Give again what comes from an offset on."""
+        if self._reader is not None:
+            self._reader.go_to(offset)
+            self._exhausted = False
+
+    def begin(self, reset: OffsetReset, now: Timestamp) -> None:
+        """Find out where to begin. Raises NoPositionError."""
+        if self._reader is not None:
+            return
+        partition, committed = self._source.partition, self._committed
+        if committed is not None and self._is_in_range(committed.offset):
+            self._reader = ChunkReader(self._source, committed.offset)
+            self.done = self.said = committed.offset
+            return
+        offset = reset_offset(partition, self._source, reset, now)
+        self._reader = ChunkReader(self._source, offset)
+        if reset.kind != EARLIEST:
+            # Whoever is given the partition next must not begin at another place.
+            self.done = offset
+
+    def _is_in_range(self, offset: Offset) -> bool:
+        bounds = self._source.partition.offsets()
+        return bounds.log_start_offset <= offset <= bounds.log_end_offset
+
+    def next(self, reset: OffsetReset, now: Timestamp, warn: Warn) -> Chunk | None:
+        """Give what comes next; None where there is nothing yet.
+
+        Where its place was deleted it goes on by `reset`. Raises NoPositionError, ThreadNeededError.
+        """
+        self.begin(reset, now)
+        reader = self._reader
+        assert reader is not None
+        try:
+            chunk = reader.next(self._bound())
+        except SegmentDeletedError as error:
+            offset = reset_offset(self._source.partition, self._source, reset, now)
+            warn(f"records were deleted before they were read: {error}; goes on at {offset}")
+            reader.go_to(offset)
+            chunk = reader.next(self._bound())
+        self._exhausted = (
+            chunk is None and self._end_offset is not None and self._is_visible(self._end_offset)
+        )
+        return chunk
+
+    def _bound(self) -> Offset:
+        end_offset = self._source.visible_end()
+        return end_offset if self._end_offset is None else min(end_offset, self._end_offset)
+
+    def _is_visible(self, end_offset: Offset) -> bool:
+        return self._source.visible_end() >= end_offset
+
+    @property
+    def ended(self) -> bool:
+        """True if a reader that drains has been given all of it."""
+        if self._end_offset is None:
+            return False
+        return self._exhausted or (self._reader is not None and self._reader.next_offset >= self._end_offset)

@@ -1,0 +1,45 @@
+"""The lines that programs write to an open file of a group: what is done with what they read."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from storage.errors import InvalidConfigError
+from storage.model import Offset, TopicPartition
+
+LINE_BYTES = 1024
+"""A line may have so much."""
+
+_COMMIT = re.compile(r"commit(?:\s+(?:(?P<topic>\S+)-(?P<partition>\d{1,9})\s+)?(?P<offset>\d{1,18}))?")
+
+
+class CommitWord(NamedTuple):
+    """A line `commit`."""
+
+    partition: TopicPartition | None = None
+    """None: the one of which was read last."""
+    offset: Offset | None = None
+    """Offset of the next record to read; None: all that was given is done, in whatever partition."""
+
+
+def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
+    """Split what was begun and what came now into whole lines, and the beginning of one. Raises InvalidConfigError."""
+    *lines, rest = (begun + data).split(b"\n")
+    if len(rest) > LINE_BYTES:
+        raise InvalidConfigError(f"a line of more than {LINE_BYTES} bytes is no word for a group")
+    return [line for line in lines if line.strip()], rest
+
+
+def parse_commit(line: bytes) -> CommitWord:
+    """Read a line. Raises InvalidConfigError."""
+    text = line.decode("utf-8", "backslashreplace").strip()
+    found = _COMMIT.fullmatch(text)
+    if found is None:
+        raise InvalidConfigError(
+            f"{text}: `commit`, `commit OFFSET` or `commit TOPIC-PARTITION OFFSET` can be written"
+        )
+    offset = None if found["offset"] is None else Offset(int(found["offset"]))
+    if found["topic"] is None:
+        return CommitWord(None, offset)
+    return CommitWord(TopicPartition(found["topic"], int(found["partition"])), offset)

@@ -1,0 +1,232 @@
+"""The groups: `@groups`, one directory a group, in it one for what is read, and in that one a partition."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fusefs.allowance import leave_event_loop
+from fusefs.errors import FileError, file_error
+from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
+from fusefs.files.group_log import GroupLogNode
+from fusefs.following.waiting import Program
+from fusefs.forms import VIEW_FORMS, Form
+from fusefs.nodes.nodes import Attributes, Directory, Node
+from storage.disk.names import check_topic_name
+from storage.errors import GroupsUnsupportedError, InvalidNameError, StorageError
+from storage.membership import Subscription
+from storage.model import TopicPartition
+
+if TYPE_CHECKING:
+    from fusefs.nodes.context import MountContext
+
+PATTERN_SIGNS = frozenset("*?[")
+
+
+class GroupsDirectory(Directory):
+    """`@groups`: mkdir makes a group, rmdir removes one."""
+
+    __slots__ = ("_loaded",)
+
+    def __init__(self, parent: Directory, name: str) -> None:
+        super().__init__(parent.context, parent, name)
+        self._loaded = False
+
+    def load(self) -> None:
+        """Leave the event loop where the groups may have to be read from the disk first. Raises ThreadNeededError."""
+        if not self._loaded:
+            leave_event_loop()
+            self.context.engine.groups.listed()
+            self._loaded = True
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a group of that name."""
+        try:
+            self.load()
+            return name in self.context.engine.groups.listed()
+        except GroupsUnsupportedError:
+            return False
+
+    def names(self) -> Sequence[str]:
+        try:
+            self.load()
+            return list(self.context.engine.groups.listed())
+        except GroupsUnsupportedError:
+            return []
+
+    def lookup(self, name: str) -> Node:
+        self.load_if_any()
+        return super().lookup(name)
+
+    def load_if_any(self) -> None:
+        """Do `load`; where there are no groups at all, nothing."""
+        try:
+            self.load()
+        except GroupsUnsupportedError:
+            return
+
+    def make(self, name: str) -> Node:
+        if not self.exists(name):
+            raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
+        return GroupDirectory(self.context, self, name)
+
+    async def make_directory(self, name: str, pid: int) -> Directory:
+        """Create a group."""
+        await self._change(lambda: self.context.engine.groups.create(name), pid)
+        node = self.lookup(name)
+        assert isinstance(node, Directory)
+        return node
+
+    async def remove_directory(self, name: str, pid: int) -> None:
+        """Delete a group without members; one with positions only under --allow-delete."""
+        context = self.context
+        groups = context.engine.groups
+        if not await context.appending.blocking.patiently(
+            lambda: self.exists(name), Program(context.waiting, pid, "")
+        ):
+            raise FileError(errno.ENOENT)
+
+        def remove() -> None:
+            if not context.settings.allow_delete and groups.positions(name).committed:
+                reason = f"{name} has positions; they go in a mount with --allow-delete, or by `topicfs groups delete {name}`"
+                raise FileError(errno.ENOTEMPTY, reason, reported=True)
+            groups.delete(name)
+
+        await self._change(remove, pid)
+
+    async def _change(self, change: Callable[[], None], pid: int) -> None:
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        try:
+            await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
+        except StorageError as error:
+            raise file_error(error) from error
+
+
+class GroupDirectory(Directory):
+    """`@groups/billing`: a directory for each topic; any other name is a list of topics, or patterns of their names."""
+
+    __slots__ = ()
+
+    entry_timeout = 1.0
+    """Groups come and go, and nobody tells the kernel."""
+
+    def is_current(self) -> bool:
+        parent = self.parent
+        assert isinstance(parent, GroupsDirectory)
+        return parent.exists(self.name)
+
+    def names(self) -> Sequence[str]:
+        groups = self.context.engine.groups
+        topics = {partition.topic for partition in groups.positions(self.name).committed}
+        topics.update(topic for member in groups.describe(self.name).members for topic in member.topics)
+        return [*FILES, *sorted(topics.intersection(self.context.engine.topics()))]
+
+    def listed_attributes(self) -> Attributes:
+        return self.attributes()
+
+    def make(self, name: str) -> Node:
+        file = FILES.get(name)
+        if file is not None:
+            return file(self, name, self.name)
+        return SubscriptionDirectory(self, name, _subscription(self.context, name))
+
+
+FILES: dict[str, Callable[[Directory, str, str], Node]] = {
+    "config": GroupConfigFile,
+    "status": GroupStatusFile,
+}
+"""The files of a group; all are listed."""
+
+
+def _subscription(context: MountContext, name: str) -> Subscription:
+    """Read `orders,clicks,pay*`. Raises FileError (ENOENT) where a topic does not exist."""
+    names = name.split(",")
+    patterns = frozenset(one for one in names if PATTERN_SIGNS.intersection(one))
+    topics = frozenset(names) - patterns
+    for topic in sorted(topics):
+        try:
+            check_topic_name(topic)
+        except InvalidNameError:
+            raise FileError(errno.ENOENT) from None
+        if topic not in context.engine.topics():
+            raise FileError(errno.ENOENT, f"no such topic: {topic}")
+    return Subscription(topics=topics, patterns=patterns)
+
+
+def _log(parent: SubscriptionDirectory, name: str, *, form: Form, drains: bool) -> Node:
+    return GroupLogNode(parent, name, parent.group, parent.subscription, form, drains=drains)
+
+
+NAMES: dict[str, Callable[[SubscriptionDirectory, str], Node]] = {
+    **{f"log{form.suffix}": partial(_log, form=form, drains=False) for form in VIEW_FORMS},
+    **{f"drain{form.suffix}": partial(_log, form=form, drains=True) for form in VIEW_FORMS},
+}
+"""What is read of it. None is listed: `log` has no end, and reading either moves the group's positions."""
+
+
+class SubscriptionDirectory(Directory):
+    """`@groups/billing/orders`: what a group reads; of one topic its partitions are there, too."""
+
+    __slots__ = ("subscription",)
+
+    entry_timeout = 1.0
+
+    def __init__(self, parent: Directory, name: str, subscription: Subscription) -> None:
+        super().__init__(parent.context, parent, name)
+        self.subscription = subscription
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        assert self.parent is not None
+        return self.parent.name
+
+    @property
+    def _topic(self) -> str | None:
+        """The one topic; None for several, and for patterns."""
+        (topic, *others) = [*self.subscription.topics, *self.subscription.patterns]
+        return None if others or self.subscription.patterns else topic
+
+    def is_current(self) -> bool:
+        return self.subscription.topics.issubset(self.context.engine.topics())
+
+    def names(self) -> Sequence[str]:
+        topic = self._topic
+        if topic is None or not self.is_current():
+            return []
+        return [str(number) for number in self.context.engine.topic(topic).partitions()]
+
+    def make(self, name: str) -> Node:
+        fixed = NAMES.get(name)
+        if fixed is not None:
+            return fixed(self, name)
+        if self._topic is None or name not in self.names():
+            raise FileError(errno.ENOENT)
+        return PlaceDirectory(self, name, self.group, TopicPartition(self._topic, int(name)))
+
+
+class PlaceDirectory(Directory):
+    """`@groups/billing/orders/0`: where the group stands in a partition."""
+
+    __slots__ = ("_group", "_partition")
+
+    def __init__(self, parent: Directory, name: str, group: str, partition: TopicPartition) -> None:
+        super().__init__(parent.context, parent, name)
+        self._group = group
+        self._partition = partition
+
+    def names(self) -> Sequence[str]:
+        return list(PLACE_FILES)
+
+    def make(self, name: str) -> Node:
+        file = PLACE_FILES.get(name)
+        if file is None:
+            raise FileError(errno.ENOENT)
+        return file(self, name, self._group, self._partition)
+
+
+PLACE_FILES = {"position": PositionFile, "lag": LagFile}
+"""The files of a group's place in a partition; both are listed."""

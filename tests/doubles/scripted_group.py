@@ -1,0 +1,152 @@
+"""A group whose one member holds what a test says, and which keeps what the member commits and gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+
+from storage.config.group import GroupConfig, OffsetReset
+from storage.engine import Cancel, Listeners
+from storage.membership import (
+    CommittedPosition,
+    GroupDescription,
+    GroupState,
+    Held,
+    MemberDescription,
+    NoGroups,
+    Position,
+    Subscription,
+)
+from storage.model import Offset, TopicPartition
+
+
+def orders(number: int) -> TopicPartition:
+    """Name a partition of the topic `orders`."""
+    return TopicPartition("orders", number)
+
+
+class ScriptedMember:
+    """See `storage.membership.Membership`."""
+
+    member_id = "cat-7-1"
+
+    def __init__(self, listener: Callable[[], None]) -> None:
+        self.now = Held(generation=1)
+        self.said: list[str] = []
+        """What it was told, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
+        self.committed: dict[TopicPartition, int] = {}
+        self.failing: Exception | None = None
+        """What becomes of commits."""
+        self.unanswered: list[Future[None]] = []
+        self.answers = True
+        self._listener = listener
+
+    def held(self) -> Held:
+        return self.now
+
+    def assign(self, *numbers: int, **positions: int) -> None:
+        """Let it hold partitions of `orders`; `p0=5` is the group's position in partition 0."""
+        known = {
+            orders(int(name[1:])): CommittedPosition(Offset(offset)) for name, offset in positions.items()
+        }
+        partitions = frozenset(map(orders, numbers))
+        self.now = Held(generation=self.now.generation + 1, partitions=partitions, positions=known)
+        self._listener()
+
+    def want_back(self, *numbers: int) -> None:
+        self.now = replace(self.now, wanted_back=frozenset(map(orders, numbers)))
+        self._listener()
+
+    def lose(self, error: Exception) -> None:
+        self.now = Held(generation=self.now.generation, lost=error)
+        self._listener()
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:
+        future: Future[None] = Future()
+        if self.failing is not None:
+            future.set_exception(self.failing)
+            return future
+        for partition, position in positions.items():
+            self.committed[partition] = position.offset
+            self.said.append(f"commit {partition.topic}-{partition.partition} {position.offset}")
+        if self.answers:
+            future.set_result(None)
+        else:
+            self.unanswered.append(future)
+        return future
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition in self.now.wanted_back:
+                self.said.append(f"give up {partition.topic}-{partition.partition}")
+                self.now = replace(
+                    self.now,
+                    partitions=self.now.partitions - {partition},
+                    wanted_back=self.now.wanted_back - {partition},
+                )
+
+    def leave(self) -> Future[None]:
+        self.said.append("leave")
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+
+class ScriptedGroups(NoGroups):
+    """See `storage.membership.Groups`; as much of it as an open file needs."""
+
+    def __init__(self) -> None:
+        super().__init__("a test's")
+        self.present = GroupConfig()
+        self.members: list[ScriptedMember] = []
+        self.state = GroupState.STABLE
+        self.elsewhere: tuple[TopicPartition, ...] = ()
+        """Partitions that another member holds."""
+        self._listeners = Listeners()
+
+    def config(self, group: str) -> GroupConfig:  # type: ignore[override]
+        del group
+        return self.present
+
+    def reset(self, kind: str, milliseconds: int = 0) -> None:
+        self.present = replace(self.present, auto_offset_reset=OffsetReset(kind, "", milliseconds))
+
+    def join(  # type: ignore[override]
+        self,
+        group: str,
+        subscription: Subscription,
+        *,
+        client_id: str,
+        reader: str = "",
+        listener: Callable[[], None],
+    ) -> ScriptedMember:
+        del group, subscription, client_id, reader
+        self.members.append(ScriptedMember(listener))
+        return self.members[-1]
+
+    def describe(self, group: str) -> GroupDescription:  # type: ignore[override]
+        assigned = tuple(sorted(partition for member in self.members for partition in member.now.partitions))
+        member = MemberDescription(
+            member_id="m",
+            instance_id=None,
+            client_id="c",
+            host="/127.0.0.1",
+            partitions=(*assigned, *self.elsewhere),
+        )
+        return GroupDescription(
+            name=group,
+            state=self.state,
+            generation=self.members[-1].now.generation,
+            protocol_type="consumer",
+            assignor="range",
+            coordinator=TopicPartition("__consumer_offsets", 0),
+            members=(member,),
+        )
+
+    def settle(self, state: GroupState) -> None:
+        self.state = state
+        self._listeners.notify()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:  # type: ignore[override]
+        return self._listeners.add(listener)

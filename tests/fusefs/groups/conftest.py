@@ -1,0 +1,122 @@
+"""An open file of a group, over partitions in memory and a membership that the test scripts."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable
+from contextlib import suppress
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.errors import FileError
+from fusefs.following.waiting import WaitingReads
+from fusefs.forms import VALUES, Form
+from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
+from fusefs.reports import Reports
+from fusefs.threads.blocking import Blocking
+from storage.membership import Subscription
+from storage.model import Isolation, Timestamp
+from tests.doubles.memory_engine import MemoryEngine, MemoryTopic
+from tests.doubles.scripted_group import ScriptedGroups, ScriptedMember
+
+
+class Stream:
+    """An open file, and the position that the kernel keeps for it."""
+
+    def __init__(self, handle: GroupHandle, member: ScriptedMember) -> None:
+        self.handle = handle
+        self.member = member
+        self.position = 0
+        self.poll = handle.poll
+        self.release = handle.release
+
+    async def read(self, size: int = 100) -> bytes:
+        data = bytes(await self.handle.read(self.position, size))
+        self.position += len(data)
+        return data
+
+    async def write(self, line: str) -> None:
+        self.position += await self.handle.write(self.position, line.encode())
+
+    async def fails(self, size: int = 100) -> int | Exception:
+        """Read, and give the errno of a FileError, or whatever else is raised."""
+        return await errno_of(self.read(size))
+
+
+async def errno_of(awaited: Awaitable[object]) -> int | Exception:
+    try:
+        found = await awaited
+    except FileError as error:
+        return error.number
+    except Exception as error:  # noqa: BLE001 - the test says which
+        return error
+    raise AssertionError(f"answered with {found!r}")
+
+
+class World:
+    """A topic in memory, and a group that reads it."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.engine = MemoryEngine()
+        self.topic = self.engine.all["orders"] = MemoryTopic("orders", partitions)
+        self.groups = self.engine.groups = ScriptedGroups()
+        self.waiting = WaitingReads(Blocking())
+        self.reports = Reports(lambda: Timestamp(0))
+        self.now = Timestamp(10_000)
+
+    def add(self, number: int, *values: bytes | None) -> None:
+        self.topic.all[number].add(*values)
+
+    def open(
+        self,
+        *numbers: int,
+        form: Form = VALUES,
+        drains: bool = False,
+        nonblocking: bool = True,
+        **positions: int,
+    ) -> Stream:
+        """Open the file, and have the member hold partitions, at positions (`p0=5`)."""
+        what = GroupRead(
+            path="/@groups/g/orders/log",
+            engine=self.engine,
+            group="g",
+            subscription=Subscription(topics=frozenset({"orders"})),
+            form=form,
+            isolation=Isolation.READ_COMMITTED,
+            drains=drains,
+            waiting=self.waiting,
+            blocking=Blocking(),
+            reports=self.reports,
+            clock=lambda: self.now,
+        )
+        ends = ends_of(what) if drains else {}
+        handle = GroupHandle(what, opener_pid=7, program="cat", nonblocking=nonblocking, ends=ends)
+        member = self.groups.members[-1]
+        if numbers:
+            member.assign(*numbers, **positions)
+        return Stream(handle, member)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+AGAIN = errno.EAGAIN
+settled = trio.testing.wait_all_tasks_blocked
+
+
+async def read_behind(nursery: trio.Nursery, stream: Stream, seen: list[object]) -> None:
+    """Read in a task of its own; what comes of it is added to `seen`."""
+
+    async def read() -> None:
+        try:
+            seen.append(await stream.read())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            seen.append(error)
+
+    nursery.start_soon(read)
+    with suppress(trio.TooSlowError):
+        await settled()

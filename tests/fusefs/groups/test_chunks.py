@@ -1,0 +1,153 @@
+"""Records as pieces of text, and where each of them ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import BATCH, JSON, KV, VALUES, Form
+from fusefs.groups.chunks import Chunk, ChunkReader, Place
+from fusefs.views.measuring import Source
+from storage.errors import SegmentDeletedError
+from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+
+
+def reader(partition: MemoryPartition, form: Form = VALUES, offset: int = 0) -> ChunkReader:
+    return ChunkReader(Source(partition, form, Isolation.READ_COMMITTED), Offset(offset))
+
+
+def all_chunks(chunks: ChunkReader, end_offset: int) -> list[Chunk]:
+    found = []
+    while (chunk := chunks.next(Offset(end_offset))) is not None:
+        found.append(chunk)
+    return found
+
+
+def places(chunk: Chunk) -> list[Place]:
+    """Each end of a record within the text, found from every byte of it."""
+    return sorted({chunk.at_or_before(position) for position in range(len(chunk.text) + 1)})
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (VALUES, [(0, 0), (3, 1), (6, 2), (7, 3)]),
+        (KV, [(0, 0), (6, 1), (12, 2), (18, 3)]),
+    ],
+    ids=["values", "kv"],
+)
+def test_each_records_end_is_known(form: Form, expected: list[Place]):
+    """An LF within a value ends nothing; and a null value is a line, too."""
+    partition = MemoryPartition()
+    partition.add(b"a\n" if form is VALUES else b"ab", b"bc", None)
+
+    (chunk,) = all_chunks(reader(partition, form), 3)
+
+    assert expected == places(chunk)
+
+
+def test_json_lines_end_at_their_lf():
+    """A line is a record."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b")
+
+    (chunk,) = all_chunks(reader(partition, JSON), 2)
+    first = bytes(chunk.text).index(b"\n") + 1
+
+    assert [(0, 0), (first, 1), (len(chunk.text), 2)] == places(chunk)
+
+
+def test_batches_end_where_they_end():
+    """They are given whole, also one whose first records are done already."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b")
+    partition.add(b"c")
+    whole = bytes(reader(partition, BATCH).next(Offset(3)).text)
+    size = len(partition.read(Offset(2), max_bytes=1).data)
+
+    (chunk,) = all_chunks(reader(partition, BATCH, 1), 3)
+
+    assert whole == chunk.text
+    assert [(0, 1), (len(whole) - size, 2), (len(whole), 3)] == places(chunk)
+
+
+def test_it_begins_and_ends_within_a_batch():
+    """At the position of a group, which may be anywhere."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b", b"c", b"d")
+
+    (chunk,) = all_chunks(reader(partition, offset=1), 3)
+
+    assert (b"b\nc\n", [(0, 1), (2, 2), (4, 3)]) == (chunk.text, places(chunk))
+
+
+def test_offsets_that_compaction_left_out():
+    """Reading goes on behind the record, wherever the next one is; at the end of a chunk behind the gap."""
+    partition = MemoryPartition()
+    kept = [Record(Offset(o), Timestamp(1), b"k", v) for o, v in ((2, b"x"), (5, b"y"))]
+    partition.add_compacted(kept, last_offset=8)
+
+    (chunk,) = all_chunks(reader(partition), 9)
+
+    assert [(0, 0), (2, 3), (4, 9)] == places(chunk)
+
+
+def test_what_shows_nothing_is_passed():
+    """Markers of transactions stand between records, and behind the last."""
+    partition = MemoryPartition()
+    partition.add_marker()
+    partition.add(b"a")
+    partition.add_marker()
+    chunks = reader(partition)
+
+    found = all_chunks(chunks, 3)
+
+    assert [b"a\n"] == [bytes(chunk.text) for chunk in found]
+    assert 3 == chunks.next_offset
+
+
+def test_records_above_the_end_come_when_it_moves_on():
+    """Though they were read with the others: a batch may hold both."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b", b"c")
+    for form in (VALUES, KV):
+        chunks = reader(partition, form)
+        lines = [chunk.text for end in (1, 2, 3) for chunk in all_chunks(chunks, end)]
+        assert 3 == len(lines), form
+        assert 3 == chunks.next_offset
+
+
+def test_a_damaged_batch_is_given_as_its_error():
+    """The records around it are given, and reading goes on behind it."""
+    partition = MemoryPartition()
+    partition.add(b"a")
+    partition.add(b"b")
+    partition.add(b"c")
+    partition.damage(1)
+
+    first, damaged, last = all_chunks(reader(partition), 3)
+
+    assert (b"a\n", b"", b"c\n") == (first.text, damaged.text, last.text)
+    assert "checksum" in str(damaged.error)
+    assert (1, 2) == (damaged.start_offset, damaged.end_offset)
+
+
+def test_records_that_are_gone():
+    """Who reads decides where to go on."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b")
+    partition.log_start_offset = 1
+
+    with pytest.raises(SegmentDeletedError):
+        reader(partition).next(Offset(2))
+
+
+def test_the_end_of_a_record_that_was_begun():
+    """From any of its bytes; from an end, that end."""
+    partition = MemoryPartition()
+    partition.add(b"abc", b"d")
+    for form in (VALUES, JSON):
+        (chunk,) = all_chunks(reader(partition, form), 2)
+        first = places(chunk)[1].position
+        assert [0, first, first, first] == [chunk.at_or_after(p) for p in (0, 1, first - 1, first)]
+        assert len(chunk.text) == chunk.at_or_after(first + 1)

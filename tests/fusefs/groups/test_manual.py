@@ -1,0 +1,65 @@
+"""commit=manual: what is done is what the program says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from storage.errors import NotAssignedError
+from tests.doubles.scripted_group import orders
+from tests.fusefs.groups.conftest import AGAIN, Stream, World, errno_of, settled
+
+
+async def manual(world: World, *numbers: int) -> Stream:
+    world.groups.present = replace(world.groups.present, commit="manual")
+    return world.open(*numbers)
+
+
+async def test_manual_commits_what_was_given_when_it_is_written(world: World):
+    """`commit` where the program stands: of what it was given beyond it knows nothing yet."""
+    world.add(0, b"a", b"b", b"c")
+    stream = await manual(world, 0)
+    await stream.read()
+    stream.position = 2
+
+    await stream.write("commit\n")
+    assert {orders(0): 1} == stream.member.committed
+    assert b"b\nc\n" == await stream.read()
+    assert AGAIN == await stream.fails()
+    assert {orders(0): 1} == stream.member.committed
+    await stream.write("commit\n")
+
+    assert {orders(0): 3} == stream.member.committed
+
+
+async def test_manual_commits_an_offset(world: World):
+    """Of the partition read last, or of the one that is named."""
+    world = World(2)
+    world.add(0, b"a", b"b")
+    stream = await manual(world, 0, 1)
+    await stream.read()
+
+    await stream.write("commit 1\n")
+    await stream.write("commit orders-1 0\n")
+
+    assert {orders(0): 1, orders(1): 0} == stream.member.committed
+    assert isinstance(await errno_of(stream.write("commit orders-7 1\n")), NotAssignedError)
+
+
+async def test_words_that_mean_nothing(world: World):
+    """EINVAL, with what can be written."""
+    stream = await manual(world, 0)
+
+    assert "`commit OFFSET`" in str(await errno_of(stream.write("done\n")))
+
+
+async def test_manual_gives_back_what_it_has_not_committed(world: World):
+    """With its next read, from the position that was committed last, as a consumer does."""
+    world.add(0, b"a", b"b")
+    stream = await manual(world, 0)
+    await stream.read()
+    stream.member.want_back(0)
+    await settled()
+    assert [] == stream.member.said
+    assert AGAIN == await stream.fails()
+
+    assert ["give up orders-0"] == stream.member.said

@@ -1,0 +1,457 @@
+"""The open `log` and `drain` of a group: what a reader is given, what is committed when, and what it gives back."""
+
+from __future__ import annotations
+
+import errno
+import select
+
+import pytest
+import trio
+
+from fusefs.forms import BATCH, JSON, KV, VALUES, Form
+from storage.errors import CorruptionError, GroupError, NoPositionError, NotAssignedError
+from storage.membership import GroupState
+from tests.doubles.memory_engine import MemoryTopic
+from tests.doubles.scripted_group import orders
+from tests.fusefs.groups.conftest import AGAIN, World, read_behind, settled
+
+
+async def test_it_begins_at_the_groups_position(world: World):
+    """And asks for nothing again of what is done."""
+    world.add(0, b"a", b"b", b"c")
+
+    assert b"b\nc\n" == await world.open(0, p0=1).read()
+
+
+async def test_asking_for_more_commits_what_was_given(world: World):
+    """Not before: a reader that dies with it has it given to another."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0)
+
+    assert b"a\nb\n" == await stream.read()
+    assert {} == stream.member.committed
+    assert AGAIN == await stream.fails()
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_only_what_was_given_whole_is_done(world: World):
+    """A byte at a time, as bash reads a pipe: a line is done once its LF was given and more is asked for."""
+    world.add(0, b"ab", b"c")
+    stream, seen = world.open(0), []
+    for _ in range(5):
+        data = await stream.read(1)
+        seen.append((data, stream.member.committed.get(orders(0))))
+
+    assert [(b"a", None), (b"b", None), (b"\n", None), (b"c", 1), (b"\n", 1)] == seen
+
+
+async def test_whole_records_where_one_fits(world: World):
+    """So a program that is killed has printed no half line of which another prints the whole."""
+    world.add(0, b"abc", b"def", b"ghi")
+    stream = world.open(0)
+
+    assert [b"abc\n", b"def\n", b"gh", b"i\n"] == [await stream.read(size) for size in (7, 5, 2, 100)]
+
+
+async def test_what_was_read_too_far_is_not_done(world: World):
+    """`head -n 1` and bash's `read` seek back to where they stand; the next read begins there."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0)
+    assert b"a\nb\nc\n" == await stream.read()
+
+    stream.position = 2
+
+    assert b"b\nc\n" == await stream.read()
+    assert {orders(0): 1} == stream.member.committed
+
+
+async def test_what_is_done_cannot_be_read_again(world: World):
+    """Seeking back behind it is ESPIPE."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0)
+    await stream.read(2)
+    await stream.read(2)
+
+    stream.position = 0
+
+    assert errno.ESPIPE == await stream.fails()
+
+
+@pytest.mark.parametrize("form", [VALUES, KV, JSON, BATCH])
+async def test_each_form_commits_offsets(form: Form, world: World):
+    """Whatever the text is."""
+    world.add(0, b"a", b"b")
+    world.add(0, b"c")
+    stream = world.open(0, form=form)
+
+    assert await stream.read(10_000)
+    assert AGAIN == await stream.fails()
+    assert {orders(0): 3} == stream.member.committed
+
+
+async def test_partitions_in_turns(world: World):
+    """A busy one leaves the others their turn."""
+    world = World(3)
+    for number in range(3):
+        world.add(number, b"%d" % number)
+    stream = world.open(0, 1, 2)
+    first = [await stream.read() for _ in range(3)]
+    world.add(0, b"0")
+    world.add(2, b"2")
+
+    assert [b"0\n", b"1\n", b"2\n"] == sorted(first)
+    assert [b"0\n", b"2\n"] == sorted([await stream.read(), await stream.read()])
+
+
+async def test_it_waits_for_records_and_for_partitions(world: World, nursery: trio.Nursery):
+    """A member without partitions waits like one without records."""
+    stream, seen = world.open(nonblocking=False), []
+    await read_behind(nursery, stream, seen)
+    assert [] == seen
+    world.add(0, b"a")
+    await settled()
+    assert [] == seen
+    stream.member.assign(0)
+    await settled()
+    assert [b"a\n"] == seen
+
+    await read_behind(nursery, stream, seen)
+    world.add(0, b"b")
+    await settled()
+
+    assert [b"a\n", b"b\n"] == seen
+
+
+async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world: World):
+    """Nobody has to read for it: the program may be busy with another partition's records."""
+    world = World(2)
+    world.add(0, b"a")
+    stream = world.open(0, 1)
+    await stream.read()
+
+    stream.member.want_back(1)
+    await settled()
+
+    assert ["give up orders-1"] == stream.member.said
+
+
+async def test_what_was_handed_out_is_answered_first(world: World):
+    """A partition goes once its reader asked for more, with the position committed before."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0)
+    await stream.read(2)
+
+    stream.member.want_back(0)
+    await settled()
+    assert [] == stream.member.said
+    assert AGAIN == await stream.fails()
+
+    assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
+
+
+async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
+    """And nothing behind it: another member is given that, and none is given the rest of a line."""
+    world.add(0, b"abcdef", b"g")
+    stream = world.open(0)
+    assert b"ab" == await stream.read(2)
+
+    stream.member.want_back(0)
+    await settled()
+
+    assert [b"cd", b"ef\n"] == [await stream.read(2), await stream.read(100)]
+    assert [] == stream.member.said
+    assert AGAIN == await stream.fails()
+    assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
+
+
+async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.Nursery):
+    """It has asked for more: what it had is done."""
+    world.add(0, b"a")
+    stream, seen = world.open(0, nonblocking=False), []
+    await stream.read()
+    await read_behind(nursery, stream, seen)
+    stream.member.want_back(0)
+    await settled()
+
+    assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
+    stream.member.assign(0, p0=1)
+    world.add(0, b"b")
+    await settled()
+    assert [b"b\n"] == seen
+
+
+async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(world: World):
+    """What was seeked back over was given, and not looked at."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0)
+    await stream.read()
+    stream.member.want_back(0)
+    await settled()
+
+    stream.position = 2
+
+    assert AGAIN == await stream.fails()
+    assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
+
+
+async def test_a_partition_that_comes_again_begins_at_its_new_position(world: World):
+    """Others went on meanwhile."""
+    world.add(0, b"a", b"b", b"c", b"d")
+    stream = world.open(0)
+    await stream.read(2)
+    stream.member.want_back(0)
+    await stream.fails()
+
+    stream.member.assign(0, p0=3)
+
+    assert b"d\n" == await stream.read()
+
+
+async def test_a_partition_that_was_taken_away(world: World):
+    """`max.poll.interval.ms` passed: nothing more of it is given, nothing of it committed."""
+    world.add(0, b"abc", b"d")
+    stream = world.open(0)
+    await stream.read(2)
+
+    stream.member.assign()
+    await settled()
+
+    assert AGAIN == await stream.fails()
+    assert [] == stream.member.said
+
+
+async def test_the_last_close_leaves(world: World):
+    """What was not asked behind is not done."""
+    world.add(0, b"a")
+    stream = world.open(0)
+    await stream.read()
+    stream.release()
+    stream.release()
+
+    assert ["leave"] == stream.member.said
+
+
+async def test_a_failed_commit_is_told_by_the_next_read(world: World):
+    """And nothing more is given before one succeeds: nothing is given twice in silence."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0)
+    await stream.read(2)
+    stream.member.failing = OSError(errno.ENOSPC, "full")
+    assert b"b\n" == await stream.read(2)
+    await settled()
+
+    failures = [await stream.fails(2), await stream.fails(2)]
+    stream.member.failing = None
+
+    assert [errno.ENOSPC] * 2 == [getattr(one, "errno", None) for one in failures]
+    assert b"c\n" == await stream.read(2)
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_a_commit_that_came_too_late_is_no_error(world: World):
+    """The partition is another's by then, which was given the records again."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0)
+    await stream.read(2)
+    stream.member.failing = NotAssignedError("orders-0")
+    await stream.read(2)
+    await settled()
+
+    assert AGAIN == await stream.fails()
+
+
+async def test_who_is_no_member_any_longer_is_told(world: World):
+    """At each read."""
+    stream = world.open(0)
+    stream.member.lose(GroupError("deleted"))
+
+    assert ["deleted", "deleted"] == [str(await stream.fails()) for _ in range(2)]
+
+
+async def test_drain_ends_where_the_partitions_ended(world: World):
+    """With an empty read, and with all of it committed."""
+    world = World(2)
+    world.add(0, b"a")
+    world.add(1, b"b")
+    stream = world.open(drains=True)
+    world.add(0, b"later")
+    stream.member.assign(0, 1)
+
+    assert [b"a\n", b"b\n", b"", b""] == [
+        *sorted([await stream.read(), await stream.read()]),
+        await stream.read(),
+        await stream.read(),
+    ]
+    assert {orders(0): 1, orders(1): 1} == stream.member.committed
+
+
+async def test_drain_waits_until_its_positions_are_committed(world: World, nursery: trio.Nursery):
+    """A second one is empty then."""
+    world.add(0, b"a")
+    stream, seen = world.open(0, drains=True, nonblocking=False), []
+    await stream.read()
+    stream.member.answers = False
+    await read_behind(nursery, stream, seen)
+    assert [] == seen
+    stream.member.unanswered[0].set_result(None)
+    await settled()
+
+    assert [b""] == seen
+
+
+async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World):
+    """On a full disk."""
+    world.add(0, b"a")
+    stream = world.open(0, drains=True)
+    await stream.read()
+    stream.member.failing = OSError(errno.ENOSPC, "full")
+
+    assert errno.ENOSPC == getattr(await stream.fails(), "errno", None)
+
+
+async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nursery):
+    """While partitions are on their way from one member to another, none of them has come to its end."""
+    world = World(2)
+    stream, seen = world.open(0, drains=True, nonblocking=False), []
+    await read_behind(nursery, stream, seen)
+    assert [] == seen
+    world.groups.elsewhere = (orders(1),)
+    world.groups.settle(GroupState.PREPARING_REBALANCE)
+    await settled()
+    assert [] == seen
+    world.groups.settle(GroupState.STABLE)
+    await settled()
+
+    assert [b""] == seen
+
+
+async def test_drain_passes_markers(world: World):
+    """They are done, too: the lag is nothing afterwards."""
+    world.add(0, b"a")
+    world.topic.all[0].add_marker()
+    stream = world.open(0, drains=True)
+
+    assert [b"a\n", b""] == [await stream.read(), await stream.read()]
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_auto_offset_reset(world: World):
+    """Without a position: the earliest record, the latest, the first since a time, or an error."""
+    world.topic.all[0].add(b"a", time=1_000)
+    world.topic.all[0].add(b"b", time=9_000)
+
+    assert b"a\n" == (await world.open(0).read())[:2]
+    world.groups.reset("latest")
+    stream = world.open(0)
+    assert AGAIN == await stream.fails()
+    assert {orders(0): 2} == stream.member.committed
+    world.groups.reset("by_duration", 5_000)
+    assert b"b\n" == await world.open(0).read()
+    world.groups.reset("none")
+    assert isinstance(await world.open(0).fails(), NoPositionError)
+
+
+@pytest.mark.parametrize("position", [0, 9])
+async def test_a_position_out_of_range(world: World, position: int):
+    """Below the log's start, or above its end: as without one."""
+    world.add(0, b"a", b"b", b"c")
+    world.topic.all[0].log_start_offset = 1
+
+    assert b"b\nc\n" == await world.open(0, p0=position).read()
+
+
+async def test_records_that_are_deleted_before_they_are_read(world: World):
+    """Reading goes on by `auto.offset.reset`, and a line says so."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0)
+    await stream.read()
+    world.add(0, b"c")
+    world.add(0, b"d")
+    world.topic.all[0].log_start_offset = 3
+
+    assert b"d\n" == await stream.read()
+    assert "goes on at 3" in world.reports.lines()[0]
+
+
+async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World):
+    """A program that ends with the error leaves it to be seen by the next one."""
+    world.add(0, b"a")
+    world.add(0, b"b")
+    world.topic.all[0].damage(0)
+    stream = world.open(0)
+    assert isinstance(await stream.fails(), CorruptionError)
+    assert {} == stream.member.committed
+
+    assert b"b\n" == await stream.read()
+    assert {orders(0): 1} == stream.member.committed
+
+
+async def test_a_deleted_topic_ends_it(world: World):
+    """ESTALE; but who reads several topics goes on with the others."""
+    stream = world.open(0)
+    del world.engine.all["orders"]
+    stream.member.assign()
+
+    assert errno.ESTALE == await stream.fails()
+
+
+async def test_a_partition_that_was_opened_again(world: World):
+    """Reading goes on in the new one, where it was."""
+    world.add(0, b"a")
+    stream = world.open(0)
+    await stream.read()
+    again = MemoryTopic("orders", 1)
+    again.all[0].add(b"a", b"b")
+    world.engine.all["orders"] = again
+
+    assert b"b\n" == await stream.read()
+
+
+class Notification:
+    """Counts how often the kernel was told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def notify(self) -> None:
+        self.told += 1
+
+
+async def test_poll_asks_for_nothing(world: World):
+    """What was given stays undone; readable is what the next read is answered with."""
+    world.add(0, b"a")
+    stream, kernel = world.open(0), Notification()
+    assert stream.poll(kernel) & select.POLLIN
+    await stream.read()
+    assert 0 == stream.poll(kernel)
+    assert {} == stream.member.committed
+
+    world.add(0, b"b")
+    assert 1 == kernel.told
+    assert stream.poll(kernel) & select.POLLIN
+    assert b"b\n" == await stream.read()
+
+
+async def test_poll_tells_of_partitions_too(world: World):
+    """And of the end of a drain."""
+    world.add(0, b"a")
+    stream, kernel = world.open(), Notification()
+    assert 0 == stream.poll(kernel)
+    stream.member.assign(0)
+    await settled()
+    assert 1 == kernel.told
+
+    drained = world.open(0, drains=True)
+    await drained.read()
+    assert drained.poll(kernel) & select.POLLIN
+
+
+async def test_a_polled_partition_can_be_given_back(world: World):
+    """What was looked at beforehand was not given."""
+    world.add(0, b"a")
+    stream = world.open(0)
+    stream.poll(None)
+    stream.member.want_back(0)
+    await settled()
+
+    assert ["give up orders-0"] == stream.member.said

@@ -1,0 +1,79 @@
+"""The groups of an engine that the command itself has open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusefs.groups.positions import lag_of, lags
+from storage.engine import Engine
+from storage.errors import UnknownGroupError
+from storage.membership import MemberDescription, Position
+from storage.model import Isolation, Offset, Timestamp, TopicPartition
+from topicfs.groups.view import Bounds, GroupView, Listed, MemberView, PlaceView
+
+ISOLATION = Isolation.READ_COMMITTED
+
+
+class EngineGroups:
+    """See `GroupsPlace`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def listed(self) -> Sequence[Listed]:
+        return [Listed(name, one.state.value) for name, one in self._engine.groups.listed().items()]
+
+    def describe(self, group: str) -> GroupView:
+        groups = self._engine.groups
+        if group not in groups.listed():
+            raise UnknownGroupError(f"{group}: no such group")
+        found, positions = groups.describe(group), groups.positions(group)
+        members = [_member(one) for one in found.members]
+        places = {one: self._place(group, one) for one in lags(self._engine, positions)}
+        for member in members:
+            places |= {one: self._place(group, one) for one in member.partitions if one not in places}
+        return GroupView(
+            name=group,
+            state=found.state.value,
+            generation=found.generation,
+            assignor=found.assignor,
+            coordinator=str(found.coordinator),
+            members=members,
+            places=[places[one] for one in sorted(places)],
+        )
+
+    def _place(self, group: str, where: TopicPartition) -> PlaceView:
+        partition = self._engine.partition(*where)
+        position = self._engine.groups.positions(group).committed.get(where)
+        return PlaceView(
+            where,
+            None if position is None else position.offset,
+            partition.offsets().last_stable_offset,
+            lag_of(partition, position),
+            "" if position is None else position.metadata,
+        )
+
+    def partitions(self, topic: str) -> Sequence[int]:
+        return list(self._engine.topic(topic).partitions())
+
+    def bounds(self, partition: TopicPartition) -> Bounds:
+        found = self._engine.partition(*partition)
+        return Bounds(found.log_start_offset, found.visible_end(ISOLATION))
+
+    def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
+        found = self._engine.partition(*partition).offset_for_timestamp(timestamp, isolation=ISOLATION)
+        return None if found is None else found.offset
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
+        self._engine.groups.set_positions(group, {one: Position(offset) for one, offset in positions.items()})
+
+    def delete_positions(self, group: str, partitions: Sequence[TopicPartition]) -> None:
+        self._engine.groups.delete_positions(group, partitions)
+
+    def delete(self, group: str) -> None:
+        self._engine.groups.delete(group)
+
+
+def _member(member: MemberDescription) -> MemberView:
+    reader = member.reader or f"{member.client_id} {member.host}"
+    return MemberView(member.member_id, reader, member.topics, member.partitions)

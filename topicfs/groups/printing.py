@@ -1,0 +1,132 @@
+"""Groups as text: in the columns of kafka-consumer-groups, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import click
+
+from storage.messages import printable
+from topicfs.groups.scenarios import Reset
+from topicfs.groups.view import GroupView, Listed
+
+
+def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows in columns as wide as what stands in them."""
+    lines = [header, *([printable(str(field)) for field in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        click.echo(" ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip())
+
+
+def say_json(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(value, indent=1))
+
+
+def say_list(groups: Sequence[Listed], *, state: bool) -> None:
+    """Print the names, or with their states a table."""
+    if state:
+        say_table(("GROUP", "STATE"), groups)
+    else:
+        for group in groups:
+            click.echo(printable(group.name))
+
+
+def say_positions(group: GroupView) -> None:
+    """Print where a group stands in each partition, and who reads it."""
+    rows = []
+    for place in group.places:
+        member = group.member_of(place.partition)
+        reader = ("-", "-") if member is None else (member.member_id, member.reader)
+        rows.append(
+            (group.name, *place.partition, place.shown_position, place.end_offset, place.lag, *reader)
+        )
+    header = (
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "READER",
+    )
+    say_table(header, rows)
+
+
+def say_members(group: GroupView) -> None:
+    """Print the members and what each of them reads."""
+    rows = (
+        (
+            group.name,
+            one.member_id,
+            one.reader,
+            len(one.partitions),
+            ",".join(map(str, one.partitions)) or "-",
+        )
+        for one in group.members
+    )
+    say_table(("GROUP", "CONSUMER-ID", "READER", "#PARTITIONS", "ASSIGNMENT"), rows)
+
+
+def say_state(group: GroupView) -> None:
+    """Print the group as a whole."""
+    row = (
+        group.name,
+        group.coordinator,
+        group.assignor or "-",
+        group.state,
+        group.generation,
+        len(group.members),
+        group.lag,
+    )
+    say_table(
+        ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "GENERATION", "#MEMBERS", "LAG"), [row]
+    )
+
+
+def group_object(group: GroupView) -> dict[str, object]:
+    """Return a group as JSON has it."""
+    return {
+        "group": group.name,
+        "state": group.state,
+        "generation": group.generation,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "lag": group.lag,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "reader": one.reader,
+                "topics": list(one.topics),
+                "partitions": [partition._asdict() for partition in one.partitions],
+            }
+            for one in group.members
+        ],
+        "positions": [
+            {
+                **place.partition._asdict(),
+                "position": place.position,
+                "end_offset": place.end_offset,
+                "lag": place.lag,
+                "committed_by": place.committed_by,
+            }
+            for place in group.places
+        ],
+    }
+
+
+def say_resets(group: str, resets: Sequence[Reset]) -> None:
+    """Print where positions go."""
+    rows = ((group, *one.partition, one.offset) for one in resets)
+    say_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
+
+
+def resets_object(group: str, resets: Sequence[Reset]) -> list[dict[str, object]]:
+    """Return where positions go as JSON has it."""
+    return [
+        {"group": group, **one.partition._asdict(), "before": one.before, "offset": one.offset}
+        for one in resets
+    ]

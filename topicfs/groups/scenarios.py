@@ -1,0 +1,150 @@
+"""The words with which positions are reset, those of kafka-consumer-groups: which offset each means in a partition."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import TypeAlias
+
+from fusefs.selectors import SelectorError, parse_time
+from storage.config.group import OffsetResetChoice
+from storage.errors import InvalidPositionError, UnknownTopicError
+from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.groups.view import Bounds, GroupsPlace
+
+Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
+"""Gives the offset meant in a partition where the group is at an offset, or at none; None: it has none there, and gets none."""
+
+
+def to_earliest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+    """Go to the log start."""
+    del present
+    return place.bounds(partition).start_offset
+
+
+def to_latest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+    """Go to the log's end."""
+    del present
+    return place.bounds(partition).end_offset
+
+
+def to_current(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset | None:
+    """Stay, within the log."""
+    return None if present is None else within(present, place.bounds(partition))
+
+
+def to_offset(offset: int) -> Scenario:
+    """Go to an offset, or the nearest one of the log."""
+    return lambda place, partition, _present: within(offset, place.bounds(partition))
+
+
+def shift_by(count: int) -> Scenario:
+    """Go forward, or with a negative number back."""
+
+    def shifted(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+        if present is None:
+            raise InvalidPositionError(f"{partition}: the group has no position there to go on from")
+        return within(present + count, place.bounds(partition))
+
+    return shifted
+
+
+def to_time(timestamp: Timestamp) -> Scenario:
+    """Go to the first record at or after a time, else to the end."""
+
+    def at(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+        del present
+        found = place.offset_at(partition, timestamp)
+        return place.bounds(partition).end_offset if found is None else found
+
+    return at
+
+
+def parse_datetime(text: str) -> Timestamp:
+    """Read a time as selectors have it, or as Kafka's tool takes it: without a zone it is UTC. Raises InvalidPositionError."""
+    try:
+        return parse_time(text)
+    except SelectorError:
+        try:
+            return parse_time(f"{text}Z")
+        except SelectorError:
+            raise InvalidPositionError(f"{text}: a time is written as 2026-11-24T03:00:00.000Z") from None
+
+
+def parse_duration(text: str) -> int:
+    """Read `P1D`, `PT6H`: milliseconds. Raises InvalidPositionError."""
+    try:
+        return OffsetResetChoice().parse(f"by_duration:{text}").milliseconds
+    except ValueError:
+        raise InvalidPositionError(f"{text}: a duration is written as P1D or PT6H30M") from None
+
+
+def within(offset: int, bounds: Bounds) -> Offset:
+    """Return an offset within the log: Kafka's tool, too, takes the nearest end for what lies outside."""
+    return Offset(min(max(offset, bounds.start_offset), bounds.end_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A position to be set."""
+
+    partition: TopicPartition
+    before: Offset | None
+    offset: Offset
+
+
+def plan(
+    place: GroupsPlace,
+    scenario: Scenario,
+    partitions: Sequence[TopicPartition],
+    present: Mapping[TopicPartition, Offset],
+) -> list[Reset]:
+    """Find out where each partition's position goes. Raises InvalidPositionError, UnknownTopicError."""
+    found = []
+    for partition in partitions:
+        offset = scenario(place, partition, present.get(partition))
+        if offset is not None:
+            found.append(Reset(partition, present.get(partition), offset))
+    return found
+
+
+def parse_topics(place: GroupsPlace, texts: Sequence[str]) -> list[TopicPartition]:
+    """Read `orders` or `orders:0,2`. Raises UnknownTopicError, InvalidPositionError."""
+    partitions = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        there = place.partitions(topic)
+        wanted = there if not colon else [_number(text, one) for one in numbers.split(",")]
+        for number in wanted:
+            if number not in there:
+                raise UnknownTopicError(f"{topic}-{number}: no such partition")
+            partitions.append(TopicPartition(topic, number))
+    return partitions
+
+
+def _number(text: str, number: str) -> int:
+    if not number.isdecimal():
+        raise InvalidPositionError(f"{text}: partitions are numbers, as in orders:0,2")
+    return int(number)
+
+
+def export(resets: Sequence[Reset]) -> str:
+    """Print positions as Kafka's tool exports and imports them: topic,partition,offset."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows((*reset.partition, reset.offset) for reset in resets)
+    return text.getvalue()
+
+
+def parse_export(text: str) -> dict[TopicPartition, int]:
+    """Read what `export` printed. Raises InvalidPositionError."""
+    found = {}
+    for number, row in enumerate(csv.reader(StringIO(text)), 1):
+        if not row:
+            continue
+        if len(row) != 3 or not (row[1].isdecimal() and row[2].isdecimal()):
+            raise InvalidPositionError(f"line {number}: must be topic,partition,offset")
+        found[TopicPartition(row[0], int(row[1]))] = int(row[2])
+    return found

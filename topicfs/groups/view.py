@@ -1,0 +1,102 @@
+"""A group as the commands show it, and the protocol of the places that have groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from storage.model import Offset, Timestamp, TopicPartition
+
+EMPTY = "Empty"
+"""The state of a group without members."""
+
+
+class Listed(NamedTuple):
+    """A line of a list."""
+
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member."""
+
+    member_id: str
+    reader: str
+    """Who reads: a program and its process id, or a client and its address."""
+    topics: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceView:
+    """Where a group stands in a partition."""
+
+    partition: TopicPartition
+    position: Offset | None
+    end_offset: Offset
+    """The last stable offset."""
+    lag: int
+    committed_by: str = ""
+
+    @property
+    def shown_position(self) -> str:
+        """The position; `-` where there is none."""
+        return "-" if self.position is None else str(self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group as it is now."""
+
+    name: str
+    state: str
+    generation: int
+    assignor: str
+    coordinator: str
+    members: Sequence[MemberView]
+    places: Sequence[PlaceView]
+
+    @property
+    def lag(self) -> int:
+        """The lag in all partitions together."""
+        return sum(place.lag for place in self.places)
+
+    def member_of(self, partition: TopicPartition) -> MemberView | None:
+        """Return the member that reads a partition."""
+        return next((one for one in self.members if partition in one.partitions), None)
+
+
+class Bounds(NamedTuple):
+    """The ends between which a position can be set."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+class GroupsPlace(Protocol):
+    """Where groups are. Every call raises StorageError or OSError, UnknownGroupError for a group that is not there."""
+
+    def listed(self) -> Sequence[Listed]: ...
+
+    def describe(self, group: str) -> GroupView: ...
+
+    def partitions(self, topic: str) -> Sequence[int]:
+        """Return the partitions of a topic. Raises UnknownTopicError."""
+        ...
+
+    def bounds(self, partition: TopicPartition) -> Bounds: ...
+
+    def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
+        """Return the offset of the first record at or after a time; None where there is none."""
+        ...
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Set positions of a group without members. Raises GroupNotEmptyError."""
+        ...
+
+    def delete_positions(self, group: str, partitions: Sequence[TopicPartition]) -> None: ...
+
+    def delete(self, group: str) -> None: ...

@@ -1,0 +1,40 @@
+"""Where a command finds groups: the mount of the daemon that owns the directory, or an engine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from storage.disk.lock import find_holder
+from topicfs.data_directory import mountpoint_of, require_directories
+from topicfs.groups.engine import EngineGroups
+from topicfs.groups.mount import MountGroups
+from topicfs.groups.view import GroupsPlace
+from topicfs.places import Place
+
+
+def serving_mount(place: Place) -> Path | None:
+    """Return the mount of the daemon that owns the directories; None where there is none that can be seen."""
+    for directory in place.directories:
+        holder = find_holder(directory) if directory.is_dir() else None
+        if holder is not None:
+            return mountpoint_of(holder.pid)
+    return None
+
+
+@contextmanager
+def opened_groups(place: Place, *, writing: bool = False) -> Iterator[GroupsPlace]:
+    """Open the groups, to be changed with `writing`. Raises StorageError, OSError."""
+    mountpoint = serving_mount(place)
+    if mountpoint is not None:
+        yield MountGroups(mountpoint)
+        return
+    if place.cluster is None:
+        require_directories(place.directories)
+    if writing:
+        with place.opened_for_writing(through_mount="MOUNTPOINT/@groups") as engine:
+            yield EngineGroups(engine)
+    else:
+        with place.opened() as engine:
+            yield EngineGroups(engine)
