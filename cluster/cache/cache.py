@@ -6,11 +6,11 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Container
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from cluster.cache.partition_cache import RUN_BYTES, PartitionCache
-from cluster.cache.run import Run
+from cluster.cache.run import Run, sync
 from cluster.errors import CacheError
 from storage.disk.lock import DirectoryLock
 from storage.errors import DirectoryLockedError
@@ -42,7 +42,10 @@ class Cache:
             ) from None
         (directory / MARK).touch()
         self._believes_transactions = (directory / CLEAN).exists()
-        (directory / CLEAN).unlink(missing_ok=True)
+        if self._believes_transactions:
+            # On disk, too: a power loss must not bring it back beside what is written from now on.
+            (directory / CLEAN).unlink()
+            sync(directory)
         self._lock = threading.Lock()
         self._partitions: dict[Path, PartitionCache] = {}
         self._unread: OrderedDict[Path, int] = OrderedDict()
@@ -138,10 +141,12 @@ class Cache:
         self._working = False
         with self._lock:
             partitions, self._partitions = list(self._partitions.values()), {}
-        for one in partitions:
-            one.close()
-        with suppress(OSError):
-            if self._owned.held:
+        with suppress(OSError), ExitStack() as closing:
+            for one in partitions:
+                closing.callback(one.close)
+            closing.close()
+            # What was not believed, and nobody has read since, is not to be believed the next time either.
+            if self._owned.held and (self._believes_transactions or not self._unread):
                 (self._directory / CLEAN).touch()
         self._owned.release()
 

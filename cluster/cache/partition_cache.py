@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -187,11 +187,15 @@ class PartitionCache:
                 self._directory.rmdir()
 
     def close(self) -> None:
+        """Close the files; which transactions were aborted is on disk then. Raises OSError."""
         with self._lock:
             self._closed = True
-            for run in self._runs:
-                run.close()
-            self._runs.clear()
+            runs, self._runs = self._runs, []
+        with ExitStack() as closing:
+            for run in runs:
+                closing.callback(run.close)
+            for run in runs:
+                run.flush()
 
     def _run_at(self, offset: Offset) -> Run | None:
         index = bisect_right(self._bases(), offset) - 1

@@ -107,6 +107,12 @@ class Run:
             aborted = self._aborted_between(first, last)
         return Window(offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch)
 
+    def flush(self) -> None:
+        """Put on disk which transactions were aborted. Raises OSError."""
+        if self._aborted:
+            sync(self.path.with_suffix(ABORTED_SUFFIX))
+            sync(self.path.parent)
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -144,6 +150,15 @@ class Run:
         markers = self._markers.get(one.producer_id, [])
         index = bisect_right(markers, one.first_offset)
         return markers[index] if index < len(markers) else _NEVER
+
+
+def sync(path: Path) -> None:
+    """Put a file, or the names of a directory, on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def part_below(data: memoryview, end: Offset) -> memoryview:

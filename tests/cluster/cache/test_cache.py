@@ -1,0 +1,72 @@
+"""The cache as a whole: what it believes of the files that an earlier process left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cluster.brokers.bounds import Bounds
+from cluster.cache.cache import CLEAN, Cache
+from cluster.cache.window import Window
+from storage.codec.records import BatchStamp, encode
+from storage.messages import WarningBook
+from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
+
+KNOWN = Bounds(Offset(0), Offset(2), Offset(2), 0)
+ABORTED = AbortedTransaction(ProducerId(7), Offset(0))
+
+
+def opened(directory: Path) -> Cache:
+    cache = Cache(directory, 1 << 20, WarningBook(lambda: Timestamp(0)))
+    cache.find("cluster", {"topic"})
+    return cache
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A cache with the records of an aborted transaction, closed in order."""
+    records = [Record(Offset(number), Timestamp(1), None, b"aborted") for number in range(2)]
+    stamp = BatchStamp(transactional=True, producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
+    data = memoryview(bytes(encode(records, stamp)))
+    cache = opened(tmp_path)
+    window = Window(Offset(0), Offset(2), data, (ABORTED,), Isolation.READ_COMMITTED, 0)
+    cache.partition("cluster", "topic", 0).put(window, KNOWN)
+    cache.close()
+    return tmp_path
+
+
+def test_what_was_closed_in_order_is_believed(kept: Path) -> None:
+    """Transactions, and which of them were aborted."""
+    cache = opened(kept)
+    assert not cache.partition("cluster", "topic", 0).empty
+    cache.close()
+
+
+def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
+    """Not after a process that has read nothing of it and ended in order: which ones were aborted may be lost."""
+    (kept / CLEAN).unlink()
+    opened(kept).close()
+    cache = opened(kept)
+    assert cache.partition("cluster", "topic", 0).empty
+    cache.close()
+    assert (kept / CLEAN).exists()
+
+
+def test_what_is_believed_the_next_time_is_on_disk_before(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of the aborted transactions; and that it is not believed while somebody writes there, from the beginning."""
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, (kept / CLEAN).exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    cache = opened(kept)
+    assert [(kept.name, False)] == synced
+    assert not cache.partition("cluster", "topic", 0).empty
+    cache.close()
+    assert [(f"{0:020}.aborted", False), ("topic-0", False)] == synced[1:]
+    assert (kept / CLEAN).exists()
