@@ -25,6 +25,7 @@ MODULES: dict[str, str] = {
     "opening": "engine.opening",
     "shell": "peers.shell",
     "cluster": "peers.cluster",
+    "cluster-growth": "peers.cluster_growth",
     "spark": "spark.queries",
 }
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""

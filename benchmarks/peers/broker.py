@@ -61,6 +61,8 @@ class BrokerTools:
     """For what is not measured."""
     paused: Callable[[], AbstractContextManager[None]]
     """Stops the broker for a block: it keeps its connections, and answers nothing."""
+    stopped: Callable[[], AbstractContextManager[Path]]
+    """Ends the broker for a block, in order, and gives its log directory."""
 
     def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
         return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
@@ -87,6 +89,8 @@ def broker_tools(home: Path) -> Iterator[BrokerTools]:
         raise SkippedError(str(error)) from None
     java = ServerJava(found.program, found.jars)
     with running_broker(home, java, SETTINGS) as broker:
-        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server), broker.paused)
+        yield BrokerTools(
+            broker.bootstrap_server, java, Client(broker.bootstrap_server), broker.paused, broker.stopped
+        )
         let_go()
         broker.stop()

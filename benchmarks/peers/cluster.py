@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,14 +30,21 @@ from benchmarks.frame.question import (
     WrongResultError,
 )
 from benchmarks.in_memory import directory_in_memory
+from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import topicfs_of_cluster
 from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
 
 KCAT = "kcat"
 TOPIC = "lines"
+SMALL = "small"
+"""The same lines, in smaller batches."""
+BATCHES = {TOPIC: ("1 MB batches", ()), SMALL: ("16 KiB batches", ("-X", "batch.size=16384"))}
+"""What is read, and kcat's options that make it so."""
 WRITTEN = "written"
 MOST_ROUNDS = 5
+COMMANDS = 11
+"""In a round, of commands that take milliseconds."""
 PROMPT_MS = 10.0
 """Longest that names, sizes and `@status` may take while nothing is answered, of all but one in a hundred."""
 
@@ -45,57 +53,77 @@ PROMPT_MS = 10.0
 class _Setup:
     broker: BrokerTools
     mount: Path
+    pinned: Path
+    """A mount whose daemon, and who asks it, have one processor."""
     cached: Path
     """A mount with a cache."""
     size: int
 
     @property
-    def partition(self) -> Path:
-        return self.mount / TOPIC / "0"
-
-    @property
     def records(self) -> int:
         return self.size // lines.LINE_BYTES
+
+    def placed(self, path: Path) -> AbstractContextManager[None]:
+        """Let this program share the processor of the daemon it asks, if that has one of its own, for a block."""
+        return one_processor() if path.is_relative_to(self.pinned) else nullcontext()
 
 
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=20) * len(lines.BLOCK)
-    with directory_in_memory(conditions, 8 * size) as directory, _setup(directory, size) as setup:
-        kcat = setup.broker.kcat("-C", TOPIC, "-e", "-q", "-o", "beginning")
-        yield Case(
-            name="cat log",
-            unit=MEGABYTES_A_SECOND,
-            sides=(
-                Side(OURS, partial(_consumed, setup, ["cat", str(setup.partition / "log")])),
-                Side(KCAT, partial(_consumed, setup, kcat)),
-            ),
-            goals=(Goal(of=KCAT, target=4.0, floor=conditions.choose(full=2.0, short=None)),),
-            most_rounds=MOST_ROUNDS,
-        )
-        yield _cached(setup, kcat, conditions)
-        count = conditions.choose(full=500, short=50)
-        yield Case(
-            name="one record by offset",
-            unit=MILLISECONDS,
-            sides=(Side(OURS, partial(_one_record, setup, count)), Side(KCAT, partial(_one_by_kcat, setup))),
-            goals=(Goal(target=1.5), Goal(of=KCAT, floor=0.2)),
-            most_rounds=MOST_ROUNDS,
-        )
+    with directory_in_memory(conditions, 10 * size) as directory, _setup(directory, size) as setup:
+        for topic, (shape, _) in BATCHES.items():
+            kcat = setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning")
+            ours = ["cat", str(setup.mount / topic / "0" / "log")]
+            yield Case(
+                name=f"cat log, {shape}",
+                unit=MEGABYTES_A_SECOND,
+                sides=(
+                    Side(OURS, partial(_consumed, setup, ours)),
+                    Side(KCAT, partial(_consumed, setup, kcat)),
+                ),
+                goals=(Goal(of=KCAT, target=4.0, floor=conditions.choose(full=2.0, short=None)),),
+                most_rounds=MOST_ROUNDS,
+            )
+            yield _cached(setup, topic, kcat, conditions)
+        yield from _one_record(setup, conditions)
         yield from _written(setup, directory, conditions)
         yield from _while_stopped(setup, conditions.choose(full=1000, short=100))
 
 
-def _cached(setup: _Setup, kcat: list[str], conditions: Conditions) -> Case:
-    """All of the log was read once, by a mount that has ended."""
-    command = ["cat", str(setup.cached / TOPIC / "0" / "log")]
+def _cached(setup: _Setup, topic: str, kcat: list[str], conditions: Conditions) -> Case:
+    """All of the log was read once."""
+    command = ["cat", str(setup.cached / topic / "0" / "log")]
     _consumed(setup, command)
     return Case(
-        name="cat log, from the cache",
+        name=f"cat log, {BATCHES[topic][0]}, from the cache",
         unit=MEGABYTES_A_SECOND,
         sides=(Side(OURS, partial(_consumed, setup, command)), Side(KCAT, partial(_consumed, setup, kcat))),
         goals=(Goal(of=KCAT, target=10.0, floor=conditions.choose(full=4.0, short=None)),),
         most_rounds=MOST_ROUNDS,
     )
+
+
+def _one_record(setup: _Setup, conditions: Conditions) -> Iterator[Case]:
+    count, goal = conditions.choose(full=500, short=50), Goal(target=1.5)
+    for topic, (shape, _) in BATCHES.items():
+        for where, mount in (("", setup.pinned), (", not pinned", setup.mount)):
+            yield Case(
+                name=f"one record by offset, {shape}{where}",
+                unit=MILLISECONDS,
+                sides=(Side(OURS, partial(_records, setup, mount / topic / "0", count)),),
+                goals=(goal,),
+                most_rounds=MOST_ROUNDS,
+            )
+        yield Case(
+            name=f"one record by offset, {shape}, whole commands",
+            unit=MILLISECONDS,
+            sides=(
+                Side(OURS, partial(_one_by_command, setup, partial(_cat_of, setup, topic))),
+                Side(KCAT, partial(_one_by_command, setup, partial(_kcat_of, setup, topic))),
+            ),
+            goals=(Goal(of=KCAT, target=1 / 5, floor=conditions.choose(full=0.5, short=None)),),
+            most_rounds=MOST_ROUNDS,
+        )
 
 
 def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator[Case]:
@@ -115,13 +143,14 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
         most_rounds=MOST_ROUNDS,
     )
     count = conditions.choose(full=500, short=50)
-    yield Case(
-        name="one line >> log",
-        unit=MILLISECONDS,
-        sides=(Side(OURS, partial(_one_line, setup, count)),),
-        goals=(Goal(target=1.5),),
-        most_rounds=MOST_ROUNDS,
-    )
+    for where, mount in (("", setup.pinned), (", not pinned", setup.mount)):
+        yield Case(
+            name=f"one line >> log{where}",
+            unit=MILLISECONDS,
+            sides=(Side(OURS, partial(_one_line, setup, mount / WRITTEN / "0" / "log", count)),),
+            goals=(Goal(target=1.5),),
+            most_rounds=MOST_ROUNDS,
+        )
 
 
 def _appended(setup: _Setup, command: list[str], size: int) -> float:
@@ -133,21 +162,23 @@ def _appended(setup: _Setup, command: list[str], size: int) -> float:
     return size / 1e6 / taken
 
 
-def _one_line(setup: _Setup, count: int) -> float:
+def _one_line(setup: _Setup, path: Path, count: int) -> float:
     """The median of opening `log`, writing a line and closing it, in one program, as a shell's echo does."""
-    path, taken = setup.mount / WRITTEN / "0" / "log", []
-    for number in range(count):
-        started = time.perf_counter()
-        with path.open("ab", buffering=0) as log:
-            log.write(lines.line(number))
-        taken.append(time.perf_counter() - started)
-    return sorted(taken)[count // 2] * 1e3
+    taken = []
+    with setup.placed(path):
+        for number in range(count):
+            started = time.perf_counter()
+            with path.open("ab", buffering=0) as log:
+                log.write(lines.line(number))
+            taken.append(time.perf_counter() - started)
+    return statistics.median(taken) * 1e3
 
 
 def _while_stopped(setup: _Setup, count: int) -> Iterator[Case]:
+    partition = setup.mount / TOPIC / "0"
     asked: dict[str, Callable[[], object]] = {
-        "ls of a partition": partial(os.listdir, setup.partition),
-        "stat of log": partial(os.stat, setup.partition / "log"),
+        "ls of a partition": partial(os.listdir, partition),
+        "stat of log": partial(os.stat, partition / "log"),
         "cat @status": (setup.mount / "@status").read_bytes,
     }
     for name, ask in asked.items():
@@ -164,24 +195,32 @@ def _consumed(setup: _Setup, command: list[str]) -> float:
     return setup.size / 1e6 / seconds_of(command)
 
 
-def _one_record(setup: _Setup, count: int) -> float:
+def _records(setup: _Setup, partition: Path, count: int) -> float:
     """The median of opening, reading and closing files of records, each another one, in one program."""
-    draw = random.Random(1)
-    taken = []
-    for number in draw.sample(range(setup.records), count):
-        path = setup.partition / str(number)
-        started = time.perf_counter()
-        found = path.read_bytes()
-        taken.append(time.perf_counter() - started)
-        if found != lines.line(number):
-            raise WrongResultError(f"{path}: {found!r}")
-    return sorted(taken)[count // 2] * 1e3
+    draw, taken = random.Random(1), []
+    with setup.placed(partition):
+        for number in draw.sample(range(setup.records), count):
+            path = partition / str(number)
+            started = time.perf_counter()
+            found = path.read_bytes()
+            taken.append(time.perf_counter() - started)
+            if found != lines.line(number):
+                raise WrongResultError(f"{path}: {found!r}")
+    return statistics.median(taken) * 1e3
 
 
-def _one_by_kcat(setup: _Setup) -> float:
-    """A whole command."""
-    offset = random.Random(2).randrange(setup.records)
-    return seconds_of(setup.broker.kcat("-C", TOPIC, "-c", "1", "-q", "-o", str(offset))) * 1e3
+def _one_by_command(setup: _Setup, command_of: Callable[[int], list[str]]) -> float:
+    """The median of whole commands, each for another record."""
+    offsets = random.Random().sample(range(setup.records), COMMANDS)
+    return statistics.median(seconds_of(command_of(offset)) for offset in offsets) * 1e3
+
+
+def _cat_of(setup: _Setup, topic: str, offset: int) -> list[str]:
+    return ["cat", str(setup.mount / topic / "0" / str(offset))]
+
+
+def _kcat_of(setup: _Setup, topic: str, offset: int) -> list[str]:
+    return setup.broker.kcat("-C", topic, "-c", "1", "-q", "-o", str(offset))
 
 
 def _stopped(setup: _Setup, ask: Callable[[], object], count: int) -> float:
@@ -199,16 +238,22 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with broker_tools(directory / "broker") as broker:
-        for name in (TOPIC, WRITTEN):
+        for name in (*BATCHES, WRITTEN):
             broker.client.create_topic(name)
-        seconds_of(broker.kcat("-P", TOPIC, "-l", str(text)))
+        for name, (_, options) in BATCHES.items():
+            seconds_of(broker.kcat("-P", name, *options, "-l", str(text)))
         text.unlink()
-        cache = ("--cache", str(directory / "cache"))
-        with (
-            topicfs_of_cluster(directory, broker.bootstrap_server) as mount,
-            topicfs_of_cluster(directory, broker.bootstrap_server, *cache) as cached,
-        ):
-            yield _Setup(broker, mount.path, cached.path, size)
+        server = broker.bootstrap_server
+        alone = directory / "pinned"
+        alone.mkdir()
+        with ExitStack() as stack:
+            with one_processor():
+                pinned = stack.enter_context(topicfs_of_cluster(alone, server))
+            mount = stack.enter_context(topicfs_of_cluster(directory, server))
+            cached = stack.enter_context(
+                topicfs_of_cluster(directory, server, "--cache", str(directory / "cache"))
+            )
+            yield _Setup(broker, mount.path, pinned.path, cached.path, size)
 
 
 BENCHMARK = Benchmark(

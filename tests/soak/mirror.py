@@ -1,8 +1,10 @@
-"""`python -m tests.soak mirror [--kills N] [--seed N]`: a mirror of a busy broker is killed again and again, and goes on.
+"""`python -m tests.soak mirror [--kills N] [--seed N] [--brokers 3]`: a mirror is killed again and again, and goes on.
 
-Meanwhile records come to a plain topic, a transactional one and one that is compacted, records are deleted, and a topic
-is deleted and made again. In the end a last run copies the rest: every record of the broker is in the copy at its own
-offset, the files that both have are the same, and `topicfs check` finds nothing.
+Its source is busy: records come to a plain topic, a transactional one, one that is compacted and one whose records soon
+expire; a transaction stays open for long, records are deleted, a topic gets partitions, and one is deleted and made
+again. With three brokers two of them are stopped and killed in turn, so that partitions change their leaders. In the end
+a last run copies the rest: every batch of the source is in the copy at its own offset, byte for byte, what one broker's
+files and the copy's have in common is the same, and `topicfs check` finds nothing.
 """
 
 from __future__ import annotations
@@ -16,51 +18,68 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from itertools import cycle
 from pathlib import Path
 
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewPartitions
+
+from storage.codec.batch import scan
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
 from storage.model import Record
-from testing.broker.broker import Broker, running_broker
+from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import find_java
 from tests.interop.ours import read_records
 
 PARTITIONS = 3
+MOST_PARTITIONS = 9
 LONGEST_LIFE_S = 4.0
 SEGMENTS = {"segment.bytes": "1048576"}
 TOPICS = {
     "plain": SEGMENTS,
     "transactions": SEGMENTS,
     "keyed": {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01"},
+    "expiring": {**SEGMENTS, "retention.ms": "1000", "segment.ms": "1000"},
     "remade": {},
 }
+REPLICAS = ((2, 3, 1), (3, 1, 2))
+"""Of three brokers, for topics in turn: none is led by the controller, which has to stay alive."""
 COMMAND = (sys.executable, "-c", "from topicfs.main import main; main()", "mirror")
 
 
 class Load(threading.Thread):
-    """What comes to the broker until `stop` is set; an error is raised by `join_or_raise`."""
+    """What comes to the brokers until `stop` is set; an error is raised by `join_or_raise`."""
 
-    def __init__(self, client: Client, chance: random.Random) -> None:
+    def __init__(self, client: Client, chance: random.Random, brokers: Sequence[Broker]) -> None:
+        """`brokers` are those that may be away for a while, if any."""
         super().__init__(daemon=True)
         self.stop = threading.Event()
         self.done: Counter[str] = Counter()
-        self._client, self._chance = client, chance
+        self._client, self._chance, self._brokers = client, chance, brokers
         self._error: Exception | None = None
-        self._transactional = client.producer(transactional_id="soak")
-        self._transactional.init_transactions(30)
+        self._transactional = self._made("soak")
+        self._holding = self._made("holding")
+        self._held = False
 
     def run(self) -> None:
         steps: list[Callable[[], None]] = [self._plain] * 6 + [self._transaction] * 4 + [self._keyed] * 4
-        steps += [self._remake, self._delete]
+        steps += [self._expiring] * 2 + [self._hold, self._remake, self._delete, self._grow]
+        steps += [self._move] * 2 * bool(self._brokers)
         try:
             while not self.stop.is_set():
                 step = self._chance.choice(steps)
-                step()
-                self.done[step.__name__.removeprefix("_")] += 1
+                # Where leaders move a client's call may fail; the brokers alone know what came of it.
+                with suppress(*((KafkaException, TimeoutError) if self._brokers else ())):
+                    step()
+                    self.done[step.__name__.removeprefix("_")] += 1
+            if self._held:
+                self._holding.abort_transaction(30)
+            self._client.set_setting("expiring", "retention.ms", "-1")
         except Exception as error:  # noqa: BLE001 (it is raised in the thread that waits)
             self._error = error
 
@@ -69,6 +88,11 @@ class Load(threading.Thread):
         self.join()
         if self._error is not None:
             raise self._error
+
+    def _made(self, name: str) -> Producer:
+        producer = self._client.producer(transactional_id=name)
+        producer.init_transactions(30)
+        return producer
 
     def _some(self) -> list[Outgoing]:
         sizes = (self._chance.choice((10, 300, 20_000)) for _ in range(self._chance.randrange(1, 30)))
@@ -87,13 +111,36 @@ class Load(threading.Thread):
         )
 
     def _transaction(self) -> None:
-        with self._client.transaction(self._transactional, commit=self._chance.random() < 0.6):
-            for one in self._some():
-                self._transactional.produce("transactions", one.value, one.key, self._partition())
+        try:
+            with self._client.transaction(self._transactional, commit=self._chance.random() < 0.6):
+                for one in self._some():
+                    self._transactional.produce("transactions", one.value, one.key, self._partition())
+        except KafkaException:
+            self._transactional = self._made("soak")
+            raise
+
+    def _hold(self) -> None:
+        """End the transaction that was left open, or begin one: what comes meanwhile is not decided before it ends."""
+        self._held = not self._held
+        try:
+            if self._held:
+                self._holding.begin_transaction()
+                self._holding.produce("transactions", b"held", None, self._partition())
+                self._holding.flush(30)
+            elif self._chance.random() < 0.5:
+                self._holding.commit_transaction(30)
+            else:
+                self._holding.abort_transaction(30)
+        except KafkaException:
+            self._held, self._holding = False, self._made("holding")
+            raise
 
     def _keyed(self) -> None:
         records = [one if self._chance.random() < 0.8 else Outgoing(None, one.key) for one in self._some()]
         self._client.produce("keyed", records, partition=self._partition())
+
+    def _expiring(self) -> None:
+        self._client.produce("expiring", self._some(), partition=self._partition())
 
     def _delete(self) -> None:
         number = self._partition()
@@ -105,14 +152,35 @@ class Load(threading.Thread):
         self._client.create_topic("remade", partitions=PARTITIONS)
         self._client.produce("remade", self._some(), partition=self._partition())
 
+    def _grow(self) -> None:
+        count = len(self._client.admin.list_topics("plain").topics["plain"].partitions)
+        if count < MOST_PARTITIONS:
+            more = NewPartitions("plain", count + 1)
+            self._client.admin.create_partitions([more])["plain"].result(30)
+            count += 1
+        self._client.produce("plain", self._some(), partition=count - 1)
 
-def kill_mirrors(home: Path, broker: Broker, *, kills: int, seed: int) -> Counter[str]:
-    """Mirror the broker into `home`, ending each mirror but the last by kill -9; return what was done meanwhile."""
-    client, chance, copy = Client(broker.bootstrap_server), random.Random(seed), home / "copy"
-    for name, settings in TOPICS.items():
-        client.create_topic(name, partitions=PARTITIONS, settings=settings)
+    def _move(self) -> None:
+        """Let a broker be away for a moment, with a warning or without."""
+        broker = self._chance.choice(self._brokers)
+        (broker.stop if self._chance.random() < 0.5 else broker.kill)()
+        try:
+            self._plain()
+            self._keyed()
+        finally:
+            broker.start()
+
+
+def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int) -> Counter[str]:
+    """Mirror the brokers into `home`, ending each mirror but the last by kill -9; return what was done meanwhile."""
+    client, chance, copy = Client(brokers[0].bootstrap_server), random.Random(seed), home / "copy"
+    several = len(brokers) > 1
+    for (name, settings), replicas in zip(TOPICS.items(), cycle(REPLICAS), strict=False):
+        client.create_topic(
+            name, partitions=PARTITIONS, replicas=replicas if several else (), settings=settings
+        )
     words = (*COMMAND, f"kafka://{client.bootstrap_server}", str(copy))
-    load = Load(client, random.Random(seed + 1))
+    load = Load(client, random.Random(seed + 1), brokers[1:])
     load.start()
     try:
         for _ in range(kills):
@@ -123,28 +191,45 @@ def kill_mirrors(home: Path, broker: Broker, *, kills: int, seed: int) -> Counte
     finally:
         load.join_or_raise()
     subprocess.run((*words, "--once"), check=True)
-    compare(client, broker, copy)
+    compare(client, brokers, copy)
     return load.done
 
 
-def compare(client: Client, broker: Broker, copy: Path) -> None:
+def compare(client: Client, brokers: Sequence[Broker], copy: Path) -> None:
     """Compare the copy with its source."""
     findings = list(DirectoryCheck(copy, NativeFileSystem(read_only=True)).findings())
     assert [] == findings, findings
+    topics = client.admin.list_topics().topics
+    directories = {broker.node: broker.log_dir for broker in brokers}
     compared = 0
     with closing(open_engine(copy, read_only=True)) as engine:
         for topic in TOPICS:
-            for number in range(PARTITIONS):
-                ours = read_records(engine.partition(topic, number))
+            assert sorted(topics[topic].partitions) == sorted(engine.topic(topic).partitions())
+            for number, partition in topics[topic].partitions.items():
+                ours = engine.partition(topic, number)
                 theirs = client.records(topic, partition=number)
+                name = f"{topic}-{number}"
+                leader = directories[partition.leader] / name
                 if topic == "keyed":
-                    assert _newest(theirs) == _newest(ours), f"{topic}-{number}"
-                else:
-                    assert theirs == ours, f"{topic}-{number}"
-                    compared += _compare_files(
-                        broker.log_dir / f"{topic}-{number}", copy / f"{topic}-{number}"
-                    )
-    assert compared > 0, "no log file was compared"
+                    assert _newest(theirs) == _newest(read_records(ours)), name
+                    continue
+                assert theirs == read_records(ours), name
+                start = ours.log_start_offset
+                assert _batches(leader, start) == _batches(copy / name, start), name
+                if len(brokers) == 1:  # Replicas roll their segments at offsets of their own.
+                    compared += _compare_files(leader, copy / name)
+    assert compared > 0 or len(brokers) > 1, "no log file was compared"
+
+
+def _batches(directory: Path, start: int) -> dict[int, bytes]:
+    """Return the batches of a log from an offset on, by their base offsets."""
+    found: dict[int, bytes] = {}
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        for batch in scan(data):
+            if batch.last_offset >= start:
+                found[batch.base_offset] = data[batch.position : batch.end_position]
+    return found
 
 
 def _newest(records: list[Record]) -> dict[bytes | None, Record]:
@@ -170,12 +255,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_broker(Path(folder) / "node", find_java()) as broker,
-    ):
-        done = kill_mirrors(Path(folder), broker, kills=given.kills, seed=given.seed)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        home, java = Path(folder), find_java()
+        if given.brokers == 1:
+            brokers = [stack.enter_context(running_broker(home / "node", java))]
+        else:
+            brokers = list(stack.enter_context(running_cluster(home, java)).values())
+        done = kill_mirrors(home, brokers, kills=given.kills, seed=given.seed)
     let_go()
     sys.stdout.write(
         f"{given.kills} kills: {', '.join(f'{count} {name}' for name, count in sorted(done.items()))}\n"

@@ -13,11 +13,11 @@ from tests.soak.mirror import kill_mirrors
 
 @pytest.mark.java
 def test_a_mirror_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """Beside transactions, compaction, deleted records and a topic that is made again."""
+    """Beside transactions, compaction, retention, deleted records, new partitions and a topic that is made again."""
     try:
         java = find_java()
     except UnavailableError as error:
         pytest.skip(f"no Kafka broker: {error}")
     with running_broker(tmp_path / "node", java) as broker:
-        done = kill_mirrors(tmp_path, broker, kills=2, seed=1)
+        done = kill_mirrors(tmp_path, [broker], kills=2, seed=1)
     assert {"plain", "transaction", "keyed"} <= set(done)

@@ -1,0 +1,163 @@
+"""What a large partition of a cluster, and a thousand followed ones, take of a mount of it, and of a mirror.
+
+The broker has the large partition on the disk. While the thousand partitions are followed nothing comes: what is counted
+is the processor time of asking for news, and of being told that there is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+from benchmarks import lines
+from benchmarks.frame.question import (
+    MEGABYTES,
+    MILLISECONDS_OF_PROCESSOR,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    WrongResultError,
+)
+from benchmarks.mount.memory import MOST_MEGABYTES, TENTH, Reading
+from benchmarks.mount.setup.cpu_time import seconds_of
+from benchmarks.mount.setup.mounts import Mount, topicfs_of_cluster
+from benchmarks.partitions import Shape, data_directory, whole_batches
+from benchmarks.peers.broker import BrokerTools, broker_tools
+from testing.processes import ending_with_this
+
+LARGE, MANY = "bench", "many"
+SHAPE = Shape("1 MB batches", 9_000)
+"""A batch is just within what a topic takes by default."""
+FLAT = 1.2
+MIRROR = "mirror"
+MOST_OF_SILENCE = 30.0
+"""Milliseconds of the processor a second."""
+SETTLING_SECONDS = 15.0
+PATIENCE_SECONDS = 120.0
+COMMAND = str(Path(sys.executable).with_name("topicfs"))
+
+_FOLLOW_ALL = """
+import os, select, sys
+waiting = select.epoll()
+for number in range(int(sys.argv[2])):
+    waiting.register(os.open(f"{sys.argv[1]}/{number}/follow", os.O_RDONLY | os.O_NONBLOCK), select.EPOLLIN)
+print("waiting", flush=True)
+waiting.poll()
+"""
+"""Opens `follow` of so many partitions, and waits for all of them."""
+
+
+def cases(conditions: Conditions) -> Cases:
+    directory = conditions.directory
+    with broker_tools(directory / "broker") as broker:
+        megabytes = conditions.choose(full=10_000, short=100)
+        size = whole_batches(megabytes * len(lines.BLOCK), SHAPE)
+        _fill(broker, directory, size)
+        with topicfs_of_cluster(directory, broker.bootstrap_server) as mount:
+            reading = Reading(mount, LARGE, size)
+            yield Case(
+                name=f"memory while {megabytes:,} MB are read",
+                unit=MEGABYTES,
+                sides=(
+                    Side(TENTH, partial(reading.highest_after, 0.1)),
+                    Side(OURS, partial(reading.highest_after, 1.0)),
+                ),
+                goals=(
+                    Goal(target=MOST_MEGABYTES),
+                    Goal(of=TENTH, target=conditions.choose(full=FLAT, short=None)),
+                ),
+                most_rounds=1,
+                warm_up=False,
+            )
+        partitions = conditions.choose(full=1_000, short=100)
+        broker.client.admin.delete_topics([LARGE])[LARGE].result(60)
+        broker.client.create_topic(MANY, partitions=partitions)
+        seconds = conditions.choose(full=20.0, short=2.0)
+        with _followers(directory, broker, partitions) as (mount, mirror):
+            time.sleep(conditions.choose(full=SETTLING_SECONDS, short=1.0))
+            yield Case(
+                name=f"{partitions:,} followed partitions, a second of silence",
+                unit=MILLISECONDS_OF_PROCESSOR,
+                sides=(
+                    Side(OURS, partial(_a_second_of, mount.pid, seconds)),
+                    Side(MIRROR, partial(_a_second_of, mirror, seconds)),
+                ),
+                goals=(
+                    Goal(target=MOST_OF_SILENCE),
+                    Goal(side=MIRROR, target=MOST_OF_SILENCE),
+                ),
+                most_rounds=3,
+                warm_up=False,
+            )
+
+
+def _fill(broker: BrokerTools, directory: Path, size: int) -> None:
+    """Give the broker a partition that the engine has written: the files are those that the broker would write."""
+    broker.client.create_topic(LARGE)
+    data = data_directory(directory / "data", {LARGE: (size, SHAPE)})
+    with broker.stopped() as log_dir:
+        for file in (data / f"{LARGE}-0").iterdir():
+            if file.suffix in {".log", ".index", ".timeindex", ".snapshot"}:
+                shutil.move(file, log_dir / f"{LARGE}-0" / file.name)
+
+
+@contextmanager
+def _followers(directory: Path, broker: BrokerTools, partitions: int) -> Iterator[tuple[Mount, int]]:
+    """A mount, all of whose partitions a program follows, and the process id of a mirror of them."""
+    with ExitStack() as stack:
+        place = directory / "followed"
+        place.mkdir()
+        mount = stack.enter_context(topicfs_of_cluster(place, broker.bootstrap_server))
+        last = f"{MANY}/{partitions - 1}"
+        _wait_for(mount.path / last)
+        program = [sys.executable, "-c", _FOLLOW_ALL, str(mount.path / MANY), str(partitions)]
+        following = stack.enter_context(_running(program))
+        assert following.stdout is not None
+        following.stdout.readline()
+        copy = directory / "copy"
+        mirror = stack.enter_context(
+            _running([COMMAND, "mirror", f"kafka://{broker.bootstrap_server}", str(copy), "--topics", MANY])
+        )
+        _wait_for(copy / last.replace("/", "-"))
+        yield mount, mirror.pid
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise WrongResultError(f"{path} is not there after {PATIENCE_SECONDS} s")
+        time.sleep(0.1)  # Between two looks: what is waited for takes seconds.
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[Popen[bytes]]:
+    with Popen(ending_with_this(command, "TERM"), stdin=DEVNULL, stdout=PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _a_second_of(pid: int, seconds: float) -> float:
+    before = seconds_of(pid)
+    time.sleep(seconds)
+    return (seconds_of(pid) - before) / seconds * 1e3
+
+
+BENCHMARK = Benchmark(
+    name="cluster-growth",
+    question="What do a large partition and a thousand followed ones of a cluster take?",
+    cases=cases,
+    logarithmic=True,
+)
