@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from storage.config.group import BY_DURATION, LATEST, OffsetReset
 from storage.config.share_group import ShareGroupSettings
-from storage.coordinators.share_state_records import NO_START, SharePartitionKey, ShareState
+from storage.coordinators.share_state_records import NO_START, SharePartitionKey, ShareState, StateBatch
 from storage.engine import Partition
 from storage.errors import CorruptionError, RecordNotHeldError, StorageError
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
@@ -20,7 +20,7 @@ from storage.shares.reading import BatchReader, FetchedBatch, find
 from storage.shares.records.acquiring import Acquired, Wanted
 from storage.shares.records.settling import GAP, AckBatch, Change, NotAcquiredError
 from storage.shares.records.share_partition import Held, SharePartition
-from storage.shares.records.states import ARCHIVED
+from storage.shares.records.states import ARCHIVED, RecordState
 from storage.shares.records.window import Limits
 from storage.shares.state.shard import StateWrite
 from storage.shares.state.store import StateStore
@@ -93,11 +93,15 @@ class Queue:
             reset = self._services.settings().share_auto_offset_reset
             start = first_offset(self.partition, reset, self._isolation, now)
         log_end = self.partition.offsets().log_end_offset
-        batches = [
+        batches = tuple(
             one._replace(last=min(one.last, log_end - 1)) for one in state.batches if one.first < log_end
-        ]
-        if start > log_end:
-            start, batches = log_end, []
+        )
+        if start > log_end or batches != state.batches:
+            # Other records will come at those offsets: nothing that is kept may take them for done.
+            start = min(start, log_end)
+            self._services.store.initialize(self.key, self._state_epoch, start)
+            write = StateWrite(self._state_epoch, self._leader_epoch, start, batches, _done(batches))
+            self._services.store.write(self.key, write)
         self.machine.load(start, batches)
 
     # Handing out.
@@ -292,6 +296,10 @@ def first_offset(partition: Partition, reset: OffsetReset, isolation: Isolation,
         found = partition.offset_for_timestamp(since, isolation=isolation)
         return partition.visible_end(isolation) if found is None else found.offset
     return partition.log_start_offset
+
+
+def _done(batches: Sequence[StateBatch]) -> int:
+    return sum(one.last - one.first + 1 for one in batches if RecordState(one.state).is_final)
 
 
 def _each(acquired: Sequence[Acquired]) -> Iterator[tuple[Offset, int]]:

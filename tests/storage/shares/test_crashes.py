@@ -108,3 +108,28 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
         session.acknowledge({leased.place: ACCEPT})
 
     assert {Offset(kept + at) for at in range(3)} <= given
+
+
+def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_good():
+    """Neither the next owner takes new records at those offsets for done, nor the one after it."""
+    disk = prepared()
+    clock = ManualClock()
+    engine = engine_on(disk, clock=clock)
+    append_lines(engine.partition("orders", 0), "late\n" * LINES)
+    session = engine.share_groups.group("g").open(["orders"], holder="")
+    taken = [session.take() for _ in range(2 * LINES)]
+    for leased in taken[1:]:
+        assert leased is not None
+        session.acknowledge({leased.place: ACCEPT})
+    engine.close()
+    engine = engine_on(disk, clock=clock)
+    engine.partition("orders", 0).truncate_to(Offset(LINES))
+    assert engine.share_groups.group("g").open(["orders"], holder="").take() is not None
+    engine.close()
+    for _ in range(2):
+        engine = engine_on(disk, clock=clock)
+        append_lines(engine.partition("orders", 0), "new\n")
+        session = engine.share_groups.group("g").open(["orders"], holder="")
+        given = [leased.place.offset for leased in (session.take() for _ in range(3)) if leased]
+        engine.close()
+    assert [Offset(0), Offset(LINES), Offset(LINES + 1)] == given
