@@ -180,6 +180,78 @@ class EngineConfig:
             ("producer.id.expiration.check.interval.ms",),
         ),
     ] = 600_000
+    offsets_topic_num_partitions: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "partitions",
+            "How many partitions __consumer_offsets gets when the first group is made.",
+            ("offsets.topic.num.partitions",),
+        ),
+    ] = 50
+    offsets_retention_minutes: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "min",
+            "How long the positions of a group without members are kept.",
+            ("offsets.retention.minutes",),
+        ),
+    ] = 10_080
+    offsets_retention_check_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(1),
+            "ms",
+            "How often positions are looked through for expiry.",
+            ("offsets.retention.check.interval.ms",),
+        ),
+    ] = 600_000
+    offset_metadata_max_bytes: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "bytes",
+            "How long the metadata of a committed position may be.",
+            ("offset.metadata.max.bytes",),
+        ),
+    ] = 4_096
+    group_max_size: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "members",
+            "How many members a group may have.",
+            ("group.max.size",),
+        ),
+    ] = INT_MAX
+    group_min_session_timeout_ms: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "ms",
+            "The shortest session timeout that a consumer may ask for.",
+            ("group.min.session.timeout.ms",),
+        ),
+    ] = 6_000
+    group_max_session_timeout_ms: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "ms",
+            "The longest session timeout that a consumer may ask for.",
+            ("group.max.session.timeout.ms",),
+        ),
+    ] = 1_800_000
+    group_initial_rebalance_delay_ms: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "ms",
+            "How long an empty group waits for more members. A broker waits three seconds; here a shell would wait for them.",
+            ("group.initial.rebalance.delay.ms",),
+        ),
+    ] = 0
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> FromProperties:

@@ -155,8 +155,12 @@ def write_group(
     group: str, state: Mapping[str, Any], version: int = NEWEST_GROUP_VERSION
 ) -> tuple[bytes, bytes]:
     """Return key and value of a classic group's state, whose fields are those of GROUP_METADATA_VALUE."""
-    key = with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
-    return key, with_number(version, GROUP_METADATA_VALUE.write(state, version))
+    return write_group_key(group), with_number(version, GROUP_METADATA_VALUE.write(state, version))
+
+
+def write_group_key(group: str) -> bytes:
+    """Return the key of a classic group's state."""
+    return with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
 
 
 def number_and_rest(data: bytes) -> tuple[int, bytes]:

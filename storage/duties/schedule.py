@@ -35,12 +35,13 @@ class Duty(Enum):
     CLEAN = "compaction"
     REMOVAL = "removal of deleted files"
     PRODUCERS = "expiry of producers"
+    POSITIONS = "expiry of positions"
     RECOVERY_POINTS = "recovery point checkpoint"
     LOG_START_OFFSETS = "log start offset checkpoint"
     HIGH_WATERMARKS = "high watermark checkpoint"
 
 
-_LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN}
+_LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN, Duty.POSITIONS}
 """The duties that change records: a follower waits for its leader to do them."""
 
 
@@ -62,6 +63,9 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         Duty.UNOPENED: Plan(UNOPENED_PERIOD_MS, delay),
         Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),
         Duty.PRODUCERS: Plan(config.producer_id_check_interval_ms, config.producer_id_check_interval_ms),
+        Duty.POSITIONS: Plan(
+            config.offsets_retention_check_interval_ms, config.offsets_retention_check_interval_ms
+        ),
         Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),
         Duty.LOG_START_OFFSETS: Plan(config.log_start_offset_interval_ms, delay),
         Duty.HIGH_WATERMARKS: Plan(config.high_watermark_interval_ms, config.high_watermark_interval_ms),

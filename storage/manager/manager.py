@@ -31,7 +31,8 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
-from storage.membership import Groups, NoGroups
+from storage.manager.groups import make_groups
+from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.shares.groups import QueueGroups
@@ -74,7 +75,6 @@ class LogManager:
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=warnings.add
         )
-        self._groups = NoGroups("groups are not served yet")
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
         self._share_groups = QueueGroups(
@@ -83,6 +83,7 @@ class LogManager:
         self._lock = RLock()
         self._duty_lock = Lock()
         self._closed = False
+        self._groups = make_groups(self, directories)
 
     # What is there.
 
@@ -223,6 +224,16 @@ class LogManager:
         self._check_writable()
         self._checkpoint(CheckpointWriter.write_log_start_offsets)
 
+    # What groups are given.
+
+    def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        return self._registry.groups
+
+    def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
+        with self._lock:
+            self._check_writable()
+            self._registry.put_group(group, overrides)
+
     # Duties and the end.
 
     def maintenance(self, now: Timestamp) -> None:
@@ -251,12 +262,20 @@ class LogManager:
             self._schedule = self._schedule.done(due, now)
             for directory in self._directories.online:
                 directory.reserve.restore()
+        if Duty.POSITIONS in due:
+            self._expire_positions(now)
         if Duty.STAGED_WRITES in due:
             self._staged.run_where_changed()
         self._maintain_share_groups(now)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)
+
+    def _expire_positions(self, now: Timestamp) -> None:
+        try:
+            self._groups.expire(now)
+        except (OSError, StorageError) as error:
+            self._warnings.add(f"{Duty.POSITIONS.value}: {reason_of(error)}")
 
     def _maintain_share_groups(self, now: Timestamp) -> None:
         try:
@@ -270,6 +289,7 @@ class LogManager:
             self._staged.run()
 
     def close(self) -> None:
+        self._groups.close()
         self._share_groups.close()
         self._staged.stop()
         self._cleaner.stop()

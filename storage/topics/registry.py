@@ -7,7 +7,8 @@
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
 the first directory changes and taken away after the last one did, so that the next opening of the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
-shows which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
+shows which partitions are missing while a data directory is. `groups`, where there are any, has the settings of groups by
+name: `"groups": {"billing": {"commit": "manual"}}`. `directories`, where there are several, lists them: one
 that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
 
 Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
@@ -63,6 +64,8 @@ class RegistryCopy(NamedTuple):
     revision: int = 0
     directories: tuple[str, ...] = ()
     """The absolute paths of all data directories, where there are several."""
+    groups: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """The settings of groups that have any, by name."""
 
 
 def encode_registry(copy: RegistryCopy) -> bytes:
@@ -71,6 +74,8 @@ def encode_registry(copy: RegistryCopy) -> bytes:
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
     if copy.directories:
         content["directories"] = list(copy.directories)
+    if copy.groups:
+        content["groups"] = {name: dict(copy.groups[name]) for name in sorted(copy.groups)}
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
@@ -82,7 +87,8 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
             raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
         entries = {name: _entry(plain) for name, plain in content["topics"].items()}
         directories = tuple(map(str, content.get("directories", ())))
-        return RegistryCopy(entries, int(content.get("revision", 0)), directories)
+        groups = {name: _texts(settings) for name, settings in content.get("groups", {}).items()}
+        return RegistryCopy(entries, int(content.get("revision", 0)), directories, groups)
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -105,11 +111,13 @@ def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
     if not newest_first:
         return RegistryCopy({})
     merged = dict(newest_first[0].entries)
+    groups = dict(newest_first[0].groups)
     for older in newest_first[1:]:
+        groups = {**older.groups, **groups}
         for name, entry in older.entries.items():
             if entry.pending is not PendingChange.CREATE:
                 merged.setdefault(name, entry)
-    return newest_first[0]._replace(entries=merged)
+    return newest_first[0]._replace(entries=merged, groups=groups)
 
 
 class TopicRegistry:
@@ -129,6 +137,7 @@ class TopicRegistry:
         self._files = files
         merged = merge_copies(copies.values())
         self._entries, self._revision = merged.entries, merged.revision
+        self._groups = merged.groups
         self._all_directories = all_directories
         self._directories = tuple(copies)
         self._stale = {path for path, copy in copies.items() if copy != self._content}
@@ -146,8 +155,13 @@ class TopicRegistry:
         return self._entries
 
     @property
+    def groups(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings of groups; a snapshot."""
+        return self._groups
+
+    @property
     def _content(self) -> RegistryCopy:
-        return RegistryCopy(self._entries, self._revision, self._all_directories)
+        return RegistryCopy(self._entries, self._revision, self._all_directories, self._groups)
 
     def leave(self, directory: Path) -> None:
         """Stop writing to a directory that failed."""
@@ -161,8 +175,9 @@ class TopicRegistry:
         """
         copy = read_copy(directory, self._files)
         # Whatever its revision says: what is served now holds.
-        old = RegistryCopy(copy.entries, -1)
-        self._entries = merge_copies([RegistryCopy(self._entries, self._revision), old]).entries
+        old = RegistryCopy(copy.entries, -1, groups=copy.groups)
+        merged = merge_copies([self._content, old])
+        self._entries, self._groups = merged.entries, merged.groups
         self._revision = max(self._revision, copy.revision) + 1
         self._directories = (*self._directories, directory)
         self._stale = set(self._directories)
@@ -176,18 +191,31 @@ class TopicRegistry:
                 entries.pop(name, None)
             else:
                 entries[name] = entry
-        if entries == self._entries:
+        self._replace(entries, self._groups)
+
+    def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
+        """Set the settings of a group, none removes its entry: on disk when this returns, and all or nothing (OSError)."""
+        self.settle()
+        groups = {name: own for name, own in self._groups.items() if name != group}
+        if overrides:
+            groups[group] = MappingProxyType(dict(overrides))
+        self._replace(self._entries, groups)
+
+    def _replace(self, entries: Mapping[str, TopicEntry], groups: Mapping[str, Mapping[str, str]]) -> None:
+        if (entries, groups) == (self._entries, self._groups):
             return
         if not self._directories:
             raise OSError(errno.EIO, "no data directory serves")
-        old, self._entries = self._entries, entries
+        old = self._entries, self._groups
+        self._entries, self._groups = entries, groups
         self._revision += 1
         self._stale = set(self._directories)
         try:
             self.settle()
         except OSError:
             # Newer than what may have reached a disk.
-            self._entries, self._revision, self._stale = old, self._revision + 1, set(self._directories)
+            self._entries, self._groups = old
+            self._revision, self._stale = self._revision + 1, set(self._directories)
             with suppress(OSError):
                 self.settle()
             raise
@@ -221,12 +249,15 @@ def _plain(entry: TopicEntry) -> dict[str, Any]:
 
 
 def _entry(plain: dict[str, Any]) -> TopicEntry:
-    overrides = plain["overrides"]
-    if not all(isinstance(text, str) for item in overrides.items() for text in item):
-        raise ValueError("overrides must be text")
     return TopicEntry(
         topic_id=str(plain["id"]),
-        overrides=MappingProxyType(overrides),
+        overrides=_texts(plain["overrides"]),
         pending=PendingChange(plain.get("pending", "")),
         partitions=int(plain.get("partitions", 0)),
     )
+
+
+def _texts(overrides: dict[str, str]) -> Mapping[str, str]:
+    if not all(isinstance(text, str) for item in overrides.items() for text in item):
+        raise ValueError("overrides must be text")
+    return MappingProxyType(overrides)

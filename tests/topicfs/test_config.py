@@ -80,6 +80,8 @@ def test_a_real_brokers_properties_are_read_unchanged(directory):
         "log.flush.start.offset.checkpoint.interval.ms",
         "log.initial.task.delay.ms",
         "log.cleaner.backoff.ms",
+        "offsets.topic.num.partitions",
+        "group.initial.rebalance.delay.ms",
     }
     names = [line.partition("=")[0] for line in BROKERS_OWN.split() if "=" in line and line[0] != "#"]
     assert [name for name in names if name not in meant] == read.ignored

@@ -26,7 +26,10 @@ message.max.bytes=2000000
 
 
 def test_defaults_are_kafkas() -> None:
-    """The duties' periods are a broker's, but for the look for logs to flush, which a broker never takes."""
+    """The duties' periods are a broker's, but for the look for logs to flush, which a broker never takes.
+
+    And an empty group waits for nobody, where a broker gives others three seconds to join as well.
+    """
     expected = {
         "node.id": 1,
         "num.partitions": 1,
@@ -42,6 +45,14 @@ def test_defaults_are_kafkas() -> None:
         "log.cleaner.dedupe.buffer.size": 134_217_728,
         "producer.id.expiration.ms": 86_400_000,
         "producer.id.expiration.check.interval.ms": 600_000,
+        "offsets.topic.num.partitions": 50,
+        "offsets.retention.minutes": 10_080,
+        "offsets.retention.check.interval.ms": 600_000,
+        "offset.metadata.max.bytes": 4_096,
+        "group.max.size": 2**31 - 1,
+        "group.min.session.timeout.ms": 6_000,
+        "group.max.session.timeout.ms": 1_800_000,
+        "group.initial.rebalance.delay.ms": 0,
     }
     assert expected == {name: own.default for name, own in BROKER_SETTINGS.items()}
 

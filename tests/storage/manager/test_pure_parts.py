@@ -86,8 +86,9 @@ ENTRIES = {
 
 def test_registry_reads_back() -> None:
     """Every state survives the file, which is in order of the topics' names."""
-    data = encode_registry(RegistryCopy(ENTRIES, 7))
-    assert (ENTRIES, 7, ()) == decode_registry(data, file=DATA)
+    groups = {"billing": {"commit": "manual"}, "b": {"assignor": "range"}}
+    data = encode_registry(RegistryCopy(ENTRIES, 7, groups=groups))
+    assert (ENTRIES, 7, (), groups) == decode_registry(data, file=DATA)
     assert data.index(b'"a"') < data.index(b'"b"') < data.index(b'"c"')
     assert data.endswith(b"}\n")
 
@@ -95,7 +96,7 @@ def test_registry_reads_back() -> None:
 def test_registry_of_a_newer_version_may_have_more_fields() -> None:
     """Unknown fields are passed over."""
     data = b'{"version": 1, "more": 1, "topics": {"t": {"id": "x", "overrides": {}, "more": []}}}'
-    assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0, ())
+    assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0, (), {})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,8 @@ def test_registry_of_a_newer_version_may_have_more_fields() -> None:
     [b"", b"{", b"[]", b"null", b'{"version": 2, "topics": {}}', b'{"version": 1}',
      b'{"version": 1, "topics": []}',     b'{"version": 1, "topics": {"t": {}}}',
      b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {"a": 1}}}}',
-     b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {}, "pending": "rest"}}}', b"\xff"],
+     b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {}, "pending": "rest"}}}', b"\xff",
+     b'{"version": 1, "topics": {}, "groups": {"g": {"commit": 1}}}', b'{"version": 1, "topics": {}, "groups": []}'],
 )  # fmt: skip
 def test_damaged_registry_is_corruption(data: bytes) -> None:
     """It is never taken for empty: that would let records go by defaults."""

@@ -1,0 +1,335 @@
+"""The groups of an engine that keeps them itself: `storage.membership.Groups` over the runner's thread."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from storage.config.listing import ShownSetting
+from storage.disk.filesystem import Clock
+from storage.engine import Cancel, Engine
+from storage.errors import (
+    GroupError,
+    GroupExistsError,
+    GroupNotEmptyError,
+    InvalidConfigError,
+    InvalidGroupError,
+    InvalidPositionError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from storage.groups.group import EMPTY, Group, Member
+from storage.groups.rebalancing import GroupLimits
+from storage.groups.requests import Code, CommitRequest, RequestError
+from storage.groups.serving.assigning import read_assignment, read_topics
+from storage.groups.serving.commits import error_of, position_error, shown_position
+from storage.groups.serving.member import EmbeddedMember
+from storage.groups.serving.runner import TOPIC, Runner
+from storage.groups.serving.shard import Shard, ShardState
+from storage.membership import (
+    GroupDescription,
+    GroupListing,
+    GroupPositions,
+    GroupState,
+    MemberDescription,
+    Membership,
+    PendingPosition,
+    Position,
+    Subscription,
+)
+from storage.model import Offset, Timestamp, TopicPartition
+from storage.remote import asks, changes
+
+MOST_NAME_BYTES = 32_767
+"""What the length of a string in a record's key holds."""
+
+
+class GroupOverrides(Protocol):
+    """Where the settings of groups are kept."""
+
+    def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings given for each group itself; a snapshot."""
+        ...
+
+    def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
+        """Replace them; none removes the group's entry. On disk when it returns (OSError, ReadOnlyError)."""
+        ...
+
+
+class EmbeddedGroups:
+    """See `storage.membership.Groups`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        overrides: GroupOverrides,
+        *,
+        clock: Clock,
+        limits: GroupLimits,
+        partitions: int,
+    ) -> None:
+        self._engine = engine
+        self._overrides = overrides
+        self._clock = clock
+        self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions)
+        engine.listen(self._runner.topics_changed)
+
+    # What there is.
+
+    @asks
+    def listed(self) -> Mapping[str, GroupListing]:
+        return self._runner.call(self._list)
+
+    def _list(self) -> Mapping[str, GroupListing]:
+        found = {
+            name: GroupListing(name=name, state=group.state, protocol_type=group.protocol_type or "")
+            for shard in self._runner.shards.values()
+            if shard.state is ShardState.ACTIVE
+            for name, group in shard.coordinator.groups.items()
+        }
+        return dict(sorted(found.items()))
+
+    @asks
+    def describe(self, group: str) -> GroupDescription:
+        return self._runner.call(lambda: self._describe(group))
+
+    def _describe(self, name: str) -> GroupDescription:
+        shard, group = self._find(name)
+        members = [self._member(group, one) for one in group.members.values()]
+        return GroupDescription(
+            name=name,
+            state=group.state,
+            generation=group.generation,
+            protocol_type=group.protocol_type or "",
+            assignor=group.protocol or "",
+            coordinator=shard.place,
+            members=tuple(sorted(members, key=lambda one: one.member_id)),
+        )
+
+    def _member(self, group: Group, member: Member) -> MemberDescription:
+        protocol = group.protocol or (member.protocols[0].name if member.protocols else None)
+        return MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            reader=member.reader,
+            topics=read_topics(member.metadata(protocol)),
+            partitions=tuple(sorted(read_assignment(member.assignment))),
+        )
+
+    @asks
+    def positions(self, group: str) -> GroupPositions:
+        return self._runner.call(lambda: self._positions(group))
+
+    def _positions(self, group: str) -> GroupPositions:
+        shard = self._runner.shard_of(group)
+        if shard is None:
+            return GroupPositions()
+        committed = {
+            place: shown_position(one) for place, one in sorted(shard.offsets.committed(group).items())
+        }
+        pending: dict[TopicPartition, list[PendingPosition]] = {}
+        for producer_id, place, stored in shard.offsets.pending(group):
+            pending.setdefault(place, []).append(PendingPosition(Offset(stored.position.offset), producer_id))
+        return GroupPositions(committed, pending)
+
+    # Positions that are set.
+
+    @changes
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        _check_name(group)
+        self._runner.check_writable()
+        for place, position in positions.items():
+            if position.offset < 0:
+                raise InvalidPositionError(
+                    f"{group}: {position.offset} in {place}: an offset is not negative"
+                )
+            if self._runner.topic_id(place) is None:
+                raise UnknownTopicError(f"{place}: no such partition")
+        if positions:
+            self._runner.call(lambda: self._set_positions(group, dict(positions)))
+
+    def _set_positions(self, name: str, positions: Mapping[TopicPartition, Position]) -> None:
+        shard = self._runner.shard_to_write(name)
+        group = shard.coordinator.find(name)
+        if name in shard.others.keys:
+            raise GroupError(f"{name}: a group of another protocol: only a broker sets its positions")
+        if group is not None and group.state is not EMPTY:
+            raise _not_empty(group)
+        limit = shard.coordinator.limits.metadata_max_bytes
+        for place, position in positions.items():
+            if len(position.metadata.encode("utf-16-le")) // 2 > limit:
+                raise position_error(Code.OFFSET_METADATA_TOO_LARGE, name, place)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        shard.append([shard.commit(CommitRequest(group=name, positions=positions), answers.append)])
+        (answer,) = answers
+        if isinstance(answer, Code):
+            raise error_of(answer, name, shard.cause)
+        for place, code in answer.items():
+            if code is not Code.NONE:
+                raise position_error(code, name, place)
+
+    @changes
+    def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        self._runner.check_writable()
+        self._runner.call(lambda: self._delete_positions(group, list(partitions)))
+
+    def _delete_positions(self, name: str, partitions: Collection[TopicPartition]) -> None:
+        shard, group = self._find(name)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        shard.append([shard.offsets.delete(group, partitions, answers.append)])
+        (answer,) = answers
+        codes = {answer} if isinstance(answer, Code) else set(answer.values())
+        if codes & {Code.NON_EMPTY_GROUP, Code.GROUP_SUBSCRIBED_TO_TOPIC}:
+            raise _not_empty(group)
+        for code in codes - {Code.NONE}:
+            raise error_of(code, name, shard.cause)
+
+    # Groups that come and go.
+
+    @changes
+    def create(self, group: str) -> None:
+        _check_name(group)
+        self._runner.check_writable()
+        self._runner.call(lambda: self._create(group))
+
+    def _create(self, name: str) -> None:
+        shard = self._runner.shard_to_write(name)
+        if name in shard.coordinator.groups or name in shard.others.keys:
+            raise GroupExistsError(f"{name}: there is a group of that name")
+        codes: list[Code] = []
+        shard.append([shard.coordinator.create(name, codes.append)])
+        if codes[0] is not Code.NONE:
+            raise error_of(codes[0], name, shard.cause)
+
+    @changes
+    def delete(self, group: str) -> None:
+        self._runner.check_writable()
+        self._runner.call(lambda: self._delete(group))
+        self._overrides.put_group_overrides(group, {})
+
+    def _delete(self, name: str) -> None:
+        shard, group = self._find(name)
+        try:
+            code = shard.delete_group(name)
+        except RequestError as error:
+            if error.code is Code.NON_EMPTY_GROUP:
+                raise _not_empty(group) from None
+            raise _unknown(name) from None
+        if code is not Code.NONE:
+            raise error_of(code, name, shard.cause)
+
+    def _find(self, name: str) -> tuple[Shard, Group]:
+        shard = self._runner.shard_of(name)
+        group = None if shard is None else shard.coordinator.find(name)
+        if shard is None or group is None:
+            raise _unknown(name)
+        return shard, group
+
+    # Settings.
+
+    def config(self, group: str) -> GroupConfig:
+        """Settings that cannot be applied, as a newer version may have left, are left out."""
+        config, _ = self._lenient(group)
+        return config
+
+    def settings(self, group: str) -> Sequence[ShownSetting]:
+        return list(group_settings(*self._lenient(group)))
+
+    def _lenient(self, group: str) -> tuple[GroupConfig, Mapping[str, str]]:
+        overrides = self._overrides.group_overrides().get(group, {})
+        try:
+            return GroupConfig.from_overrides(overrides), overrides
+        except InvalidConfigError:
+            good = {name: text for name, text in overrides.items() if _is_good(name, text)}
+            return GroupConfig.from_overrides(good), good
+
+    @changes
+    def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
+        self._runner.check_writable()
+        merged = merge_group_overrides(self._overrides.group_overrides().get(group, {}), changes)
+        self._runner.call(lambda: self._check_alterable(group, changes))
+        self._overrides.put_group_overrides(group, merged)
+
+    def _check_alterable(self, name: str, changes: Mapping[str, str | None]) -> None:
+        _, group = self._find(name)
+        if "assignor" in changes and group.members:
+            raise _not_empty(group)
+
+    # Members.
+
+    def join(
+        self,
+        group: str,
+        subscription: Subscription,
+        *,
+        client_id: str,
+        reader: str = "",
+        listener: Callable[[], None],
+    ) -> Membership:
+        _check_name(group)
+        self._runner.check_writable()
+        member = EmbeddedMember(
+            self._runner,
+            group,
+            subscription,
+            member_id=f"{client_id}-{uuid.uuid4()}",
+            client_id=client_id,
+            reader=reader,
+            config=lambda: self.config(group),
+            listener=listener,
+        )
+        self._runner.post(member.begin)
+        return member
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._runner.listeners.add(listener)
+
+    # The engine's own.
+
+    def expire(self, now: Timestamp) -> None:
+        """Delete what has expired by `now` (blocking); a duty of the engine."""
+        if TOPIC in self._engine.topics() and not self._engine.read_only:
+            self._runner.call(lambda: self._expire(now))
+
+    def _expire(self, now: Timestamp) -> None:
+        for shard in self._runner.shards.values():
+            if shard.state is ShardState.ACTIVE:
+                shard.expire(now)
+
+    def close(self) -> None:
+        """End all memberships in order (blocking). Idempotent."""
+        self._runner.close()
+
+
+def _check_name(group: str) -> None:
+    if not group:
+        raise InvalidGroupError("a group's name is not empty")
+    if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
+        raise InvalidGroupError(f"{group[:40]}…: a group's name has at most {MOST_NAME_BYTES} bytes")
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise InvalidGroupError(f"{group!r}: a group's name is UTF-8 text") from None
+
+
+def _unknown(name: str) -> UnknownGroupError:
+    return UnknownGroupError(f"{name}: no such group")
+
+
+def _not_empty(group: Group) -> GroupNotEmptyError:
+    state: GroupState = group.state
+    return GroupNotEmptyError(
+        f"{group.name}: the group is {state.value} and has {len(group.members)} members; end them first"
+    )
+
+
+def _is_good(name: str, text: str) -> bool:
+    try:
+        GroupConfig.from_overrides({name: text})
+    except InvalidConfigError:
+        return False
+    return True

@@ -1,0 +1,36 @@
+"""The groups of the embedded engine, by its settings."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from storage.directories.directories import Directories
+from storage.engine import Engine
+from storage.groups.rebalancing import GroupLimits
+from storage.groups.serving.service import EmbeddedGroups, GroupOverrides
+
+MS_A_MINUTE = 60_000
+
+
+class _Owner(Engine, GroupOverrides, Protocol):
+    """The engine itself, which also keeps the settings of groups."""
+
+
+def make_groups(engine: _Owner, directories: Directories) -> EmbeddedGroups:
+    """Return the groups of an engine over its data directories: nothing is read before they are used."""
+    config = directories.config
+    limits = GroupLimits(
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        max_size=config.group_max_size,
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        metadata_max_bytes=config.offset_metadata_max_bytes,
+        retention_ms=config.offsets_retention_minutes * MS_A_MINUTE,
+    )
+    return EmbeddedGroups(
+        engine,
+        engine,
+        clock=directories.clock,
+        limits=limits,
+        partitions=config.offsets_topic_num_partitions,
+    )

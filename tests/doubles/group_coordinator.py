@@ -1,0 +1,204 @@
+"""A group coordinator with a clock that is moved by hand, over a log that is a list and can refuse appends."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+from storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
+from storage.coordinators.group_records import read_key, read_value
+from storage.groups.coordinator import GroupCoordinator
+from storage.groups.group import Group
+from storage.groups.offsets import NO_TOPIC_ID, OffsetStore, Stored
+from storage.groups.rebalancing import GroupLimits
+from storage.groups.requests import (
+    Code,
+    CommitRequest,
+    JoinAnswer,
+    JoinRequest,
+    KeyValue,
+    LeavingMember,
+    Protocol,
+    SyncAnswer,
+    SyncRequest,
+    Write,
+)
+from storage.groups.timers import Timers
+from storage.membership import Position
+from storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
+from tests.doubles.manual_clock import ManualClock
+
+G = "group"
+T0 = TopicPartition("t", 0)
+SESSION_MS = 10_000
+REBALANCE_MS = 30_000
+DELAY_MS = 3_000
+
+
+def subscribed(*topics: str) -> bytes:
+    """What a consumer of `topics` tells its leader."""
+    return write_versioned(SUBSCRIPTION, {"topics": sorted(topics)})
+
+
+RANGE = Protocol("range", subscribed("t"))
+ROUND_ROBIN = Protocol("roundrobin", subscribed("t"))
+
+
+class Coordination:
+    """One coordinator and what was written for it. A request returns a list that its answer comes into."""
+
+    def __init__(
+        self, *, delay_ms: int = 0, max_size: int = 2**31 - 1, retention_ms: int = 86_400_000
+    ) -> None:
+        self.clock = ManualClock()
+        self.log: list[KeyValue] = []
+        self.refuse: Code | None = None
+        """Appends fail with it."""
+        self.topics: dict[TopicPartition, uuid.UUID] = {TopicPartition("t", n): NO_TOPIC_ID for n in range(4)}
+        limits = GroupLimits(
+            initial_rebalance_delay_ms=delay_ms, max_size=max_size, retention_ms=retention_ms
+        )
+        self.limits = limits
+        ids = count(1)
+        logger = logging.getLogger("tests.groups")
+        self.coordinator = GroupCoordinator(
+            Timers(self.clock), limits=limits, log=logger, new_id=lambda: str(next(ids))
+        )
+        self.offsets = OffsetStore(limits, self.topics.get, logger)
+
+    # The world around it.
+
+    def append(self, write: Write | None) -> None:
+        if write is None:
+            return
+        if self.refuse is not None:
+            write.written(self.refuse, Offset(-1))
+            return
+        first = Offset(len(self.log))
+        self.log.extend(write.records)
+        write.written(Code.NONE, first)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, and everything in it happen when it is due."""
+        timers, end = self.coordinator.timers, self.clock.now + milliseconds
+        while (due := timers.next_due()) is not None and due <= end:
+            self.clock.now = max(self.clock.now, due)
+            action = timers.take_due(self.clock())
+            assert action is not None
+            self.append(action())
+        self.clock.now = end
+
+    @property
+    def group(self) -> Group:
+        return self.coordinator.groups[G]
+
+    def written(self) -> list[tuple[int, Mapping[str, object], Mapping[str, object] | None]]:
+        """The records so far: type, key and value; None is a tombstone."""
+        found = []
+        for key, value in self.log:
+            known = read_key(key)
+            assert known is not None
+            found.append((*known, None if value is None else read_value(known[0], value)[1]))
+        return found
+
+    # Requests.
+
+    def join(self, member_id: str = "", **fields: object) -> list[JoinAnswer]:
+        answers: list[JoinAnswer] = []
+        given = {
+            "group": G,
+            "client_id": "client",
+            "protocols": (RANGE,),
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+        }
+        request = JoinRequest(member_id=member_id, **{**given, **fields})  # type: ignore[arg-type]
+        self.append(self.coordinator.join(request, answers.append))
+        return answers
+
+    def join_known(self, **fields: object) -> tuple[str, list[JoinAnswer]]:
+        """Join as a client of today does: get an id, and join with it."""
+        (first,) = self.join(**fields)
+        assert first.code is Code.MEMBER_ID_REQUIRED
+        return first.member_id, self.join(first.member_id, **fields)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        **fields: object,
+    ) -> list[SyncAnswer]:
+        answers: list[SyncAnswer] = []
+        request = SyncRequest(
+            group=G,
+            member_id=member_id,
+            generation=generation,
+            assignments=assignments or {},
+            **fields,  # type: ignore[arg-type]
+        )
+        self.append(self.coordinator.sync(request, answers.append))
+        return answers
+
+    def heartbeat(self, member_id: str, generation: int) -> Code:
+        return self.coordinator.heartbeat(G, member_id, generation)
+
+    def leave(self, *members: str | LeavingMember) -> list[Code]:
+        answers: list[Sequence[Code]] = []
+        leaving = [LeavingMember(one) if isinstance(one, str) else one for one in members]
+        self.append(self.coordinator.leave(G, leaving, answers.append))
+        (codes,) = answers
+        return list(codes)
+
+    def stable(self, *instances: str | None) -> list[str]:
+        """Make a Stable group of so many members, static ones where an instance id is given; the first one leads."""
+        joined = [self.join(version=3, instance_id=one) for one in instances or (None,)]
+        for _ in joined:
+            self.advance(self.limits.initial_rebalance_delay_ms)
+        answers = [one[0] for one in joined]
+        self.sync_all(answers)
+        return [one.member_id for one in answers]
+
+    def sync_all(self, answers: Sequence[JoinAnswer]) -> None:
+        generation = answers[0].generation
+        for one in answers:
+            mine = {each.member_id: each.member_id.encode() for each in answers}
+            self.sync(one.member_id, generation, mine if one.member_id == one.leader else None)
+
+    # Positions.
+
+    def commit(
+        self,
+        offset: int = 42,
+        *,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        positions: Mapping[TopicPartition, Position] | None = None,
+        **fields: object,
+    ) -> Code | Mapping[TopicPartition, Code]:
+        """Commit a position in t-0, or `positions`; return the one code, or those of the partitions."""
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        where = positions if positions is not None else {T0: Position(offset)}
+        name = str(fields.pop("group", G))
+        request = CommitRequest(group=name, positions=where, **fields)  # type: ignore[arg-type]
+        group = self.coordinator.find(name)
+        write = self.offsets.commit(group, request, self.clock(), answers.append, producer_id=producer_id)
+        made = not self.refuse and write is not None and group is None
+        self.append(write)
+        if made:
+            self.coordinator.new_group(name)
+        (answer,) = answers
+        if isinstance(answer, Mapping) and positions is None:
+            return answer[T0]
+        return answer
+
+    def fetch(self, partition: TopicPartition = T0, *, stable: bool = False) -> Stored | None:
+        return self.offsets.fetch(G, partition, require_stable=stable)
+
+    def call(self, request: Callable[[Callable[[object], None]], Write | None]) -> object:
+        """Make a request with one answer, and return that."""
+        answers: list[object] = []
+        self.append(request(answers.append))
+        (answer,) = answers
+        return answer

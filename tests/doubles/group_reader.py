@@ -1,0 +1,76 @@
+"""Members of an engine's groups, as readers of a mount are: each gives partitions up as soon as they are wanted back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from storage.engine import Engine
+from storage.membership import Held, Membership, Position, Subscription
+from storage.model import TopicPartition
+from tests.doubles.waiting import wait_until
+
+
+class Reader:
+    """A member; `gives_up` is switched off for one that hangs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        group: str,
+        *topics: str,
+        patterns: Iterable[str] = (),
+        name: str = "reader",
+        gives_up: bool = True,
+    ) -> None:
+        self.gives_up = gives_up
+        self.seen: list[Held] = []
+        self._joined = threading.Event()
+        self.member: Membership = engine.groups.join(
+            group,
+            Subscription(topics=frozenset(topics), patterns=frozenset(patterns)),
+            client_id=name,
+            reader=f"{name} (1)",
+            listener=self._changed,
+        )
+        self._joined.set()
+
+    def _changed(self) -> None:
+        self._joined.wait()
+        held = self.member.held()
+        self.seen.append(held)
+        if self.gives_up and held.wanted_back:
+            self.member.give_up(held.wanted_back)
+
+    @property
+    def held(self) -> Held:
+        return self.member.held()
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What it may read from now."""
+        return sorted(self.held.partitions - self.held.wanted_back)
+
+    def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
+        """Commit, and wait until it is in the log."""
+        self.member.commit({partition: Position(offset, metadata)}).result(30)
+
+    def leave(self) -> None:
+        self.member.leave().result(30)
+
+
+def settle(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
+    """Wait until each of the partitions is held by one of the readers, as evenly as can be, and none is wanted back."""
+    wanted, all_ = sorted(partitions), list(readers)
+
+    def settled() -> bool:
+        helds = [one.held for one in all_]
+        sizes = [len(held.partitions) for held in helds]
+        return (
+            not any(held.wanted_back for held in helds)
+            and wanted == sorted(one for held in helds for one in held.partitions)
+            and max(sizes) - min(sizes) <= 1
+            and len({held.generation for held in helds}) == 1
+        )
+
+    wait_until(settled, f"{len(all_)} readers share {len(wanted)} partitions")
