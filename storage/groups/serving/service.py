@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from storage.codec.control import EndTransactionMarker
+from storage.codec.headers import BatchStamp
 from storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from storage.config.listing import ShownSetting
 from storage.disk.filesystem import Clock
@@ -39,7 +41,7 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import Offset, Timestamp, TopicPartition
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from storage.remote import asks, changes
 
 MOST_NAME_BYTES = 32_767
@@ -166,11 +168,7 @@ class EmbeddedGroups:
         answers: list[Code | Mapping[TopicPartition, Code]] = []
         shard.append([shard.commit(CommitRequest(group=name, positions=positions), answers.append)])
         (answer,) = answers
-        if isinstance(answer, Code):
-            raise error_of(answer, name, shard.cause)
-        for place, code in answer.items():
-            if code is not Code.NONE:
-                raise position_error(code, name, place)
+        _raise_first(answer, name, shard)
 
     @changes
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
@@ -187,6 +185,53 @@ class EmbeddedGroups:
             raise _not_empty(group)
         for code in codes - {Code.NONE}:
             raise error_of(code, name, shard.cause)
+
+    # Positions of transactions, for whoever coordinates these.
+
+    @changes
+    def commit_in_transaction(
+        self, request: CommitRequest, producer_id: ProducerId, producer_epoch: int
+    ) -> None:
+        """Commit positions that count when the producer's transaction is committed.
+
+        The group's partition takes part in the transaction from then on (`describe` names it). Raises NotAssignedError
+        for a member that is none any longer, ProducerFencedError, and what `set_positions` does.
+        """
+        self._runner.check_writable()
+        self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
+
+    def _commit_in_transaction(
+        self, request: CommitRequest, producer_id: ProducerId, producer_epoch: int
+    ) -> None:
+        shard = self._runner.shard_to_write(request.group)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        stamp = BatchStamp(
+            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, transactional=True
+        )
+        shard.append([shard.commit(request, answers.append, producer_id)], stamp)
+        (answer,) = answers
+        _raise_first(answer, request.group, shard)
+
+    @changes
+    def end_transaction(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: int,
+        partitions: Collection[int],
+        marker: EndTransactionMarker,
+    ) -> None:
+        """Append a transaction's marker to partitions of `__consumer_offsets`: its positions hold, or are dropped.
+
+        Raises ProducerFencedError (also of an older coordinator), GroupError, OSError; to be called again then: a marker
+        that is there already does no harm.
+        """
+        self._runner.check_writable()
+        for number in partitions:
+            self._runner.call(
+                lambda number=number: self._runner.shards[number].end_transaction(  # type: ignore[misc]
+                    producer_id, producer_epoch, marker
+                )
+            )
 
     # Groups that come and go.
 
@@ -325,6 +370,15 @@ def _not_empty(group: Group) -> GroupNotEmptyError:
     return GroupNotEmptyError(
         f"{group.name}: the group is {state.value} and has {len(group.members)} members; end them first"
     )
+
+
+def _raise_first(answer: Code | Mapping[TopicPartition, Code], group: str, shard: Shard) -> None:
+    """Raise what the first code that is not NONE means."""
+    if isinstance(answer, Code):
+        raise error_of(answer, group, shard.cause)
+    for place, code in answer.items():
+        if code is not Code.NONE:
+            raise position_error(code, group, place)
 
 
 def _is_good(name: str, text: str) -> bool:

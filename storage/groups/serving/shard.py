@@ -13,7 +13,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from storage.codec.headers import PLAIN, BatchStamp
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
 from storage.disk.filesystem import Clock
 from storage.engine import Partition
@@ -31,14 +32,27 @@ from storage.groups.rebalancing import GroupLimits
 from storage.groups.requests import Code, CommitReply, CommitRequest, Write
 from storage.groups.serving.loading import Loader, OtherGroups
 from storage.groups.timers import Timers
+from storage.log.log import Log
 from storage.messages import reason_of
-from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.model import (
+    NO_PRODUCER_ID,
+    Appended,
+    Offset,
+    ProducerId,
+    Record,
+    Timestamp,
+    TopicPartition,
+)
+from storage.producers.append import Origin
 
 _LOGGER = logging.getLogger(__name__)
 
 MOST_BYTES = 512 << 10
 """About how many bytes of records are appended at a time, well below the topic's max.message.bytes."""
 MOST_TOMBSTONES = 1_000
+
+OWN = BatchStamp(base_sequence=0)
+"""A coordinator's batches count their records from 0, though no producer's id goes with it (kafka-coordinators.md#group-records)."""
 
 
 class ShardState(Enum):
@@ -143,7 +157,7 @@ class Shard:
 
     # Writing.
 
-    def append(self, writes: Iterable[Write | None], stamp: BatchStamp = PLAIN) -> None:
+    def append(self, writes: Iterable[Write | None], stamp: BatchStamp = OWN) -> None:
         """Append what is to be written, in as few batches as fit, and tell each write how it went."""
         batch: list[Write] = []
         size = 0
@@ -164,7 +178,7 @@ class Shard:
         records = [one for write in writes for one in write.records]
         batch = [Record(Offset(at), now, key, value) for at, (key, value) in enumerate(records)]
         try:
-            appended = self.partition.append(encode(batch, stamp), encoded_here=True)
+            appended = self._append_batch(encode(batch, stamp), transactional=stamp.transactional)
         except (StorageError, OSError) as error:
             self.cause = error
             self.log.warning("%s: append failed: %s", self.place, reason_of(error))
@@ -177,6 +191,27 @@ class Shard:
             write.written(Code.NONE, offset)
             offset = Offset(offset + len(write.records))
 
+    def _append_batch(self, batch: bytearray, *, transactional: bool) -> Appended:
+        if not transactional:
+            return self.partition.append(batch, encoded_here=True)
+        assert isinstance(self.partition, Log)
+        return self.partition.append(batch, origin=Origin.COORDINATOR)
+
+    def end_transaction(
+        self, producer_id: ProducerId, producer_epoch: int, marker: EndTransactionMarker
+    ) -> None:
+        """Append a producer's marker, and take what its transaction committed.
+
+        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError: nothing is changed then.
+        """
+        self.check()
+        assert isinstance(self.partition, Log)
+        batch = encode_marker(
+            marker, timestamp=self.clock(), producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        self.partition.append(batch, origin=Origin.COORDINATOR)
+        self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
+
     def fire_timers(self) -> None:
         """Do what is due."""
         now = self.clock()
@@ -185,13 +220,15 @@ class Shard:
 
     # Requests that need both groups and positions.
 
-    def commit(self, request: CommitRequest, reply: CommitReply) -> Write | None:
+    def commit(
+        self, request: CommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
+    ) -> Write | None:
         """Commit positions; in a group that there is not, in the name of no member, it is made."""
         if request.group in self.others.keys:
             reply(Code.UNKNOWN_MEMBER_ID)
             return None
         group = self.coordinator.find(request.group)
-        write = self.offsets.commit(group, request, self.clock(), reply)
+        write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
         if write is None or group is not None:
             return write
         return Write(write.records, partial(self._made_by_commit, request.group, write.written))
