@@ -33,4 +33,5 @@ def make_groups(engine: _Owner, directories: Directories) -> EmbeddedGroups:
         clock=directories.clock,
         limits=limits,
         partitions=config.offsets_topic_num_partitions,
+        follows=config.follows,
     )

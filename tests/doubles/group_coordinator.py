@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
@@ -50,7 +50,12 @@ class Coordination:
     """One coordinator and what was written for it. A request returns a list that its answer comes into."""
 
     def __init__(
-        self, *, delay_ms: int = 0, max_size: int = 2**31 - 1, retention_ms: int = 86_400_000
+        self,
+        *,
+        delay_ms: int = 0,
+        max_size: int = 2**31 - 1,
+        retention_ms: int = 86_400_000,
+        ids: Iterator[int] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.log: list[KeyValue] = []
@@ -61,10 +66,10 @@ class Coordination:
             initial_rebalance_delay_ms=delay_ms, max_size=max_size, retention_ms=retention_ms
         )
         self.limits = limits
-        ids = count(1)
+        self.ids = count(1) if ids is None else ids
         logger = logging.getLogger("tests.groups")
         self.coordinator = GroupCoordinator(
-            Timers(self.clock), limits=limits, log=logger, new_id=lambda: str(next(ids))
+            Timers(self.clock), limits=limits, log=logger, new_id=lambda: str(next(self.ids))
         )
         self.offsets = OffsetStore(limits, self.topics.get, logger)
 

@@ -74,8 +74,12 @@ class _Known(NamedTuple):
 class Runner:
     """See the module."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, limits: GroupLimits, partitions: int) -> None:
+    def __init__(
+        self, engine: Engine, *, clock: Clock, limits: GroupLimits, partitions: int, follows: bool
+    ) -> None:
         self.engine = engine
+        self.read_only = engine.read_only or follows
+        """A follower's groups are its leader's: they are shown, and not changed."""
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
@@ -214,7 +218,7 @@ class Runner:
             for member in list(members.values()):
                 member.end(GroupError(CLOSED))
         for shard in self.shards.values():
-            if shard.state is ShardState.ACTIVE and not self.engine.read_only:
+            if shard.state is ShardState.ACTIVE and not self.read_only:
                 self._guarded(partial(shard.empty_groups, "its coordinator ends"))
             shard.unload()
         self._settle()
@@ -274,8 +278,10 @@ class Runner:
         return shard
 
     def check_writable(self) -> None:
-        if self.engine.read_only:
-            raise ReadOnlyError("opened read-only: groups and their positions are shown, and not changed")
+        if self.read_only:
+            raise ReadOnlyError(
+                "opened read-only, or to follow another engine: groups and their positions are shown, and not changed"
+            )
 
     def _make_topic(self) -> None:
         if TOPIC not in self.engine.topics():
@@ -298,7 +304,7 @@ class Runner:
             changed=self.group_changed,
         )
         shard.load(lambda: self._closed)
-        if not self.engine.read_only:
+        if not self.read_only:
             shard.begin(members_live=False)
 
     # Topics.
@@ -333,7 +339,7 @@ class Runner:
             for name, known in before.items()
             if name not in self._topics or self._topics[name].topic_id != known.topic_id
         }
-        if deleted and not self.engine.read_only:
+        if deleted and not self.read_only:
             for shard in self.shards.values():
                 if shard.state is ShardState.ACTIVE:
                     shard.append(shard.offsets.topics_deleted(deleted))

@@ -63,7 +63,7 @@ class GroupOverrides(Protocol):
 class EmbeddedGroups:
     """See `storage.membership.Groups`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- keyword-only but for what it serves
         self,
         engine: Engine,
         overrides: GroupOverrides,
@@ -71,11 +71,13 @@ class EmbeddedGroups:
         clock: Clock,
         limits: GroupLimits,
         partitions: int,
+        follows: bool = False,
     ) -> None:
+        """`follows`: another engine leads the logs, so that nothing is written here."""
         self._engine = engine
         self._overrides = overrides
         self._clock = clock
-        self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions)
+        self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions, follows=follows)
         engine.listen(self._runner.topics_changed)
 
     # What there is.
@@ -337,7 +339,7 @@ class EmbeddedGroups:
 
     def expire(self, now: Timestamp) -> None:
         """Delete what has expired by `now` (blocking); a duty of the engine."""
-        if TOPIC in self._engine.topics() and not self._engine.read_only:
+        if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._expire(now))
 
     def _expire(self, now: Timestamp) -> None:

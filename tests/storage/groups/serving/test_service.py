@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -381,6 +382,23 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
             change()
     shown.close()
     assert before == disk.tree()
+
+
+def test_a_follower_shows_groups_and_changes_none(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """They are its leader's: not even members that ended are removed."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    killed = SimulatedDisk()
+    killed._root = disk._root
+    follower = open_engine(DATA, files=killed, clock=clock, config=replace(CONFIG, follows=True))
+    assert GroupState.STABLE is follower.groups.describe("g").state
+    with pytest.raises(ReadOnlyError, match="follow"):
+        follower.groups.create("h")
+    follower.close()
+    again = opened(killed, clock, read_only=True)
+    assert (GroupState.STABLE, 1) == (again.groups.describe("g").state, again.groups.describe("g").generation)
 
 
 def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: LogManager, disk: SimulatedDisk):
