@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,16 @@ def test_a_replacement_is_on_disk_step_by_step():
     swapped = steps.index(".swap", begin)
     assert "sync_directory" not in steps[begin + 2 : swapped]
     assert "sync_directory" == steps[swapped + 1]
+
+
+@pytest.mark.parametrize("encoded_here", [True, False])
+def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
+    """Not the shortest way either, on which nothing is due."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"), encoded_here=True)
+    assert len(batch(b"b")) < on_disk.log.chain.active.bytes_until_due
+    on_disk.log.parts.room.reserved = True
+    with pytest.raises(OSError, match="the disk is full") as refused:
+        on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
+    assert errno.ENOSPC == refused.value.errno
+    assert [(0, b"a")] == records_of(on_disk.log)
