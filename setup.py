@@ -21,6 +21,8 @@ COMPILED = (
     "storage/compaction/survivors.py",
     "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",
+    "fusefs/requests/device.py",
+    "fusefs/requests/answering.py",
     "fusefs/forms/values.py",
     "fusefs/forms/kv.py",
     "fusefs/forms/json_strings.py",

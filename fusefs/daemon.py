@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+# isort: off
+import fusefs.requests.answering  # noqa: F401 - before pyfuse3, whose library it stands in front of
+
+# isort: on
 import pyfuse3
 import trio
 
@@ -23,12 +27,13 @@ from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
-from fusefs.mounting.request_loop import choose, use
+from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
+from fusefs.requests.answering import CommonRequests, stand_in_front
 from fusefs.threads.blocking import Blocking
 from fusefs.threads.remote import Asking
 from fusefs.views.view_file import ViewStore
@@ -180,11 +185,15 @@ class _Daemon:
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
+        self._common: CommonRequests | None = None
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
         self._filesystem = filesystem = TopicFileSystem(self._context())
-        self._mount(filesystem)
+        self._common = common = CommonRequests(filesystem, turns(), (os.getuid(), os.getgid()))
+        if self._request_loop is RequestLoop.DIRECT:
+            stand_in_front(common)
+        self._mount(filesystem, common)
         try:
             async with filesystem.running(), trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
@@ -198,13 +207,14 @@ class _Daemon:
             self.lost = [line for line in self._reports.lines() if line not in told_before]
         finally:
             self._kernel.end()
+            stand_in_front(None)
             pyfuse3.close(unmount=True)
         return 0
 
-    def _mount(self, filesystem: TopicFileSystem) -> None:
+    def _mount(self, filesystem: TopicFileSystem, common: CommonRequests) -> None:
         mountpoint = self._options.mountpoint.absolute()
         try:
-            pyfuse3.init(Operations(filesystem), str(mountpoint), self._mount_options())
+            pyfuse3.init(Operations(filesystem, common), str(mountpoint), self._mount_options())
         except RuntimeError as error:
             # What exactly is amiss, libfuse has written to standard error.
             remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
@@ -264,13 +274,18 @@ class _Daemon:
             f"linger_ms {options.linger_ms}",
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
-            f"request_loop {self._request_loop.value}",
+            f"request_loop {self._loop_in_use().value}",
             f"uptime_s {(system_clock() - self._started) // 1000}",
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",
             *(f"doing {line}" for line in [self._engine.doing] if line),
             *(f"warning {line}" for line in self._engine.warnings),
         ]
+
+    def _loop_in_use(self) -> RequestLoop:
+        if self._request_loop is RequestLoop.DIRECT and not (self._common and self._common.in_use):
+            return RequestLoop.SHORT  # pyfuse3 was bound to libfuse before.
+        return self._request_loop
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(*ENDINGS, signal.SIGUSR1) as signals:

@@ -139,6 +139,12 @@ class TopicFileSystem:
         except Exception as error:
             raise self._told(_join(parent, name), error) from error
 
+    async def find_patiently(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
+        """Do what `lookup` does for process `pid`, in a thread where it takes long."""
+        found = await self.patiently(lambda: self.find(parent_id, name), pid)
+        self.remember(found.node)
+        return found
+
     def patiently(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
         """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
 

@@ -25,6 +25,7 @@ import pyfuse3
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, Found, Listed, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
+from fusefs.requests.answering import CommonRequests
 
 log = logging.getLogger("topicfs")
 
@@ -119,6 +120,10 @@ class KernelNotifications:
             self._thread.join(END_SECONDS)
 
 
+def _nothing_begun() -> None:
+    """Return what `CommonRequests.take` returns of a request that pyfuse3 got first."""
+
+
 def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[Listed]:
     return list(islice(filesystem.readdir(fh, start), LISTED_AT_ONCE))
 
@@ -128,9 +133,11 @@ class Operations(pyfuse3.Operations):
 
     enable_writeback_cache = False
 
-    def __init__(self, filesystem: TopicFileSystem) -> None:
+    def __init__(self, filesystem: TopicFileSystem, common: CommonRequests | None = None) -> None:
+        """Handle by `filesystem`; where `answering` requests are answered first, go on with what was begun there."""
         super().__init__()
         self._filesystem = filesystem
+        self._begun = _nothing_begun if common is None else common.take
         self._uid = os.getuid()
         self._gid = os.getgid()
 
@@ -162,10 +169,9 @@ class Operations(pyfuse3.Operations):
     @answered
     async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
         """Add one to the lookup count."""
-        filesystem = self._filesystem
-        found = await filesystem.patiently(lambda: filesystem.find(parent_inode, name), _pid(ctx))
-        filesystem.remember(found.node)
-        return self._found(found)
+        return self._found(
+            await (self._begun() or self._filesystem.find_patiently(parent_inode, name, _pid(ctx)))
+        )
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """Take from lookup counts."""
@@ -176,7 +182,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
-        return self._shown(await self._filesystem.getattr(inode, _pid(ctx)))
+        return self._shown(await (self._begun() or self._filesystem.getattr(inode, _pid(ctx))))
 
     @answered
     async def setattr(
@@ -242,7 +248,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
-        fh, handle = await self._filesystem.open(inode, flags, _pid(ctx))
+        fh, handle = await (self._begun() or self._filesystem.open(inode, flags, _pid(ctx)))
         return pyfuse3.FileInfo(
             fh=fh,
             direct_io=handle.direct_io,
@@ -252,22 +258,22 @@ class Operations(pyfuse3.Operations):
     @answered
     async def read(self, fh: int, off: int, size: int) -> bytes:
         # Any contiguous buffer does, whatever the stub says: a view of a mapping saves a copy.
-        return cast("bytes", await self._filesystem.read(fh, off, size))
+        return cast("bytes", await (self._begun() or self._filesystem.read(fh, off, size)))
 
     # With each line of a shell all three are asked for: without a coroutine of their own.
 
     def write(self, fh: int, off: int, buf: bytes) -> Coroutine[Any, Any, int]:
-        return _answer("write", self._filesystem.write(fh, buf, off))
+        return _answer("write", self._begun() or self._filesystem.write(fh, buf, off))
 
     def flush(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer("flush", self._filesystem.flush(fh))
+        return _answer("flush", self._begun() or self._filesystem.flush(fh))
 
     @answered
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._filesystem.fsync(fh)
 
     def release(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer("release", self._filesystem.release(fh))
+        return _answer("release", self._begun() or self._filesystem.release(fh))
 
     @answered
     async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:

@@ -32,10 +32,12 @@ from benchmarks.frame.question import (
     WrongResultError,
 )
 from benchmarks.mount.setup.cpu_time import one_processor
-from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, topicfs
+from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, empty_filesystem_in_c, topicfs
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
+from fusefs.mounting.request_loop import RequestLoop
+from fusefs.requests.answering import may_stand_in_front
 
 MEGABYTE = 10**6
 SHAPE = SIXTEEN_KIB
@@ -83,11 +85,11 @@ NAMINGS: tuple[tuple[str, Naming], ...] = (("0/OFFSET", by_offset), ("0/@TIME", 
 
 
 def cases(conditions: Conditions) -> Cases:
-    with one_processor(), _mounted(conditions) as (logs, empty):
+    with one_processor(), _mounted(conditions) as (logs, empties):
         for name, naming in NAMINGS:
             count = conditions.choose(full=1000, short=400)
             of_empty = Goal(of=EMPTY, side=logs[-1].size, target=OF_EMPTY[name], floor=OF_EMPTY_FLOORS[name])
-            yield _case(f"{name}, warm", naming, [*logs, empty], count, of_empty)
+            yield _case(f"{name}, warm", naming, logs, empties, count, of_empty)
         try:
             check_can_drop([file for log in logs for file in log.files])
         except SkippedError:
@@ -96,15 +98,18 @@ def cases(conditions: Conditions) -> Cases:
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
 
-def _case(name: str, naming: Naming, logs: list[MountedLog], count: int, of_empty: Goal) -> Case:
-    smallest, largest = logs[0].size, logs[-2].size
+def _case(  # noqa: PLR0913, PLR0917 - one case of many
+    name: str, naming: Naming, logs: list[MountedLog], empties: list[MountedLog], count: int, of_empty: Goal
+) -> Case:
+    smallest, largest = logs[0].size, logs[-1].size
     return Case(
         name=name,
         unit=MICROSECONDS,
-        sides=tuple(Side(log.size, partial(_lookups, log, naming, count)) for log in logs),
+        sides=tuple(Side(log.size, partial(_lookups, log, naming, count)) for log in (*logs, *empties)),
         goals=(
             Goal(side=largest, of=smallest, target=FLAT, floor=FLAT_FLOOR),
             of_empty,
+            *(Goal(side=largest, of=empty.size) for empty in empties[1:]),
         ),
     )
 
@@ -156,8 +161,8 @@ def _pages(file: Path, count: int) -> float:
 
 
 @contextmanager
-def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], MountedLog]]:
-    """Logs of every size on one mount, and the empty filesystem."""
+def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], list[MountedLog]]]:
+    """Logs of every size on one mount, and empty filesystems, the one that is asked of first."""
     directory = conditions.directory
     sizes = {
         size: whole_batches(megabytes * MEGABYTE, SHAPE)
@@ -168,7 +173,12 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], Mounted
     )
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
-        empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        empties = [stack.enter_context(empty_filesystem(directory, like=ours))]
+        if may_stand_in_front():
+            empties.append(
+                stack.enter_context(empty_filesystem(directory, like=ours, loop=RequestLoop.DIRECT))
+            )
+        empties.append(stack.enter_context(empty_filesystem_in_c(directory)))
         logs = [
             MountedLog(
                 size,
@@ -178,7 +188,8 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], Mounted
             )
             for size, text_bytes in sizes.items()
         ]
-        yield logs, MountedLog(EMPTY, empty.partition(), some_batches(10**9), [])
+        chosen = some_batches(10**9)
+        yield logs, [MountedLog(empty.side, empty.partition(), chosen, []) for empty in empties]
 
 
 def _topic(size: str) -> str:

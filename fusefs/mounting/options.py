@@ -41,7 +41,7 @@ class MountOptions:
     max_waiting: int = MAX_WAITING
     """Reads of `follow` that may wait at once."""
     request_loop: RequestLoop | None = None
-    """The way in which requests are fetched from the kernel; None: as `request_loop.DEFAULT` says."""
+    """The way in which requests are fetched from the kernel; None: the shortest that fits (`request_loop.choose`)."""
     log_file: Path | None = None
     """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
     debug: bool = False

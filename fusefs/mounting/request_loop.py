@@ -1,4 +1,7 @@
-"""The shorter request loop: reads the kernel's next request before asking the event loop whether there is one.
+"""The shorter request loops, the direct one and the short one.
+
+The direct one (`fusefs.requests`) answers most requests before pyfuse3 sees them. For all others, and where it cannot be
+had, there is the short one, which reads the kernel's next request before asking the event loop whether there is one:
 
     pyfuse3, for each request                       with the stand-in
     acquire a trio.Lock        scheduler, epoll     free: taken at once; the loop goes on with the task that has it
@@ -7,10 +10,10 @@
 
 Nearly half of what a request costs is trio's scheduler. pyfuse3 reaches trio through one name of its module, which
 its own asyncio mode replaces too; so here a stand-in for trio takes that name. All of it is trio, but for the two
-things above. Everything else in the event loop (timers, signals, what threads bring back, reads that wait) gets its
+things above. In either loop everything else (timers, signals, what threads bring back, reads that wait) gets its
 turn after `REQUESTS_IN_A_ROW` requests or `SECONDS_IN_A_ROW`, and whenever no request is there.
 
-It rests on how pyfuse3's loop is written, so it is used with versions alone that were read for this (`fits`).
+Both rest on how pyfuse3's loop is written, so they are used with versions alone that were read for this (`fits`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 
 import trio
 
+from fusefs.requests.answering import may_stand_in_front
 from storage.errors import InvalidConfigError
 
 REQUESTS_IN_A_ROW = 64
@@ -37,16 +41,14 @@ wait for the descriptor, a look at the end of the session between the two, and n
 
 
 class RequestLoop(Enum):
-    """The ways in which requests are fetched from the kernel."""
+    """The ways in which requests are fetched from the kernel, the shortest first."""
 
+    DIRECT = "direct"
+    """With the stand-in, and the common requests are answered before pyfuse3 gets them (`fusefs.requests`)."""
     SHORT = "short"
     """With the stand-in."""
     PLAIN = "plain"
     """As pyfuse3 does by itself."""
-
-
-DEFAULT = RequestLoop.SHORT
-"""The request loop where no other is asked for, and where it fits."""
 
 
 def fits(library: ModuleType) -> bool:
@@ -55,9 +57,18 @@ def fits(library: ModuleType) -> bool:
 
 
 def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
-    """The request loop asked for, or the default as far as it fits. Raises InvalidConfigError for one asked for that does not fit."""
-    if fits(library) or asked is RequestLoop.PLAIN:
-        return asked or DEFAULT
+    """The request loop asked for, or else the first of them that fits. Raises InvalidConfigError for one asked for that does not fit."""
+    if asked is RequestLoop.PLAIN:
+        return asked
+    if fits(library):
+        if asked is RequestLoop.SHORT or (asked is None and not may_stand_in_front()):
+            return RequestLoop.SHORT
+        if may_stand_in_front():
+            return RequestLoop.DIRECT
+        raise InvalidConfigError(
+            "the direct request loop needs its compiled modules (scripts/prepare.sh), loaded before libfuse; leave it out, "
+            "or ask for the short one"
+        )
     if asked is None:
         return RequestLoop.PLAIN
     raise InvalidConfigError(
@@ -68,7 +79,7 @@ def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
 
 def use(loop: RequestLoop, library: ModuleType) -> None:
     """Let pyfuse3 fetch requests that way, before its main loop starts; it is what `choose` gave."""
-    library.trio = _STAND_IN if loop is RequestLoop.SHORT else trio  # type: ignore[attr-defined] # its own import, untold by its types
+    library.trio = trio if loop is RequestLoop.PLAIN else _STAND_IN  # type: ignore[attr-defined] # its own import, untold by its types
 
 
 class Turns:
@@ -146,14 +157,19 @@ class _StandIn:
     """In place of the module `trio`, for pyfuse3 alone."""
 
     def __init__(self) -> None:
-        self._turns = Turns()
-        self.lowlevel = _LowLevel(self._turns)
+        self.turns = Turns()
+        self.lowlevel = _LowLevel(self.turns)
 
     def Lock(self) -> RequestLock:  # noqa: N802 - trio's name
-        return RequestLock(self._turns)
+        return RequestLock(self.turns)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(trio, name)
 
 
 _STAND_IN = _StandIn()
+
+
+def turns() -> Turns:
+    """Return what counts the requests that were served in a row, wherever they are answered."""
+    return _STAND_IN.turns

@@ -27,6 +27,8 @@ class Handle:
     """Reads and writes come as the program made them; without it through the kernel's page cache."""
     keep_cache: bool = False
     """True if the page cache of an earlier open still holds."""
+    flushes: bool = False
+    """True if `flush` does anything: if not, close(2) need not ask."""
     emptied: bool = False
     """True if its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
     speaks: bool = False
@@ -109,6 +111,7 @@ class LogHandle(Handle):
         self._asker = asker
         self._reader = reader
         self._writer = writer
+        self.flushes = writer is not None
         self.direct_io = not cached
         self.keep_cache = cached
         self.emptied = emptied
@@ -162,6 +165,7 @@ class TextHandle(Handle):
     def __init__(self, text: bytes, writer: AppendHandle | None, closed: Callable[[], None]) -> None:
         self._text = text
         self._writer = writer
+        self.flushes = writer is not None
         self._closed = closed
 
     async def read(self, position: int, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""`python -m tests.soak mount [--seconds N] [--cycle N] [--request-loop short|plain]`: prints a line a cycle; fails loudly.
+"""`python -m tests.soak mount [--seconds N] [--cycle N] [--request-loop direct|short|plain]`: prints a line a cycle; fails loudly.
 
 With `--full-disk tmpfs|ext4` a mount over a disk of 64 MB is kept full for so long instead (needs root).
 """
@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak mount", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
     parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
-    parser.add_argument("--request-loop", choices=("short", "plain"), default="short")
+    parser.add_argument("--request-loop", choices=("direct", "short", "plain"), default="direct")
     parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
     asked = parser.parse_args()
     conftest.PATIENCE_S = PATIENCE_S

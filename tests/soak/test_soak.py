@@ -1,4 +1,4 @@
-"""The soak's short form: everything at once, with both request loops."""
+"""The soak's short form: everything at once, with each request loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.soak.full_disk import keep_full
 
 
 @pytest.mark.fuse
-@pytest.mark.parametrize("request_loop", ["short", "plain"])
+@pytest.mark.parametrize("request_loop", ["direct", "short", "plain"])
 def test_everything_at_once(tmp_path: Path, request_loop: str):
     """Nothing is lost, doubled, reordered or stuck, and the mount ends in order under load."""
     cycle = run_cycle(tmp_path / "soak", seconds=4, request_loop=request_loop)

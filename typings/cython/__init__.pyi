@@ -5,6 +5,7 @@ Cython's own module is not marked as typed. A pointer is a view there, and C int
 
 import builtins
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, TypeVar, overload
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -16,6 +17,8 @@ Py_ssize_t: TypeAlias = builtins.int
 bint: TypeAlias = builtins.bool
 int: TypeAlias = builtins.int
 uint: TypeAlias = builtins.int
+long: TypeAlias = builtins.int
+double: TypeAlias = builtins.float
 uchar: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
@@ -39,3 +42,6 @@ def cast(kind: Any, value: Any, /) -> Any: ...
 def declare(kind: type[builtins.int], value: builtins.int, /) -> builtins.int: ...
 @overload
 def declare(kind: type[bytes], value: bytes, /) -> bytes: ...
+def address(value: Any, /) -> Any: ...
+
+nogil: AbstractContextManager[None]

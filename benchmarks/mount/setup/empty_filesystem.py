@@ -30,8 +30,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+# isort: off
+import fusefs.requests.answering  # noqa: F401 - before pyfuse3, whose library it stands in front of
+
+# isort: on
 import crc32c
 import pyfuse3
 import trio
@@ -43,8 +47,9 @@ from fusefs.following.waiting import MAX_WAITING
 from fusefs.mounting import request_loop
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
-from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE
+from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
 from fusefs.operations import BLOCK as STAT_BLOCK
+from fusefs.requests.answering import CommonRequests, stand_in_front
 from storage.codec.records import encode_lines
 from storage.disk.native import system_clock
 
@@ -118,7 +123,10 @@ class EmptyFileSystem(pyfuse3.Operations):
         return self._attributes(inode)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        for inode, _count in inode_list:
+        self.let_go(inode_list)
+
+    def let_go(self, forgotten: Sequence[tuple[int, int]]) -> None:
+        for inode, _count in forgotten:
             if self._kinds.get(inode) is NodeKind.RECORD:
                 del self._kinds[inode]
 
@@ -220,9 +228,61 @@ class KeepingFileSystem(EmptyFileSystem):
         return await super().write(fh, off, buf)
 
 
+class _Node(NamedTuple):
+    """A node as `CommonRequests` is told of it."""
+
+    node_id: int
+    entry_timeout: float
+
+
+class _Opened(NamedTuple):
+    """An open file as `CommonRequests` is told of it."""
+
+    direct_io: bool
+    keep_cache: bool
+    flushes: bool
+
+
+class Direct:
+    """An empty filesystem for the direct request loop, which passes plain values."""
+
+    def __init__(self, filesystem: EmptyFileSystem) -> None:
+        self._filesystem = filesystem
+        self.read = filesystem.read
+        self.flush = filesystem.flush
+        self.release = filesystem.release
+
+    async def find_patiently(self, parent_id: int, name: bytes, pid: int) -> tuple[_Node, Attributes]:
+        entry = await self._filesystem.lookup(parent_id, name, None)
+        return _Node(entry.st_ino, entry.entry_timeout), _plain(entry)
+
+    def forget(self, forgotten: Sequence[tuple[int, int]]) -> None:
+        self._filesystem.let_go(forgotten)
+
+    async def getattr(self, node_id: int, pid: int) -> Attributes:
+        return _plain(await self._filesystem.getattr(node_id, None))
+
+    async def open(self, node_id: int, flags: int, pid: int) -> tuple[int, _Opened]:
+        info = await self._filesystem.open(node_id, flags, None)
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        return info.fh, _Opened(info.direct_io, info.keep_cache, flushes=writes)
+
+    async def write(self, fh: int, data: bytes, position: int) -> int:
+        return await self._filesystem.write(fh, position, data)
+
+
+def _plain(entry: pyfuse3.EntryAttributes) -> Attributes:
+    return Attributes(
+        entry.st_mode, entry.st_size, entry.st_mtime_ns, entry.attr_timeout, entry.st_ino, entry.st_blksize
+    )
+
+
 async def serve(filesystem: EmptyFileSystem, mountpoint: str, loop: request_loop.RequestLoop) -> None:
     """Mount and serve, as the daemon of topicfs does."""
     options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
+    if loop is request_loop.RequestLoop.DIRECT:
+        common = CommonRequests(Direct(filesystem), request_loop.turns(), (os.getuid(), os.getgid()))
+        stand_in_front(common)
     pyfuse3.init(filesystem, mountpoint, options)
     try:
         async with trio.open_nursery() as nursery:
@@ -232,6 +292,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: str, loop: request_loop
             await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_WAITING + SPARE_TASKS)
             nursery.cancel_scope.cancel()
     finally:
+        stand_in_front(None)
         pyfuse3.close(unmount=True)
 
 
@@ -264,7 +325,7 @@ def main() -> None:
     parser.add_argument("--segment", type=Path, help="what a read of `log` reads, checks and copies")
     parser.add_argument("--batches", type=Path, help="where the lines of appends are kept")
     parser.add_argument(
-        "--request-loop", type=request_loop.RequestLoop, default=request_loop.choose(None, pyfuse3)
+        "--request-loop", type=request_loop.RequestLoop, default=request_loop.RequestLoop.SHORT
     )
     arguments = parser.parse_args()
     raise_open_files()

@@ -16,11 +16,14 @@ from benchmarks.frame.machine import MOUNT_OPTIONS
 from benchmarks.frame.question import OURS, SkippedError
 from benchmarks.lines import BLOCK, READABLE
 from fusefs.mounting.limits import mounts
+from fusefs.mounting.request_loop import RequestLoop
 from testing.processes import ending_with_this
 
 EMPTY = "empty filesystem"
 EMPTY_PLAIN = "empty, plain loop"
 """The same with pyfuse3's own request loop."""
+EMPTY_DIRECT = "empty, direct loop"
+"""The same with the request loop that answers before pyfuse3: what a mount in Python takes at least."""
 EMPTY_READING = "empty, segment read"
 """One that reads a segment for what it gives out, takes its CRC-32C and copies it."""
 EMPTY_KEEPING = "empty, then a batch"
@@ -78,13 +81,20 @@ def topicfs_of_cluster(directory: Path, bootstrap_server: str, *options: str) ->
 
 @contextmanager
 def empty_filesystem(
-    directory: Path, *, like: Mount, log_bytes: int = 0, plain: bool = False, segment: Path | None = None
+    directory: Path,
+    *,
+    like: Mount,
+    log_bytes: int = 0,
+    loop: RequestLoop | None = None,
+    segment: Path | None = None,
 ) -> Iterator[Mount]:
-    """Mount the empty filesystem, with the request loop of a mount of topicfs; its log has `log_bytes` of text.
+    """Mount the empty filesystem, with a request loop of pyfuse3's like a mount of topicfs; its log has `log_bytes` of text.
 
-    A `plain` one has pyfuse3's own request loop, whatever the mount has. One with a `segment` reads it.
+    It may have another `loop`, the plain or the direct one, whatever the mount has. One with a `segment` reads it.
     """
-    side, request_loop = (EMPTY_PLAIN, "plain") if plain else (EMPTY, request_loop_of(like))
+    side, request_loop = EMPTY, request_loop_of(like)
+    if loop is not None:
+        side, request_loop = (EMPTY_PLAIN if loop is RequestLoop.PLAIN else EMPTY_DIRECT), loop.value
     options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     if segment is not None:
         side, options = EMPTY_READING, [*options, "--segment", str(segment)]
@@ -94,8 +104,11 @@ def empty_filesystem(
 
 @contextmanager
 def keeping_filesystem(directory: Path, *, like: Mount) -> Iterator[Mount]:
-    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory."""
-    options = ["--batches", str(directory / "batches"), "--request-loop", request_loop_of(like)]
+    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory.
+
+    It has the same request loop as the mount of topicfs: less no such mount can take.
+    """
+    options = ["--batches", str(directory / "batches"), "--request-loop", status_of(like)["request_loop"]]
     with _empty(EMPTY_KEEPING, directory, options) as mount:
         yield mount
 
@@ -126,9 +139,13 @@ def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mo
 
 
 def request_loop_of(mount: Mount) -> str:
-    """The request loop of a mount of topicfs, as its `@status` says."""
-    words = dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
-    return words["request_loop"]
+    """The request loop of an empty filesystem beside a mount of topicfs: pyfuse3's own, or what is shorter and still pyfuse3's."""
+    return "plain" if status_of(mount)["request_loop"] == "plain" else "short"
+
+
+def status_of(mount: Mount) -> dict[str, str]:
+    """What `@status` says, by its first words."""
+    return dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
 
 
 @contextmanager

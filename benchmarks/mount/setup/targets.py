@@ -22,6 +22,8 @@ from benchmarks.mount.setup.mounts import (
     request_loop_of,
     topicfs,
 )
+from fusefs.mounting.request_loop import RequestLoop
+from fusefs.requests.answering import may_stand_in_front
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,7 @@ class MeasuredLogs:
     empty: MeasuredLog
     native: MeasuredLog
     others: tuple[MeasuredLog, ...] = ()
-    """Other empty filesystems: one in C, one with pyfuse3's own request loop, where topicfs has another, one that reads or
-    keeps batches."""
+    """Other empty filesystems: one in C, those with other request loops, one that reads or keeps batches."""
     least: str | None = None
     """The side whose work no log can leave out. None where bytes are stored, which the empty filesystem never does: that is
     the empty filesystem and plain files, one after the other."""
@@ -142,7 +143,7 @@ def logs_for_appends(
     """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
 
     In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Beside it is one that
-    keeps batches; where `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop unless topicfs has it.
+    keeps batches; where `requests_count` there is an empty filesystem in C too, and those with other request loops.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))
@@ -154,7 +155,10 @@ def logs_for_appends(
         if requests_count:
             others.append(stack.enter_context(empty_filesystem_in_c(directory)))
         if requests_count and request_loop_of(ours) != "plain":
-            others.append(stack.enter_context(empty_filesystem(directory, like=ours, plain=True)))
+            loops = [RequestLoop.PLAIN, *([RequestLoop.DIRECT] if may_stand_in_front() else [])]
+            others += [
+                stack.enter_context(empty_filesystem(directory, like=ours, loop=loop)) for loop in loops
+            ]
         native = directory / "native"
         native.touch()
         log = ours.partition() / "log"

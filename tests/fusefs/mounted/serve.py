@@ -1,6 +1,7 @@
 """A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
-With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option `remote` a remote engine is served
+With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so; TOPICFS_TEST_REQUEST_LOOP names the
+request loop where the options do not. With the option `remote` a remote engine is served
 in place of directories, with one topic; it answers nothing as long as the file named there exists.
 """
 
@@ -37,7 +38,7 @@ READ: dict[str, Any] = {
     "log_file": Path,
     "acks": Acks.parse,
     "isolation": Isolation,
-    "request_loop": RequestLoop,
+    "request_loop": lambda name: None if name is None else RequestLoop(name),
     "engine": lambda fields: EngineConfig(**fields),
 }
 
@@ -59,7 +60,7 @@ def noting_engine(cluster: str, file: Path) -> ClusterEngine:
 
 def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
-    given = json.loads(text)
+    given = {"request_loop": os.environ.get("TOPICFS_TEST_REQUEST_LOOP"), **json.loads(text)}
     control, cluster, noted = (given.pop(name, None) for name in ("remote", "cluster", "noted"))
     read = {name: READ.get(name, lambda value: value)(value) for name, value in given.items()}
     if control is not None:

@@ -63,11 +63,16 @@ def test_what_it_was_not_made_for_is_refused_or_served_plainly(other: ModuleType
         choose(RequestLoop.SHORT, other)
 
 
-def test_where_it_fits_one_gets_what_one_asks_for():
-    """And the short one for nothing."""
-    asked = [None, RequestLoop.SHORT, RequestLoop.PLAIN]
+def test_where_it_fits_one_gets_what_one_asks_for(monkeypatch: pytest.MonkeyPatch):
+    """And the direct one for nothing, or the short one where libfuse is not to be stood in front of."""
+    asked = [None, *RequestLoop]
+    monkeypatch.setattr(request_loop, "may_stand_in_front", lambda: True)
+    assert [RequestLoop.DIRECT, *RequestLoop] == [choose(loop, library()) for loop in asked]
+    monkeypatch.setattr(request_loop, "may_stand_in_front", lambda: False)
     expected = [RequestLoop.SHORT, RequestLoop.SHORT, RequestLoop.PLAIN]
-    assert expected == [choose(loop, library()) for loop in asked]
+    assert expected == [choose(loop, library()) for loop in asked if loop is not RequestLoop.DIRECT]
+    with pytest.raises(InvalidConfigError, match="direct request loop needs"):
+        choose(RequestLoop.DIRECT, library())
 
 
 async def test_a_request_that_is_there_needs_no_scheduler(pipe: tuple[int, int]):

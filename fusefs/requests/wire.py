@@ -1,0 +1,45 @@
+"""The kernel's requests and answers as they pass through /dev/fuse: <linux/fuse.h>, in the machine's byte order.
+
+    request   0 length u32 │ 4 opcode u32 │ 8 id u64 │ 16 node u64 │ 24 uid, gid, pid u32 │ 36 … │ 40 what it asks
+    answer    0 length u32 │ 4 -errno i32 │ 8 id u64 │ 16 what was asked for
+
+What the common ones ask, and what they get; the sizes hold since version 7.9 of the protocol, older than what libfuse 3 takes:
+
+    LOOKUP        40 name, ended by NUL                            node, times, attributes: 128 bytes
+    FORGET        40 references u64                                no answer
+    BATCH_FORGET  40 count u32 │ 48 node, references u64 …         no answer
+    GETATTR       40 …                                             time, attributes: 104 bytes
+    OPEN          40 flags u32                                     handle u64 │ flags u32 │ …
+    READ          40 handle u64 │ 48 position u64 │ 56 size u32    bytes
+    WRITE         40 handle u64 │ 48 position u64 │ 56 size u32 │ 80 bytes    size u32 │ …
+    FLUSH, RELEASE   40 handle u64                                 nothing
+"""
+
+LOOKUP = 1
+FORGET = 2
+GETATTR = 3
+OPEN = 14
+READ = 15
+WRITE = 16
+RELEASE = 18
+FLUSH = 25
+BATCH_FORGET = 42
+
+REQUEST_HEADER_SIZE = 40
+WRITE_HEADER_SIZE = 80
+ANSWER_HEADER_SIZE = 16
+ENTRY_SIZE = 128
+ENTRY_HEADER_SIZE = 40
+"""Of an entry before its attributes."""
+ATTRIBUTES_ANSWER_SIZE = 104
+ATTRIBUTES_HEADER_SIZE = 16
+OPENED_SIZE = 16
+WRITTEN_SIZE = 8
+
+DIRECT_IO = 1
+KEEP_CACHE = 2
+NO_FLUSH = 32
+"""Flags of an opened file: its reads and writes pass by the page cache; the cache of before still holds; close(2) asks nothing."""
+
+LARGEST_REQUEST_SIZE = 2**20 + 4096
+"""The most of a write(2) that the kernel sends at once, and room for its header; less room it refuses."""

@@ -1,0 +1,281 @@
+"""The common requests, over a pair of sockets in place of the kernel's device: what is answered, and what is passed on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from fusefs.errors import FileError
+from fusefs.nodes.nodes import Attributes
+from fusefs.requests import wire
+from fusefs.requests.answering import CommonRequests
+from fusefs.requests.begun import Begun
+
+NODE, FH, PID = 7, 2**40 + 3, 4711
+OWNER = (1000, 100)
+READDIR = 28
+
+
+class Kernel:
+    """The other end of the device."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.last_id = 2**33
+
+    def asks(self, opcode: int, body: bytes = b"", *, node_id: int = NODE) -> int:
+        """Send a request, and return its id."""
+        self.last_id += 1
+        size = wire.REQUEST_HEADER_SIZE + len(body)
+        self.end.send(struct.pack("=IIQQIIIHH", size, opcode, self.last_id, node_id, 0, 0, PID, 0, 0) + body)
+        return self.last_id
+
+    def answer(self) -> tuple[int, int, bytes]:
+        """Return errno, id and body of the next answer."""
+        received = self.end.recv(2**21)
+        size, error, number = struct.unpack_from("=IiQ", received)
+        assert len(received) == size
+        return -error, number, received[wire.ANSWER_HEADER_SIZE :]
+
+    def is_answered(self) -> bool:
+        try:
+            self.end.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class Handlers:
+    """Answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.result: object = None
+        self.error: Exception | None = None
+        self.wait = False
+
+    async def _answer(self, *asked: object) -> object:
+        self.asked.append(asked)
+        if self.wait:
+            await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def find_patiently(self, *asked: object):
+        return self._answer("lookup", *asked)
+
+    def forget(self, *asked: object) -> None:
+        self.asked.append(("forget", *asked))
+
+    def getattr(self, *asked: object):
+        return self._answer("getattr", *asked)
+
+    def open(self, *asked: object):
+        return self._answer("open", *asked)
+
+    def read(self, *asked: object):
+        return self._answer("read", *asked)
+
+    def write(self, *asked: object):
+        return self._answer("write", *asked)
+
+    def flush(self, *asked: object):
+        return self._answer("flush", *asked)
+
+    def release(self, *asked: object):
+        return self._answer("release", *asked)
+
+
+class Mount:
+    """Requests between a kernel and handlers."""
+
+    def __init__(self, kernel: Kernel, device: socket.socket) -> None:
+        self.kernel = kernel
+        self.device = device
+        self.handlers = Handlers()
+        self.turns = SimpleNamespace(is_over=lambda: False)
+        self.requests = CommonRequests(self.handlers, self.turns, OWNER)
+
+    def serve(self) -> int:
+        """Read requests until nothing is left to do, or one is to be passed on: its size."""
+        return self.requests.read(self.device.fileno())
+
+    def passed_on(self) -> bytes | None:
+        """What would be passed on to pyfuse3."""
+        size = self.serve()
+        return bytes(self.requests.request[:size]) if size > 0 else None
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernels:
+        kernels.setblocking(False)
+        for end in (ours, kernels):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**21)
+        yield Mount(Kernel(kernels), ours)
+
+
+def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
+    """Ask, check that it is answered at once and rightly addressed, and return the answer's body."""
+    mount.handlers.result = result
+    number = mount.kernel.asks(opcode, body)
+    assert mount.serve() == -errno.EINTR
+    error, answered, content = mount.kernel.answer()
+    assert (error, answered) == (0, number)
+    return content
+
+
+def test_a_read_is_answered_with_its_bytes(mount: Mount):
+    """Bytes or a view of them, few or many, or none at the end."""
+    body = struct.pack("=QQIIQII", FH, 2**35, 4096, 0, 0, 0, 0)
+    for content in (b"some text", b"", memoryview(b"0some text")[1:], b"x" * 100_000):
+        assert answers(mount, wire.READ, body, content) == bytes(content)
+    assert mount.handlers.asked == [("read", FH, 2**35, 4096)] * 4
+
+
+@pytest.mark.parametrize("data", [b"a line\n", b"", b"x" * 2**17])
+def test_a_write_gets_its_bytes_and_says_how_many_were_taken(mount: Mount, data: bytes):
+    """And where the program thinks that they belong."""
+    body = struct.pack("=QQIIQII", FH, 99, len(data), 0, 0, 0, 0) + data
+    assert answers(mount, wire.WRITE, body, len(data)) == struct.pack("=II", len(data), 0)
+    assert mount.handlers.asked == [("write", FH, data, 99)]
+
+
+@pytest.mark.parametrize(("opcode", "name"), [(wire.FLUSH, "flush"), (wire.RELEASE, "release")])
+def test_the_end_of_a_file_is_answered_with_nothing(mount: Mount, opcode: int, name: str):
+    """Flush and release."""
+    assert answers(mount, opcode, struct.pack("=QIIQ", FH, 0, 0, 0), None) == b""
+    assert mount.handlers.asked == [(name, FH)]
+
+
+@pytest.mark.parametrize(
+    ("direct_io", "keep_cache", "flushes", "flags"),
+    [(True, False, True, 1), (False, True, False, 2 | 32), (False, False, True, 0), (True, False, False, 33)],
+)
+def test_an_open_says_how_the_file_is_to_be_used(
+    mount: Mount, direct_io: bool, keep_cache: bool, flushes: bool, flags: int
+):
+    """Past the cache, with an old cache, and without a flush where that would do nothing."""
+    handle = SimpleNamespace(direct_io=direct_io, keep_cache=keep_cache, flushes=flushes)
+    content = answers(mount, wire.OPEN, struct.pack("=II", 0o100001, 0), (FH, handle))
+    assert content == struct.pack("=QIi", FH, flags, 0)
+    assert mount.handlers.asked == [("open", NODE, 0o100001, PID)]
+
+
+ATTRIBUTES = Attributes(0o100644, 1025, 1_700_000_000_123_456_789, 2.5, 42, 524_288)
+FUSE_ATTR = struct.pack(
+    "=QQQQQQIIIIIIIIII",
+    *(42, 1025, 3, 1_700_000_000, 1_700_000_000, 1_700_000_000),
+    *(123_456_789, 123_456_789, 123_456_789, 0o100644, 1, *OWNER, 0, 524_288, 0),
+)
+
+
+def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
+    """The node's own number, and the one that is shown."""
+    node = SimpleNamespace(node_id=2**33 + 1, entry_timeout=60.0)
+    content = answers(mount, wire.LOOKUP, b"42.json\0", (node, ATTRIBUTES))
+    assert content == struct.pack("=QQQQII", 2**33 + 1, 0, 60, 2, 0, 500_000_000) + FUSE_ATTR
+    assert mount.handlers.asked == [("lookup", NODE, b"42.json", PID)]
+
+
+def test_attributes_are_those_that_stat_shows(mount: Mount):
+    """With the time for which the kernel may believe them."""
+    content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
+    assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
+    assert mount.handlers.asked == [("getattr", NODE, PID)]
+
+
+def test_what_is_forgotten_gets_no_answer(mount: Mount):
+    """One, and many at once."""
+    mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
+    mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
+    assert mount.serve() == -errno.EINTR
+    assert not mount.kernel.is_answered()
+    assert mount.handlers.asked == [("forget", [(NODE, 3)]), ("forget", [(8, 1), (9, 2)])]
+
+
+@pytest.mark.parametrize(
+    ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
+)
+def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
+    """What nobody expects is EIO."""
+    mount.handlers.error = error
+    request = mount.kernel.asks(wire.WRITE, struct.pack("=QQIIQII", FH, 0, 1, 0, 0, 0, 0) + b"x")
+    assert mount.serve() == -errno.EINTR
+    assert mount.kernel.answer() == (number, request, b"")
+
+
+def test_a_result_that_is_none_is_answered_with_eio(mount: Mount):
+    """Nobody waits forever for an answer that cannot be made."""
+    mount.handlers.result = "nothing of the kind"
+    request = mount.kernel.asks(wire.OPEN, struct.pack("=II", 0, 0))
+    assert mount.serve() == -errno.EINTR
+    assert mount.kernel.answer() == (errno.EIO, request, b"")
+
+
+def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
+    """Those before it are answered first."""
+    mount.handlers.result = b"text"
+    mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
+    number = mount.kernel.asks(READDIR, b"whatever it asks")
+    passed_on = mount.passed_on()
+    assert passed_on is not None
+    assert passed_on[8:16] == struct.pack("=Q", number)
+    assert passed_on.endswith(b"whatever it asks")
+    assert mount.kernel.answer()[2] == b"text"
+    assert not mount.kernel.is_answered()
+    assert mount.requests.take() is None
+
+
+async def test_a_request_that_waits_is_passed_on_begun(mount: Mount):
+    """Who takes it up goes on with the handler, which is not called twice."""
+    mount.handlers.wait, mount.handlers.result = True, b"at last"
+    mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
+    assert mount.passed_on() is not None
+    assert not mount.kernel.is_answered()
+    begun = mount.requests.take()
+    assert isinstance(begun, Begun)
+    assert mount.requests.take() is None
+    assert await begun == b"at last"
+    assert len(mount.handlers.asked) == 1
+
+
+def test_one_that_was_begun_and_never_taken_up_is_not_taken_for_another(mount: Mount):
+    """It ends before the next request is looked at."""
+    mount.handlers.wait = True
+    mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
+    assert mount.passed_on() is not None
+    mount.kernel.asks(READDIR)
+    assert mount.passed_on() is not None
+    assert mount.requests.take() is None
+
+
+def test_others_get_their_turn(mount: Mount):
+    """However many requests wait."""
+    served = iter([False, True])
+    mount.turns.is_over = lambda: next(served)
+    mount.handlers.result = b"text"
+    for _ in range(3):
+        mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
+    assert mount.serve() == -errno.EINTR
+    assert len(mount.handlers.asked) == 2
+
+
+def test_without_requests_nobody_waits(mount: Mount):
+    """And where the device is gone, that is said."""
+    assert not mount.requests.in_use
+    assert mount.serve() == -errno.EINTR
+    assert mount.requests.in_use
+    closed = mount.device.fileno()
+    mount.device.detach()
+    os.close(closed)
+    assert mount.requests.read(closed) == -errno.EBADF

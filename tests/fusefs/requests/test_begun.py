@@ -1,0 +1,70 @@
+"""A coroutine that is begun in one place and gone on with in another."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from fusefs.requests.begun import Begun
+
+
+def begin(coroutine):
+    return Begun(coroutine, coroutine.send(None))
+
+
+async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
+    """Several waits, with what each of them is given."""
+    given = []
+
+    async def waits() -> str:
+        with trio.move_on_after(60):
+            given.append(await trio.to_thread.run_sync(len, "a"))
+            given.append(await trio.to_thread.run_sync(len, "ab"))
+        return "done"
+
+    assert await begin(waits()) == "done"
+    assert given == [1, 2]
+
+
+async def test_an_error_in_it_is_its_waiters():
+    """Raised behind a wait."""
+
+    async def fails() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("it failed")
+
+    with pytest.raises(ValueError, match="it failed"):
+        await begin(fails())
+
+
+async def test_who_waits_for_it_can_be_cancelled():
+    """Inside the coroutine, which cleans up."""
+    cleaned = []
+
+    async def waits() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cleaned.append(True)
+
+    with trio.move_on_after(0.01) as patience:
+        await begin(waits())
+    assert patience.cancelled_caught
+    assert cleaned == [True]
+
+
+def test_one_that_nobody_takes_up_is_ended():
+    """It cleans up, too."""
+    cleaned = []
+
+    async def waits() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cleaned.append(True)
+
+    async def main() -> None:
+        begin(waits()).close()
+
+    trio.run(main)
+    assert cleaned == [True]

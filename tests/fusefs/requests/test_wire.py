@@ -1,0 +1,32 @@
+"""The kernel's numbers: what C code takes from `wire.pxd` is what Python takes from `wire.py`, and what the kernel's header says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fusefs.requests import wire
+
+PXD = Path(wire.__file__).with_suffix(".pxd")
+KERNEL = Path("/usr/include/linux/fuse.h")
+"""Comes with libc's headers, which what is compiled here needs anyway."""
+
+
+def test_both_sides_have_the_same_numbers():
+    """A constant that only one of them has, or has otherwise, would make the compiled code another one."""
+    declared = {name: int(number) for name, number in re.findall(r"(\w+) = (\d+)", PXD.read_text())}
+    named = {name: number for name, number in vars(wire).items() if name.isupper()}
+    assert named == declared
+
+
+def test_the_numbers_are_the_kernels():
+    """Opcodes and flags are those of <linux/fuse.h>."""
+    text = KERNEL.read_text()
+    opcodes = {name: int(number) for name, number in re.findall(r"\bFUSE_(\w+)\s*= (\d+),", text)}
+    flags = dict(re.findall(r"#define FOPEN_(\w+)\s+\(1 << (\d+)\)", text))
+    ours = ("LOOKUP", "FORGET", "GETATTR", "OPEN", "READ", "WRITE", "RELEASE", "FLUSH", "BATCH_FORGET")
+    assert [opcodes[name] for name in ours] == [getattr(wire, name) for name in ours]
+    flag_names = {"DIRECT_IO": "DIRECT_IO", "KEEP_CACHE": "KEEP_CACHE", "NO_FLUSH": "NOFLUSH"}
+    assert {ours: 1 << int(flags[theirs]) for ours, theirs in flag_names.items()} == {
+        name: getattr(wire, name) for name in flag_names
+    }

@@ -1,0 +1,9 @@
+"""`fusefs/requests/device.pxd`."""
+
+from typing import Any
+
+from cython import p_uchar
+
+def read_device(descriptor: int, memory: p_uchar, room: int) -> int: ...
+def write_device(descriptor: int, head: p_uchar, head_size: int, body: p_uchar, body_size: int) -> int: ...
+def begin_coroutine(coroutine: Any, ended: Any) -> Any: ...
