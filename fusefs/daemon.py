@@ -63,7 +63,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MAINTENANCE_SECONDS = 0.5
 """Time between two questions to the engine whether a duty is due."""
 MAINTENANCE_TASKS = 2
-"""Number of threads that ask: while one is at a compaction, which may take long, the other does the rest."""
+"""Most threads that ask: while one is at a compaction, which may take long, another does the rest."""
 
 
 def run(options: MountOptions) -> int:
@@ -197,8 +197,7 @@ class _Daemon:
         try:
             async with filesystem.running(), trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
-                for _ in range(MAINTENANCE_TASKS):
-                    nursery.start_soon(self._maintain)
+                nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
                 use(self._request_loop, pyfuse3)
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
@@ -304,17 +303,23 @@ class _Daemon:
                 return
 
     async def _maintain(self) -> None:
-        """Ask the engine again and again to do what is due; what fails is told, and tried again."""
-        while True:
-            await trio.sleep(MAINTENANCE_SECONDS)
-            try:
-                # Not waited for at the end: closing the engine ends a compaction.
-                await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
-            except (StorageError, OSError) as error:
-                self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")
-            except Exception:
-                log.exception("maintenance: unexpected")
-                self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
+        """Ask the engine again and again to do what is due."""
+        async with trio.open_nursery() as asking:
+            while True:
+                await trio.sleep(MAINTENANCE_SECONDS)
+                if len(asking.child_tasks) < MAINTENANCE_TASKS:
+                    asking.start_soon(self._ask_for_duties)
+
+    async def _ask_for_duties(self) -> None:
+        """Ask once; what fails is told, and tried again."""
+        try:
+            # Not waited for at the end: closing the engine ends a compaction.
+            await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
+        except (StorageError, OSError) as error:
+            self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")
+        except Exception:
+            log.exception("maintenance: unexpected")
+            self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
 
 
 def _named(options: MountOptions) -> str:
