@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.pool import Pool
@@ -23,6 +23,7 @@ from benchmarks.frame.question import (
     LINES_A_SECOND_OF_PROCESSOR,
     MEGABYTES_A_SECOND,
     MEGABYTES_A_SECOND_OF_PROCESSOR,
+    OURS,
     Benchmark,
     Better,
     Case,
@@ -42,6 +43,9 @@ from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
 
 SHARE = Unit("slowest of fastest", Better.HIGHER)
 CLIENTS = (1, 4, 16)
+ALONE = "one reading"
+APART = "a mount each"
+"""Each reader with a mount of its own: what the machine's processors give where no daemon is shared."""
 PATIENCE_SECONDS = 60
 WRITTEN_BYTES = 300 * 2**20
 """More than all rounds append."""
@@ -124,28 +128,29 @@ class Clients:
         self._count = count
         self.seconds = seconds
 
-    def run(self, what: Callable[[ClientWork], Done], path: Path, daemon: int) -> Together:
-        """Let every client do the same at the same time."""
-        works = [ClientWork(path, self.seconds)] * self._count
-        before = seconds_of(daemon)
+    def run(self, what: Callable[[ClientWork], Done], paths: Sequence[Path], *daemons: int) -> Together:
+        """Let every client do the same at the same time; the paths go around."""
+        works = [ClientWork(paths[client % len(paths)], self.seconds) for client in range(self._count)]
+        before = sum(map(seconds_of, daemons))
         # Each waits for all the others before it begins, so that none takes the work of two.
         done = self._pool.map_async(what, works, chunksize=1).get(PATIENCE_SECONDS)
-        of_daemon = seconds_of(daemon) - before
-        return Together([one.amount for one in done], of_daemon + sum(one.cpu for one in done))
+        of_daemons = sum(map(seconds_of, daemons)) - before
+        return Together([one.amount for one in done], of_daemons + sum(one.cpu for one in done))
 
     def appended(self, mount: Mount) -> Together:
         """Append lines, of which none may be missing in the log."""
         log = mount.partition("appends") / "log"
         before = _written(mount)
-        together = self.run(append_for, log, mount.pid)
+        together = self.run(append_for, [log], mount.pid)
         arrived = (_written(mount) - before) // lines.LINE_BYTES
         if arrived != sum(together.counts):
             raise WrongResultError(f"{log}: {arrived} lines arrived of {sum(together.counts)}")
         return together
 
-    def read(self, mount: Mount) -> Together:
+    def read(self, *mounts: Mount) -> Together:
         """Read bytes."""
-        return self.run(read_for, mount.partition() / "log", mount.pid)
+        logs = [mount.partition() / "log" for mount in mounts]
+        return self.run(read_for, logs, *(mount.pid for mount in mounts))
 
 
 def fairness(together: Together) -> float:
@@ -166,9 +171,16 @@ def cases(conditions: Conditions) -> Cases:
     seconds = conditions.choose(full=0.25, short=0.1)
     size = whole_batches(conditions.choose(full=64, short=16) * len(lines.BLOCK), SIXTEEN_KIB)
     with (
-        directory_in_memory(conditions, 2 * size + WRITTEN_BYTES) as directory,
+        directory_in_memory(conditions, 3 * size + WRITTEN_BYTES) as directory,
         _both_mounts(directory, size) as (ours, empty),
     ):
+        second = data_directory(directory / "second", {"bench": (size, SIXTEEN_KIB)})
+        with (
+            topicfs(directory, second) as other,
+            _clients(1, seconds) as alone,
+            _clients(2, seconds) as both,
+        ):
+            yield _beside_one(alone, both, ours, other)
         for count in conditions.choose(full=CLIENTS, short=CLIENTS[1:2]):
             with _clients(count, seconds) as clients:
                 yield from _cases(count, clients, ours, empty)
@@ -214,6 +226,22 @@ def _cases(count: int, clients: Clients, ours: Mount, empty: Mount) -> Iterator[
                 sides=tuple(Side(side, rounds.reuse(fairness)) for side, rounds in shared.items()),
                 goals=(Goal(of=EMPTY),),
             )
+
+
+def _beside_one(alone: Clients, both: Clients, ours: Mount, other: Mount) -> Case:
+    """Two readers of one mount, and of two, beside one reader."""
+    works = {
+        OURS: lambda: both.read(ours),
+        ALONE: lambda: alone.read(ours),
+        APART: lambda: both.read(ours, other),
+    }
+    speed = partial(_speed, alone.seconds * 1e6)
+    return Case(
+        name="2 reading, beside one",
+        unit=MEGABYTES_A_SECOND,
+        sides=tuple(Side(side, SharedRounds(work).measure(speed)) for side, work in works.items()),
+        goals=(Goal(of=ALONE, target=1.8), Goal(of=APART), Goal(side=APART, of=ALONE)),
+    )
 
 
 def _speed(unit: float, together: Together) -> float:

@@ -42,6 +42,8 @@ BATCHES = {"16 KiB batches": 160, "128 KiB batches": 1280}
 FLOORS = {Codec.LZ4: 0.13, Codec.SNAPPY: 0.17, Codec.ZSTD: 0.2, Codec.GZIP: 0.22}
 LIBRARY = "library alone"
 """The same codec over the same batches, on one processor: nothing is read, checked or made lines of."""
+THREADS = "library, two threads"
+"""The same in two threads of one process, each over all batches: what the interpreter's lock leaves of a second processor."""
 LEAST = "library, then uncompressed"
 """The codec alone, and then the same text by the same mount without a codec: what a mount of one thread cannot fall below."""
 READERS = 2
@@ -124,12 +126,22 @@ def _reading(  # noqa: PLR0913 - one case of many
             list(pool.map(lambda log: read_through(log, MIB, size), logs))
         return readers * size / 1e6 / (time.perf_counter() - started)
 
-    def library() -> float:
-        started = time.perf_counter()
+    def inflate_all(_: int = 0) -> None:
         for content in contents:
             inflate(codec, content)
+
+    def library() -> float:
+        started = time.perf_counter()
+        inflate_all()
         return len(sample.text) / 1e6 / (time.perf_counter() - started)
 
+    def in_threads() -> float:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(readers) as pool:
+            list(pool.map(inflate_all, range(readers)))
+        return readers * len(sample.text) / 1e6 / (time.perf_counter() - started)
+
+    threads = (Side(THREADS, in_threads),) if readers > 1 else ()
     name = f"read {codec.label}, {shape}" + (f", {readers} readers" if readers > 1 else "")
     return Case(
         name=name,
@@ -137,11 +149,13 @@ def _reading(  # noqa: PLR0913 - one case of many
         sides=(
             Side(OURS, together),
             Side(LIBRARY, library),
+            *threads,
             Side(LEAST, lambda: _one_after_the_other(library(), together(Codec.NONE))),
         ),
         goals=(
             Goal(of=LIBRARY, target=0.8 if readers == 1 else 1.4, floor=FLOORS[codec]),
             Goal(of=LEAST),
+            *(Goal(side=side.name, of=LIBRARY) for side in threads),
         ),
         most_rounds=MOST_ROUNDS,
     )
