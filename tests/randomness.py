@@ -14,8 +14,12 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-USUAL, FIRST_FAILURE = "topicfs", "first-failure"
-"""Profiles of Hypothesis. With the second one a failing example is not made smaller: for those who ask only whether it fails."""
+USUAL, MANY, FIRST_FAILURE = "topicfs", "many", "first-failure"
+"""Profiles of Hypothesis: the one of `make test`, whose examples differ from run to run; that of `tests.seeds`; and that
+of `tests.mutants`, with which a failing example is not made smaller, for only its failure counts."""
+
+USUAL_EXAMPLES, MANY_EXAMPLES = 40, 100
+"""Examples of each test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
     usual = settings(
         deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
-    settings.register_profile(USUAL, usual)
-    settings.register_profile(FIRST_FAILURE, usual, phases=(Phase.explicit, Phase.generate))
+    settings.register_profile(USUAL, usual, max_examples=USUAL_EXAMPLES)
+    settings.register_profile(MANY, usual, max_examples=MANY_EXAMPLES)
+    settings.register_profile(
+        FIRST_FAILURE, usual, max_examples=MANY_EXAMPLES, phases=(Phase.explicit, Phase.generate)
+    )
     settings.load_profile(USUAL)
 
 

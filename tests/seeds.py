@@ -1,6 +1,6 @@
 """`python -m tests.seeds --seeds 200`: every test of Hypothesis over many seeds, those that mount or need Java left out.
 
-`make test` tries each once, with a seed of its own. This tries seed after seed (`--first` and on), prints a line for
+`make test` tries each once, with a seed of its own and fewer examples. This tries seed after seed (`--first` and on), prints a line for
 each, and names what failed; arguments behind `--` are pytest's, paths of tests for instance.
 """
 
@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.randomness import MANY
+
 ROOT = Path(__file__).parents[1]
 MARKED = "hypothesis and not fuse and not java and not spark"
 
@@ -30,6 +32,7 @@ def run(seed: int, arguments: Sequence[str]) -> tuple[list[str], str]:
         "-m",
         MARKED,
         f"--hypothesis-seed={seed}",
+        f"--hypothesis-profile={MANY}",
         "-p",
         "no:cacheprovider",
     ]

@@ -427,4 +427,4 @@ def encoded(batch: ModelBatch, now: Timestamp) -> bytearray:
 
 
 TestPartitionModel = PartitionModel.TestCase
-TestPartitionModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPartitionModel.settings = settings(stateful_step_count=30)

@@ -232,7 +232,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TestViewsOfAPartition = ViewsOfAPartition.TestCase
-TestViewsOfAPartition.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestViewsOfAPartition.settings = settings(stateful_step_count=50)
 
 
 def test_a_range_is_measured_by_itself_when_what_the_whole_needs_is_gone() -> None:

@@ -214,4 +214,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestLogModel.settings = settings(stateful_step_count=25)
