@@ -80,6 +80,7 @@ def outcome() -> list[int]:
     return [record.offset for record in log.records()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "seed"),
     [(End.KILL, 0), (End.POWER_LOSS_KEEPING_NOTHING, 0), (End.POWER_LOSS, 0), (End.POWER_LOSS, 1000)],
