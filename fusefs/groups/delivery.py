@@ -13,7 +13,7 @@ A read begins where the program stands: what lies before is done with, what it w
 seek back) it has not looked at. So of each chunk the records that end before `asked` are answered for. A record that was
 given in part stays with this reader until its end: nobody else is given the rest of it.
 
-Programs that write to the file move its position on by what they write; `wrote` moves the account along.
+Programs that write to the file move its position on by what they write; `writes` and `wrote` move the account along.
 """
 
 from __future__ import annotations
@@ -105,10 +105,13 @@ class Delivery:
         self._given = end
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
-    def wrote(self, position: int, size: int) -> None:
-        """The program wrote `size` bytes at a position of the stream, which goes on behind them."""
+    def writes(self, position: int) -> None:
+        """The program writes at a position of the stream: that is where it stands."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
+
+    def wrote(self, size: int) -> None:
+        """It has written so many bytes, behind which the stream goes on; what fails moves no program's position."""
         self._base += size
 
     # What others want

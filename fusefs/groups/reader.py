@@ -369,8 +369,9 @@ class GroupHandle:
         committed. Raises InvalidConfigError, NotAssignedError, InvalidPositionError, and what a commit does.
         """
         async with self._turn:
-            self._delivery.wrote(position, len(data))
-            lines, self._begun_line = whole_lines(self._begun_line, data)
+            self._delivery.writes(position)
+            begun, self._begun_line = self._begun_line, b""
+            lines, rest = whole_lines(begun, data)
             for line in lines:
                 word = parse_commit(line)
                 self._adopt()
@@ -380,6 +381,8 @@ class GroupHandle:
                     self._set_done(word)
                 self._commit_done()
                 await self._until_committed()
+            self._begun_line = rest
+            self._delivery.wrote(len(data))
             self._adopt()
         return len(data)
 

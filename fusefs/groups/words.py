@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from storage.errors import InvalidConfigError
+from storage.errors import InvalidConfigError, InvalidNameError
 from storage.model import Offset, TopicPartition
+from storage.share_groups import Acknowledgement, RecordPlace, parse_place
 
 LINE_BYTES = 1024
 """A line may have so much."""
@@ -43,3 +44,24 @@ def parse_commit(line: bytes) -> CommitWord:
     if found["topic"] is None:
         return CommitWord(None, offset)
     return CommitWord(TopicPartition(found["topic"], int(found["partition"])), offset)
+
+
+class QueueWord(NamedTuple):
+    """A line that is written to a queue."""
+
+    acknowledgement: Acknowledgement
+    place: RecordPlace | None = None
+    """None: the record read last."""
+
+
+def parse_word(line: bytes) -> QueueWord:
+    """Read `accept`, or `accept orders-0-42`. Raises InvalidConfigError."""
+    word, _, name = line.decode("utf-8", "backslashreplace").strip().partition(" ")
+    try:
+        place = parse_place(name.strip()) if name.strip() else None
+        return QueueWord(Acknowledgement[word.upper()], place)
+    except (KeyError, InvalidNameError):
+        raise InvalidConfigError(
+            f"{word} {name}".strip()
+            + ": accept, release, reject or renew can be written, and behind it a record's name"
+        ) from None

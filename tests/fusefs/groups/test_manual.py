@@ -50,6 +50,8 @@ async def test_words_that_mean_nothing(world: World):
     stream = await manual(world, 0)
 
     assert "`commit OFFSET`" in str(await errno_of(stream.write("done\n")))
+    world.add(0, b"a")
+    assert b"a\n" == await stream.read()
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):

@@ -1,0 +1,185 @@
+"""The open `take` of a queue: each read(2) is given one record, which this open file holds until a word is said about it.
+
+    read ─► a record, held ─► accept  release  reject  renew        written to the same file
+                            └─► close, or death: it is there for others at once
+
+A record longer than what is asked for is given in pieces. The words mean the record that was read last; a name as
+`orders-0-42`, under which `in-flight` shows it, means any other that is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from fusefs.errors import FileError
+from fusefs.following.follow import Notify
+from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.wakeups import Wakeups
+from fusefs.forms import Form
+from fusefs.groups.words import QueueWord, parse_word, whole_lines
+from fusefs.threads.blocking import Blocking
+from storage.errors import RecordNotHeldError
+from storage.share_groups import Leased, RecordPlace, ShareSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRead:
+    """What is taken, and with what."""
+
+    path: str
+    """`/@groups/billing/orders/take`: the file under the mount."""
+    form: Form
+    waiting: WaitingReads
+    blocking: Blocking
+
+
+class TakeHandle:
+    """One session of a share group. Used from the event loop's thread."""
+
+    def __init__(self, what: QueueRead, session: ShareSession, *, opener_pid: int, nonblocking: bool) -> None:
+        self._what = what
+        self._session = session
+        self._pid = opener_pid
+        self._program = Program(what.waiting, opener_pid, what.path)
+        self._nonblocking = nonblocking
+        self._turn = trio.Lock()
+        """Held by a read or a word that is being answered, not by a read that waits."""
+        self._news = Wakeups(what.waiting.waker)
+        self._stop_listening = session.listen(self._news.signal)
+        self._ahead: Leased | None = None
+        """A record that poll(2) took for the next read."""
+        self._last: RecordPlace | None = None
+        """The record that is read, or was read last."""
+        self._text = b""
+        self._base = self._given = 0
+        """Where that record begins in the stream, and how much of it was given."""
+        self._begun_line = b""
+        self._taking = False
+        self._poll: Notify | None = None
+        self._cancel_poll: Callable[[], None] | None = None
+
+    async def read(self, position: int, size: int) -> bytes:
+        """Give the next record, or the rest of one; waits where there is none.
+
+        Raises FileError: EAGAIN when opened with O_NONBLOCK and there is none, EINTR, EMFILE; ESPIPE further back than the
+        record read last. Raises what `ShareSession.take` does.
+        """
+        while True:
+            heard = self._news.news_count
+            async with self._turn:
+                self._seek(position)
+                if self._given == len(self._text):
+                    await self._take()
+                if self._given < len(self._text):
+                    data = self._text[self._given : self._given + size]
+                    self._given += len(data)
+                    return data
+            if self._nonblocking:
+                raise FileError(errno.EAGAIN)
+            if heard == self._news.news_count:
+                await self._what.waiting.wait(self._news.wait, pid=self._pid, path=self._what.path)
+
+    def _seek(self, position: int) -> None:
+        self._base = max(self._base, position - self._given)
+        if position < self._base:
+            raise FileError(errno.ESPIPE, "what was read before is gone")
+        self._given = position - self._base
+
+    async def _take(self) -> None:
+        leased, self._ahead = self._ahead, None
+        if leased is None:
+            leased = await self._what.blocking.run(self._session.take, asker=self._program)
+        if leased is not None:
+            self._begin(leased)
+
+    def _begin(self, leased: Leased) -> None:
+        place = leased.place
+        self._base += len(self._text)
+        self._text = self._what.form.render(
+            leased.columns,
+            topic=place.topic,
+            partition=place.partition,
+            start_offset=place.offset,
+            end_offset=place.offset + 1,
+        )
+        self._given, self._last = 0, place
+
+    async def write(self, position: int, data: bytes) -> int:
+        """Do what written lines say; when it returns, that is kept. Raises InvalidConfigError, RecordNotHeldError."""
+        async with self._turn:
+            self._given = max(min(position - self._base, self._given), 0)
+            begun, self._begun_line = self._begun_line, b""
+            lines, rest = whole_lines(begun, data)
+            for line in lines:
+                await self._say(parse_word(line))
+            # What failed moves the program's position nowhere.
+            self._begun_line = rest
+            self._base += len(data)
+        return len(data)
+
+    async def _say(self, word: QueueWord) -> None:
+        place = self._last if word.place is None else word.place
+        if place is None:
+            raise RecordNotHeldError("nothing was read yet, so that there is nothing to say a word about")
+        session = self._session
+        await self._what.blocking.run(
+            lambda: session.acknowledge({place: word.acknowledgement}), asker=self._program
+        )
+
+    def poll(self, notify: Notify | None) -> int:
+        """The events that are ready. Nobody can look at a record without holding it: what is readable is held from then on."""
+        self._forget_poll()
+        if self._given < len(self._text) or self._ahead is not None:
+            return select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
+        if notify is not None:
+            self._poll = notify
+            self._take_ahead()
+        return select.POLLOUT | select.POLLWRNORM
+
+    def _take_ahead(self) -> None:
+        if not self._taking:
+            self._taking = True
+            trio.lowlevel.spawn_system_task(self._take_for_poll)
+
+    async def _take_for_poll(self) -> None:
+        """Take a record, and tell the kernel; where there is none, do so again at the next news."""
+        told = True
+        try:
+            async with self._turn:
+                if self._ahead is None and self._given == len(self._text):
+                    self._ahead = await self._what.blocking.run(self._session.take)
+                    told = self._ahead is not None
+        except Exception:  # noqa: BLE001 - the read that follows tells the error
+            told = True
+        finally:
+            self._taking = False
+        if self._poll is None:
+            return
+        if told:
+            self._tell()
+        else:
+            self._cancel_poll = self._news.wait(self._take_ahead)
+
+    def _tell(self) -> None:
+        notify = self._poll
+        self._forget_poll()
+        if notify is not None:
+            notify.notify()
+
+    def _forget_poll(self) -> None:
+        if self._cancel_poll is not None:
+            self._cancel_poll()
+        self._poll = self._cancel_poll = None
+
+    async def close(self) -> None:
+        """The last descriptor is closed: what is held is there for others."""
+        self._forget_poll()
+        self._stop_listening()
+        with contextlib.suppress(FileError):
+            await self._what.blocking.run(self._session.close)

@@ -1,0 +1,199 @@
+"""The open `take` of a queue, over the embedded engine."""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from fusefs.following.waiting import WaitingReads
+from fusefs.forms import JSON, VALUES, Form
+from fusefs.groups.queue import QueueRead, TakeHandle
+from fusefs.threads.blocking import Blocking
+from storage.codec.records import encode
+from storage.engine import Engine
+from storage.errors import InvalidConfigError, RecordNotHeldError
+from storage.manager import open_engine
+from storage.model import TopicPartition
+from tests.doubles.records import NOW, records
+from tests.fusefs.groups.conftest import AGAIN, errno_of
+
+PLACE = TopicPartition("orders", 0)
+
+
+class Queue:
+    """A queue over the topic `orders`, and its open files."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.waiting = WaitingReads(Blocking())
+
+    def add(self, *values: bytes) -> None:
+        self.engine.partition(*PLACE).append(encode(records(values, timestamp=NOW)))
+
+    def open(self, *, form: Form = VALUES, nonblocking: bool = True) -> Taker:
+        session = self.engine.share_groups.group("g").open(["orders"], holder="bash 7")
+        what = QueueRead(path="/@groups/g/orders/take", form=form, waiting=self.waiting, blocking=Blocking())
+        return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking))
+
+    @property
+    def lag(self) -> int:
+        (position,) = self.engine.share_groups.group("g").positions("orders")
+        return position.lag
+
+
+class Taker:
+    """An open file, and the position that the kernel keeps for it."""
+
+    def __init__(self, handle: TakeHandle) -> None:
+        self.handle = handle
+        self.position = 0
+
+    async def read(self, size: int = 100) -> bytes:
+        data = await self.handle.read(self.position, size)
+        self.position += len(data)
+        return data
+
+    async def say(self, line: str) -> None:
+        self.position += await self.handle.write(self.position, f"{line}\n".encode())
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("orders")
+    yield Queue(engine)
+    engine.close()
+
+
+async def test_each_read_is_one_record(queue: Queue):
+    """For this open file alone; one that is longer than what is asked for comes in pieces."""
+    queue.add(b"a", b"bcd", b"e")
+    one, other = queue.open(), queue.open()
+
+    assert [b"a\n", b"bc", b"d\n"] == [await one.read(), await one.read(2), await one.read(2)]
+    assert b"e\n" == await other.read()
+    assert AGAIN == await errno_of(one.read())
+
+
+async def test_what_is_accepted_is_done(queue: Queue):
+    """The word means the record read last, and is kept when the write returns."""
+    queue.add(b"a", b"b")
+    taker = queue.open()
+    await taker.read()
+    await taker.say("accept")
+
+    assert 1 == queue.lag
+    assert b"b\n" == await taker.read()
+
+
+async def test_what_is_released_comes_again(queue: Queue):
+    """And what is rejected does not."""
+    queue.add(b"a", b"b")
+    taker = queue.open()
+    await taker.read()
+    await taker.say("release")
+    assert b"a\n" == await taker.read()
+    await taker.say("reject")
+    assert b"b\n" == await taker.read()
+    await taker.say("renew")
+    await taker.say("accept")
+
+    assert 0 == queue.lag
+    assert [0] == [one.place.offset for one in queue.engine.share_groups.group("g").rejected("orders")]
+
+
+async def test_a_record_by_its_name(queue: Queue):
+    """Of several that are held."""
+    queue.add(b"a", b"b")
+    taker = queue.open()
+    await taker.read()
+    await taker.read()
+    await taker.say("release orders-0-0")
+
+    assert b"a\n" == await taker.read()
+
+
+async def test_a_close_gives_back_what_is_held(queue: Queue):
+    """At once."""
+    queue.add(b"a")
+    taker = queue.open()
+    await taker.read()
+    await taker.handle.close()
+
+    assert b"a\n" == await queue.open().read()
+
+
+async def test_words_that_mean_nothing(queue: Queue):
+    """Neither does a word about what was never read."""
+    queue.add(b"a")
+    taker = queue.open()
+    assert isinstance(await errno_of(taker.say("accept")), RecordNotHeldError)
+    assert isinstance(await errno_of(taker.say("done")), InvalidConfigError)
+    assert isinstance(await errno_of(taker.say("accept orders")), InvalidConfigError)
+    assert b"a\n" == await taker.read()
+    assert isinstance(await errno_of(taker.say("accept orders-0-7")), RecordNotHeldError)
+
+
+async def test_what_was_read_before_is_gone(queue: Queue):
+    """But the record read last may be read again."""
+    queue.add(b"a", b"b")
+    taker = queue.open()
+    await taker.read()
+    await taker.read()
+    taker.position -= 2
+    assert b"b\n" == await taker.read()
+    taker.position = 0
+
+    assert errno.ESPIPE == await errno_of(taker.read())
+
+
+async def test_a_read_waits_for_a_record(queue: Queue, nursery: trio.Nursery):
+    """One that comes, or that another gives back."""
+    taker, seen = queue.open(nonblocking=False), []
+
+    async def read() -> None:
+        seen.append(await taker.read())
+
+    nursery.start_soon(read)
+    while not len(queue.waiting):
+        await trio.sleep(0.001)
+    queue.add(b"a")
+    while not seen:
+        await trio.sleep(0.001)
+
+    assert [b"a\n"] == seen
+
+
+async def test_json_tells_where_a_record_is_from(queue: Queue):
+    """`take.json`."""
+    queue.add(b"a")
+
+    assert b'"offset":0' in await queue.open(form=JSON).read(1000)
+
+
+class Notification:
+    """Counts how often the kernel was told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def notify(self) -> None:
+        self.told += 1
+
+
+async def test_poll_tells_of_a_record(queue: Queue):
+    """Which is held for the next read from then on."""
+    taker, kernel = queue.open(), Notification()
+    assert 0 == taker.handle.poll(kernel) & select.POLLIN
+    queue.add(b"a")
+    while not kernel.told:
+        await trio.sleep(0.001)
+
+    assert taker.handle.poll(None) & select.POLLIN
+    assert b"a\n" == await taker.read()
+    assert 0 == taker.handle.poll(None) & select.POLLIN
