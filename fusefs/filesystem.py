@@ -206,7 +206,29 @@ class TopicFileSystem:
         path = _join(self._directory(parent_id), name)
         return self._told(path, FileError(errno.EPERM, f"{what} is not possible here"))
 
-    def unlink(self, parent_id: int, name: bytes) -> FileError:
+    async def unlink(self, parent_id: int, name: bytes, pid: int = 0) -> None:
+        """Remove a file, where there are such: of a queue's records. Raises FileError."""
+        parent = self._directory(parent_id)
+        try:
+            await parent.remove_file(_text(name), pid)
+        except NotImplementedError:
+            raise self._unlinked(parent_id, name) from None
+        except Exception as error:
+            raise self._told(_join(parent, name), error) from error
+
+    async def rename(self, parent_id: int, name: bytes, target_id: int, target: bytes, pid: int = 0) -> None:
+        """Rename a file, where that means something: a record of a queue is released. Raises FileError."""
+        parent = self._directory(parent_id)
+        if name != target:
+            raise self.refuse(parent_id, name, "renaming")
+        try:
+            await parent.move_out(_text(name), self._directory(target_id), pid)
+        except NotImplementedError:
+            raise self.refuse(parent_id, name, "renaming") from None
+        except Exception as error:
+            raise self._told(_join(parent, name), error) from error
+
+    def _unlinked(self, parent_id: int, name: bytes) -> FileError:
         """Give the error of removing a file. `rm -r` asks for each: one line for the topic says what removes it."""
         if self.context.engine.read_only:
             return FileError(errno.EROFS)

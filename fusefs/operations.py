@@ -232,7 +232,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def unlink(self, parent_inode: int, name: bytes, ctx: Any) -> None:
-        raise self._filesystem.unlink(parent_inode, name)
+        await self._filesystem.unlink(parent_inode, name, _pid(ctx))
 
     @answered
     async def rename(  # noqa: PLR0913, PLR0917 - pyfuse3's
@@ -244,7 +244,7 @@ class Operations(pyfuse3.Operations):
         flags: int,
         ctx: Any,
     ) -> None:
-        raise self._filesystem.refuse(parent_inode_old, name_old, "renaming")
+        await self._filesystem.rename(parent_inode_old, name_old, parent_inode_new, name_new, _pid(ctx))
 
     @answered
     async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:

@@ -144,6 +144,14 @@ class Directory(Node):
         """Do mkdir(2) for process `pid`. Raises FileError."""
         raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
 
+    async def remove_file(self, name: str, pid: int) -> None:
+        """Do unlink(2) for process `pid`. Raises FileError; NotImplementedError where no file is removed by itself."""
+        raise NotImplementedError
+
+    async def move_out(self, name: str, target: Directory, pid: int) -> None:
+        """Do rename(2) of a file to another directory, under its own name. Raises as `remove_file`."""
+        raise NotImplementedError
+
     async def remove_directory(self, name: str, pid: int) -> None:
         """Do rmdir(2) for process `pid`. Raises FileError."""
         self.lookup(name)

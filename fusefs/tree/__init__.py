@@ -1,5 +1,5 @@
 """The tree: which names exist under the mount.
 
-`root`, `topics`, `partitions` and `groups` are the directories, each a table of names. The files behind the names stand in
+`root`, `topics`, `partitions`, `groups` and `queues` are the directories, each a table of names. The files behind the names stand in
 `fusefs.files`, one module a kind.
 """

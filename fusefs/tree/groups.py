@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,11 @@ from fusefs.allowance import leave_event_loop
 from fusefs.errors import FileError, file_error
 from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
 from fusefs.files.group_log import GroupLogNode
+from fusefs.files.queue_files import TakeNode
 from fusefs.following.waiting import Program
 from fusefs.forms import VIEW_FORMS, Form
 from fusefs.nodes.nodes import Attributes, Directory, Node
+from fusefs.tree.queues import TAKES, QueueDirectory
 from storage.disk.names import check_topic_name
 from storage.errors import GroupsUnsupportedError, InvalidNameError, StorageError
 from storage.membership import Subscription
@@ -34,47 +36,47 @@ class GroupsDirectory(Directory):
         super().__init__(parent.context, parent, name)
         self._loaded = False
 
-    def load(self) -> None:
-        """Leave the event loop where the groups may have to be read from the disk first. Raises ThreadNeededError."""
+    def _load(self) -> None:
+        """Leave the event loop where groups may have to be read from the disk first. Raises ThreadNeededError."""
         if not self._loaded:
             leave_event_loop()
-            self.context.engine.groups.listed()
+            self.consumers()
+            self.context.engine.share_groups.groups()
             self._loaded = True
 
-    def exists(self, name: str) -> bool:
-        """Return whether there is a group of that name."""
+    def consumers(self) -> Collection[str]:
+        """The groups whose members share partitions; none in an engine without such."""
         try:
-            self.load()
-            return name in self.context.engine.groups.listed()
+            return self.context.engine.groups.listed()
         except GroupsUnsupportedError:
-            return False
+            return ()
 
     def names(self) -> Sequence[str]:
-        try:
-            self.load()
-            return list(self.context.engine.groups.listed())
-        except GroupsUnsupportedError:
-            return []
+        self._load()
+        return sorted({*self.consumers(), *self.context.engine.share_groups.groups()})
 
     def lookup(self, name: str) -> Node:
-        self.load_if_any()
+        self._load()
         return super().lookup(name)
 
-    def load_if_any(self) -> None:
-        """Do `load`; where there are no groups at all, nothing."""
-        try:
-            self.load()
-        except GroupsUnsupportedError:
-            return
-
     def make(self, name: str) -> Node:
-        if not self.exists(name):
-            raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
-        return GroupDirectory(self.context, self, name)
+        if name in self.consumers():
+            return GroupDirectory(self.context, self, name)
+        if name in self.context.engine.share_groups.groups():
+            return QueueDirectory(self.context, self, name)
+        raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
 
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create a group."""
-        await self._change(lambda: self.context.engine.groups.create(name), pid)
+        """Create a group. What is read of it first says of which kind it is."""
+        engine = self.context.engine
+
+        def create() -> None:
+            try:
+                engine.groups.create(name)
+            except GroupsUnsupportedError:
+                engine.share_groups.create(name)
+
+        await self._change(create, pid)
         node = self.lookup(name)
         assert isinstance(node, Directory)
         return node
@@ -82,17 +84,17 @@ class GroupsDirectory(Directory):
     async def remove_directory(self, name: str, pid: int) -> None:
         """Delete a group without members; one with positions only under --allow-delete."""
         context = self.context
-        groups = context.engine.groups
-        if not await context.appending.blocking.patiently(
-            lambda: self.exists(name), Program(context.waiting, pid, "")
-        ):
-            raise FileError(errno.ENOENT)
+        asker = Program(context.waiting, pid, "")
+        node = await context.appending.blocking.patiently(lambda: self.lookup(name), asker)
 
         def remove() -> None:
-            if not context.settings.allow_delete and groups.positions(name).committed:
-                reason = f"{name} has positions; they go in a mount with --allow-delete, or by `topicfs groups delete {name}`"
-                raise FileError(errno.ENOTEMPTY, reason, reported=True)
-            groups.delete(name)
+            if not context.settings.allow_delete and _keeps_something(node):
+                remedy = f"in a mount with --allow-delete, or by `topicfs groups delete {name}`"
+                raise FileError(errno.ENOTEMPTY, f"{name} has positions; they go {remedy}", reported=True)
+            if isinstance(node, QueueDirectory):
+                context.engine.share_groups.delete(name)
+            else:
+                context.engine.groups.delete(name)
 
         await self._change(remove, pid)
 
@@ -103,6 +105,14 @@ class GroupsDirectory(Directory):
             await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
         except StorageError as error:
             raise file_error(error) from error
+
+
+def _keeps_something(node: Node) -> bool:
+    """Return whether a group has positions, or a queue a state."""
+    engine = node.context.engine
+    if isinstance(node, QueueDirectory):
+        return bool(engine.share_groups.group(node.name).topics())
+    return bool(engine.groups.positions(node.name).committed)
 
 
 class GroupDirectory(Directory):
@@ -116,7 +126,7 @@ class GroupDirectory(Directory):
     def is_current(self) -> bool:
         parent = self.parent
         assert isinstance(parent, GroupsDirectory)
-        return parent.exists(self.name)
+        return self.name in parent.consumers()
 
     def names(self) -> Sequence[str]:
         groups = self.context.engine.groups
@@ -156,6 +166,12 @@ def _subscription(context: MountContext, name: str) -> Subscription:
     return Subscription(topics=topics, patterns=patterns)
 
 
+def _take(parent: SubscriptionDirectory, name: str, *, form: Form) -> Node:
+    if parent.subscription.patterns:
+        raise FileError(errno.ENOENT, "records are taken from topics by their names; patterns are for `log`")
+    return TakeNode(parent, name, parent.group, tuple(sorted(parent.subscription.topics)), form)
+
+
 def _log(parent: SubscriptionDirectory, name: str, *, form: Form, drains: bool) -> Node:
     return GroupLogNode(parent, name, parent.group, parent.subscription, form, drains=drains)
 
@@ -163,6 +179,7 @@ def _log(parent: SubscriptionDirectory, name: str, *, form: Form, drains: bool) 
 NAMES: dict[str, Callable[[SubscriptionDirectory, str], Node]] = {
     **{f"log{form.suffix}": partial(_log, form=form, drains=False) for form in VIEW_FORMS},
     **{f"drain{form.suffix}": partial(_log, form=form, drains=True) for form in VIEW_FORMS},
+    **{name: partial(_take, form=form) for name, form in TAKES.items()},
 }
 """What is read of it. None is listed: `log` has no end, and reading either moves the group's positions."""
 

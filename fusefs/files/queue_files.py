@@ -1,0 +1,180 @@
+"""The files of a queue: `take`, `config`, `status`, and the records in `in-flight` and `rejected`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusefs.allowance import leave_event_loop
+from fusefs.appending.flags import Access
+from fusefs.appending.targets import LineTarget
+from fusefs.errors import FileError
+from fusefs.files.config import ConfigTarget, config_line
+from fusefs.files.group_files import GroupFile
+from fusefs.files.group_log import check_spoken, program_of
+from fusefs.files.status import spelled_time
+from fusefs.following.waiting import Program
+from fusefs.forms import VALUES, Form
+from fusefs.groups.queue import QueueRead, TakeHandle
+from fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
+from fusefs.nodes.nodes import (
+    LOG_MODE,
+    NANOSECONDS_A_MILLISECOND,
+    READ_MODE,
+    Attributes,
+    Directory,
+    FileNode,
+    refuse_writing,
+)
+from fusefs.views.records import find_record
+from storage.config.listing import ConfigSource
+from storage.engine import Engine
+from storage.errors import GroupExistsError, ReadOnlyError, StorageError
+from storage.messages import printable
+from storage.share_groups import RecordPlace, ShareGroup, ShareSession
+
+
+class TakeNode(FileNode):
+    """`take`: opening it is joining the share group. Never listed: reading takes records away from others."""
+
+    __slots__ = ("_form", "_group", "_topics")
+
+    def __init__(self, parent: Directory, name: str, group: str, topics: tuple[str, ...], form: Form) -> None:
+        super().__init__(parent.context, parent, name)
+        self._group = group
+        self._topics = topics
+        self._form = form
+
+    def attributes(self) -> Attributes:
+        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        return Attributes(LOG_MODE, 0, started, 0, self.node_id)
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        """Nothing is there to be cut."""
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        """Begin a session. Raises FileError, and what `ShareGroup.open` does."""
+        check_spoken(access, self.path)
+        context = self.context
+        if context.engine.read_only:
+            raise ReadOnlyError("who takes records of a queue changes it, and this mount is read-only")
+        what = QueueRead(
+            path=f"/{self.path}",
+            form=self._form,
+            waiting=context.waiting,
+            blocking=context.appending.blocking,
+        )
+        asker = Program(context.waiting, pid, what.path)
+        holder = f"{program_of(pid)} {pid}"
+        groups, name, topics = context.engine.share_groups, self._group, self._topics
+
+        def begin() -> ShareSession:
+            try:
+                return groups.group(name).open(list(topics), holder=holder)
+            except GroupExistsError:
+                if not _is_fresh(context.engine, name):
+                    raise
+                context.engine.groups.delete(
+                    name
+                )  # mkdir made it, and its first reader says of which kind it is.
+                return groups.group(name).open(list(topics), holder=holder)
+
+        session = await what.blocking.run(begin, asker=asker)
+        return SpokenFile(TakeHandle(what, session, opener_pid=pid, nonblocking=access.nonblocking))
+
+
+def _is_fresh(engine: Engine, group: str) -> bool:
+    """Return whether nobody ever read as a member of a group."""
+    found = engine.groups.describe(group)
+    return not found.members and not found.protocol_type and not engine.groups.positions(group).committed
+
+
+class QueueConfigFile(GroupFile):
+    """`config` of a queue."""
+
+    __slots__ = ()
+
+    def _found(self) -> ShareGroup:
+        return self.context.engine.share_groups.group(self._group)
+
+    def render(self) -> str:
+        leave_event_loop()
+        settings = self._found().listed_settings()
+        given = [config_line(one.name, one.value) for one in settings if one.source is ConfigSource.GROUP]
+        others = [one for one in settings if one.source is not ConfigSource.GROUP]
+        return "".join([*given, *(f"# {config_line(one.name, one.value)}" for one in others)])
+
+    def target(self) -> LineTarget | None:
+        def alter(changes: Mapping[str, str | None]) -> None:
+            self._found().alter(changes)
+
+        return ConfigTarget(self.path, alter)
+
+
+class QueueStatusFile(GroupFile):
+    """`status` of a queue: its members, where it stands in each partition, and what is held."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        leave_event_loop()
+        group = self.context.engine.share_groups.group(self._group)
+        positions = [one for topic in group.topics() for one in group.positions(topic)]
+        members = group.members()
+        lines = [
+            f"state {group.state}",
+            "type share",
+            f"epoch {group.epoch}",
+            f"members {len(members)}",
+            f"lag {sum(one.lag for one in positions)}",
+            f"in_flight {sum(one.in_flight for one in positions)}",
+            *(
+                f"member {one.member_id} reader {one.holder} topics {','.join(one.topics)} held {one.held}"
+                for one in members
+            ),
+            *(
+                f"partition {one.partition} start {one.start_offset} end {one.end_offset} "
+                f"in_flight {one.in_flight} waiting {one.waiting} lag {one.lag}"
+                for one in positions
+            ),
+            *(
+                f"held {one.place} by {one.holder or one.member_id} deliveries {one.delivery_count} "
+                f"until {spelled_time(one.lease_end)}"
+                for topic in group.topics()
+                for one in group.in_flight(topic)
+            ),
+        ]
+        return "".join(f"{printable(line)}\n" for line in lines)
+
+
+class QueuedRecord(FileNode):
+    """A record in `in-flight` or `rejected`: its value, exactly."""
+
+    __slots__ = ("_place",)
+
+    entry_timeout = 0.0
+    """It is there for a moment."""
+
+    def __init__(self, parent: Directory, name: str, place: RecordPlace) -> None:
+        super().__init__(parent.context, parent, name)
+        self._place = place
+
+    def _content(self) -> bytes:
+        place, isolation = self._place, self.context.settings.isolation
+        try:
+            partition = self.context.engine.partition(place.topic, place.partition)
+            found = find_record(partition, place.offset, isolation=isolation)
+        except (StorageError, FileError):
+            return b""  # Its log has lost it: the name can still be removed.
+        return b"" if found is None else bytes(found.render(VALUES, partition))
+
+    def is_current(self) -> bool:
+        return False
+
+    def attributes(self) -> Attributes:
+        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        return Attributes(READ_MODE, len(self._content()), started, 0, self.node_id)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        asker = Program(self.context.waiting, pid, f"/{self.path}")
+        return BytesHandle(await self.context.appending.blocking.patiently(self._content, asker))

@@ -1,0 +1,163 @@
+"""The queues under `@groups`: a share group's directory, in it one for the topics that are taken from."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from fusefs.allowance import leave_event_loop
+from fusefs.errors import FileError
+from fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
+from fusefs.following.waiting import Program
+from fusefs.forms import FORMS
+from fusefs.nodes.nodes import Directory, Node
+from storage.errors import InvalidNameError
+from storage.share_groups import Acknowledgement, RecordPlace, ShareGroup, parse_place
+
+IN_FLIGHT, REJECTED = "in-flight", "rejected"
+
+TAKES = {f"take{form.suffix}": form for form in FORMS}
+"""What is taken, in each form of lines."""
+
+
+class QueueDirectory(Directory):
+    """`@groups/billing` of a share group."""
+
+    __slots__ = ()
+
+    entry_timeout = 1.0
+
+    def is_current(self) -> bool:
+        return self.name in self.context.engine.share_groups.groups()
+
+    def names(self) -> Sequence[str]:
+        group = self.context.engine.share_groups.group(self.name)
+        topics = {*group.topics(), *(topic for member in group.members() for topic in member.topics)}
+        return [*FILES, *sorted(topics.intersection(self.context.engine.topics()))]
+
+    def make(self, name: str) -> Node:
+        file = FILES.get(name)
+        if file is not None:
+            return file(self, name, self.name)
+        topics = tuple(name.split(","))
+        present = self.context.engine.topics()
+        if not all(topic in present for topic in topics):
+            raise FileError(errno.ENOENT, f"no such topic: {name}")
+        return QueuedTopicDirectory(self, name, topics)
+
+
+FILES: dict[str, Callable[[Directory, str, str], Node]] = {
+    "config": QueueConfigFile,
+    "status": QueueStatusFile,
+}
+"""The files of a queue; all are listed."""
+
+
+class QueuedTopicDirectory(Directory):
+    """`@groups/billing/orders` of a share group."""
+
+    __slots__ = ("_topics",)
+
+    entry_timeout = 1.0
+
+    def __init__(self, parent: Directory, name: str, topics: tuple[str, ...]) -> None:
+        super().__init__(parent.context, parent, name)
+        self._topics = topics
+
+    def names(self) -> Sequence[str]:
+        return list(RECORDS) if len(self._topics) == 1 else []
+
+    def make(self, name: str) -> Node:
+        assert self.parent is not None
+        form = TAKES.get(name)
+        if form is not None:
+            return TakeNode(self, name, self.parent.name, self._topics, form)
+        if name not in self.names():
+            raise FileError(errno.ENOENT)
+        return RECORDS[name](self, name, self.parent.name, self._topics[0])
+
+
+class _Records(Directory):
+    """Records by their names."""
+
+    __slots__ = ("_group", "_topic")
+
+    def __init__(self, parent: Directory, name: str, group: str, topic: str) -> None:
+        super().__init__(parent.context, parent, name)
+        self._group = group
+        self._topic = topic
+
+    @property
+    def group(self) -> ShareGroup:
+        """The share group as it is now."""
+        return self.context.engine.share_groups.group(self._group)
+
+    def places(self) -> Sequence[RecordPlace]:
+        """The records that are there now."""
+        raise NotImplementedError
+
+    def names(self) -> Sequence[str]:
+        leave_event_loop()
+        return [str(place) for place in self.places()]
+
+    def make(self, name: str) -> Node:
+        return QueuedRecord(self, name, self._place(name))
+
+    def _place(self, name: str) -> RecordPlace:
+        try:
+            place = parse_place(name)
+        except InvalidNameError:
+            raise FileError(errno.ENOENT) from None
+        if place not in self.places():
+            raise FileError(errno.ENOENT)
+        return place
+
+    async def _settle(self, change: Callable[[], None], pid: int) -> None:
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
+
+
+class InFlightDirectory(_Records):
+    """`in-flight`: rm accepts for the holder, mv to the directory above releases."""
+
+    __slots__ = ()
+
+    def places(self) -> Sequence[RecordPlace]:
+        return [one.place for one in self.group.in_flight(self._topic)]
+
+    async def remove_file(self, name: str, pid: int) -> None:
+        place = self._place(name)
+        await self._settle(lambda: self.group.settle(place, Acknowledgement.ACCEPT), pid)
+
+    async def move_out(self, name: str, target: Directory, pid: int) -> None:
+        if target is not self.parent:
+            raise FileError(errno.EPERM, f"a record is released by `mv {name} ..`", reported=True)
+        place = self._place(name)
+        await self._settle(lambda: self.group.settle(place, Acknowledgement.RELEASE), pid)
+
+
+class RejectedDirectory(_Records):
+    """`rejected`: what was given up; rm forgets it."""
+
+    __slots__ = ()
+
+    def places(self) -> Sequence[RecordPlace]:
+        return [one.place for one in self.group.rejected(self._topic)]
+
+    def make(self, name: str) -> Node:
+        leave_event_loop()
+        return super().make(name)
+
+    async def remove_file(self, name: str, pid: int) -> None:
+        def forget() -> None:
+            self.group.forget_rejected(self._place(name))
+
+        await self._settle(forget, pid)
+
+
+RECORDS: dict[str, Callable[[Directory, str, str, str], Node]] = {
+    IN_FLIGHT: InFlightDirectory,
+    REJECTED: RejectedDirectory,
+}
+"""The records of a queue that are held, and those that were given up; both are listed."""
