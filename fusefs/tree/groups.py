@@ -17,7 +17,7 @@ from fusefs.forms import VIEW_FORMS, Form
 from fusefs.nodes.nodes import Attributes, Directory, Node
 from fusefs.tree.queues import TAKES, QueueDirectory
 from storage.disk.names import check_topic_name
-from storage.errors import GroupsUnsupportedError, InvalidNameError, StorageError
+from storage.errors import GroupExistsError, GroupsUnsupportedError, InvalidNameError, StorageError
 from storage.membership import Subscription
 from storage.model import TopicPartition
 
@@ -71,6 +71,8 @@ class GroupsDirectory(Directory):
         engine = self.context.engine
 
         def create() -> None:
+            if name in engine.share_groups.groups():
+                raise GroupExistsError(f"{name}: there is a queue of that name")
             try:
                 engine.groups.create(name)
             except GroupsUnsupportedError:

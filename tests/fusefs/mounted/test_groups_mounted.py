@@ -1,0 +1,453 @@
+"""Groups from shells: who is given what, what is committed, and what becomes of it when a reader comes, goes or dies."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import Mount
+
+pytestmark = pytest.mark.fuse
+
+MEMBER = re.compile(r"^member \S+ reader (.*) topics \S+ partitions (\S+)$", re.MULTILINE)
+
+
+@contextmanager
+def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A script in a process group of its own; whatever happens it is ended afterwards."""
+    process = subprocess.Popen(["bash", "-c", script], cwd=cwd, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE_S)
+
+
+def status(group: Path) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in (group / "status").read_text().splitlines())
+
+
+def readers(group: Path) -> dict[str, list[str]]:
+    """The partitions of each member, by who reads."""
+    found = MEMBER.findall((group / "status").read_text())
+    return {who: [] if partitions == "-" else partitions.split(",") for who, partitions in found}
+
+
+def is_stable(group: Path, members: int) -> bool:
+    now = status(group)
+    return ("Stable" if members else "Empty", str(members)) == (now["state"], now["members"])
+
+
+def groups(mount: Mount, topic: Path, name: str = "g") -> Path:
+    """Make a group; the directory in which it reads the topic."""
+    group = mount.path / "@groups" / f"{topic.name}-{name}"
+    group.mkdir()
+    return group / topic.name
+
+
+def fill(topic: Path, count: int, partitions: int = 1) -> list[str]:
+    """Append records `0` … over partitions."""
+    for number in range(partitions):
+        (topic / str(number)).mkdir(exist_ok=True)
+        lines = "".join(f"{n}\n" for n in range(number, count, partitions))
+        (topic / str(number) / "log").write_text(lines)
+    return [str(n) for n in range(count)]
+
+
+def test_members_share_partitions_while_they_come_and_go(mount: Mount):
+    """Each partition has one reader at every moment, and each record is given once to those that are not killed."""
+    topic, count = mount.path / "orders", 100_000
+    topic.mkdir()
+    (topic / "5").mkdir()
+    group = mount.path / "@groups" / "g"
+    group.mkdir()
+    doubled: list[dict[str, list[str]]] = []
+    watching = threading.Event()
+
+    def watch() -> None:
+        while not watching.wait(0.01):
+            now = readers(group)
+            held = [partition for partitions in now.values() for partition in partitions]
+            if len(held) != len(set(held)):
+                doubled.append(now)
+
+    def write(first: int, last: int, partitions: int) -> None:
+        for number in range(partitions):
+            with (topic / str(number) / "log").open("a") as log:
+                log.writelines(f"{n}\n" for n in range(first + number, last, partitions))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with ExitStack() as stack:
+        outputs = [mount.base / f"out{number}" for number in range(4)]
+        shells = []
+
+        def join(number: int) -> None:
+            shells.append(stack.enter_context(running(f"exec cat log > {outputs[number]}", group / "orders")))
+
+        for number in range(3):
+            join(number)
+        wait_until(lambda: is_stable(group, 3), "three read")
+        write(0, 30_000, 6)
+        join(3)
+        write(30_000, 50_000, 6)
+        wait_until(lambda: is_stable(group, 4), "four read")
+        shells[1].send_signal(signal.SIGKILL)
+        write(50_000, 70_000, 6)
+        (topic / "6").mkdir()
+        write(70_000, count, 7)
+        wait_until(lambda: is_stable(group, 3) and status(group)["lag"] == "0", "all was read")
+        watching.set()
+        watcher.join()
+        generation = int(status(group)["generation"])
+        assert 7 == sum(map(len, readers(group).values()))
+    lines = [collections.Counter(output.read_text().splitlines()) for output in outputs]
+    alive = lines[0] + lines[2] + lines[3]
+
+    assert [] == doubled
+    assert set(map(str, range(count))) == set(alive) | set(lines[1])
+    assert {1} == set(alive.values())
+    assert all(len(one) > 0 for one in lines)
+    assert generation >= 6
+    assert "Stabilized group g generation" in mount.log
+    assert "Preparing to rebalance group g in state" in mount.log
+
+
+def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
+    """A group of one and a group of three over three partitions: both see all, each of theirs once; a key has one reader."""
+    (topic / "2").mkdir()
+    one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
+    with (topic / "log.kv").open("a") as log:
+        log.writelines(f"k{n % 3}\t{n}\n" for n in range(300))
+    outputs = [shared_mount.base / f"{topic.name}-{n}" for n in range(4)]
+    for output in outputs:
+        output.touch()
+
+    def printed() -> int:
+        return sum(len(output.read_text().splitlines()) for output in outputs)
+
+    with ExitStack() as stack:
+        for directory, output in zip((one, three, three, three), outputs, strict=True):
+            stack.enter_context(running(f"exec cat log.kv > {output}", directory))
+        wait_until(lambda: printed() >= 600, "both have read all")
+    lines = [output.read_text().splitlines() for output in outputs]
+    keys = [{line.split("\t")[0] for line in some} for some in lines[1:]]
+
+    assert sorted(lines[0]) == sorted(line for some in lines[1:] for line in some)
+    assert 300 == len(set(lines[0]))
+    assert sum(map(len, keys)) == len(set().union(*keys)) == 3
+
+
+def test_a_worker_that_dies_leaves_its_record(topic: Path, shared_mount: Mount):
+    """The next one gets it again, and what came behind it; what it had done stays done."""
+    fill(topic, 10)
+    directory = groups(shared_mount, topic)
+    died = shared_mount.bash(
+        'while IFS= read -r job; do [ "$job" = 4 ] && kill -9 $$; echo "$job"; done < $dir/log', dir=directory
+    )
+    again = shared_mount.bash(
+        "cat $dir/drain; echo --; cat $dir/drain; cat $dir/0/position $dir/0/lag", dir=directory
+    )
+
+    assert ["0", "1", "2", "3"] == died.stdout.split()
+    assert ["4", "5", "6", "7", "8", "9", "--", "10", "0"] == again.stdout.split()
+
+
+PROGRAMS = {
+    "cat": "cat drain",
+    "cat pipe": "cat drain | jq -r .",
+    "head": "exec 3< drain; while head -n 5 <&3 | grep .; do :; done",
+    "bash": 'while IFS= read -r job; do echo "$job"; done < drain',
+    "xargs": "xargs -P 4 -n 1 echo < drain",
+    "xargs -a": "xargs -P 4 -n 3 -a drain printf '%s\\n'",
+    "parallel": "parallel -j 4 echo < drain",
+    "python": "python3 -c \"for line in open('drain'): print(line, end='', flush=True)\"",
+    "python bytes": "python3 -c \"import os; f = os.open('drain', os.O_RDONLY)\nwhile d := os.read(f, 7): os.write(1, d)\"",
+    "awk": "awk '{print}' drain",
+    "sed -u": "sed -u p -n drain",
+    "dd": "dd if=drain bs=10 status=none",
+    "tail": "tail -n +1 drain",
+    "grep": "grep . drain",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_get_each_record_once(topic: Path, shared_mount: Mount, program: str):
+    """However they read: in blocks, a byte at a time, with what they took too much of given back."""
+    expected = fill(topic, 200)
+    directory = groups(shared_mount, topic)
+    ran = subprocess.run(
+        ["bash", "-c", PROGRAMS[program]],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert sorted(expected) == sorted(ran.stdout.split()), ran.stderr
+    assert "0\n" == (directory / "0" / "lag").read_text()
+
+
+WORKERS = {
+    "head": "exec 3< log; while true; do head -n 5 <&3; sleep 0.01; done",
+    "bash": 'while IFS= read -r job; do sleep 0.01; echo "$job"; done < log',
+    "python": "exec python3 -uc \"import time\nfor line in open('log'): time.sleep(0.01); print(line, end='')\"",
+    "xargs": "exec xargs -P 4 -n 1 sh -c 'sleep 0.01; echo $0' < log",
+    "parallel": "exec parallel -u -j 4 'sleep 0.01; echo' < log",
+}
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: str):
+    """What a program was handed and had not asked behind is given to the next one; what it had begun elsewhere goes on."""
+    expected = fill(topic, 100)
+    directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
+    output.touch()
+    with running(f"{WORKERS[worker]} >> {output}", directory) as process:
+        wait_until(lambda: len(output.read_text().split()) > 20, "some were done")
+        if worker in {"xargs", "parallel"}:
+            process.kill()  # It alone: the jobs that it began go on.
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        rest = shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()
+        wait_until(
+            lambda: set(expected) == {*output.read_text().split(), *rest}, "jobs that had begun have ended"
+        )
+
+
+def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path, shared_mount: Mount):
+    """The kernel closes what a process had open: no timeout passes."""
+    directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
+    with running("exec cat log", directory, stdout=subprocess.DEVNULL) as first:
+        wait_until(lambda: is_stable(directory.parent, 1), "one reads")
+        with running(f"exec cat log > {output}", directory):
+            wait_until(lambda: is_stable(directory.parent, 2), "two read")
+            first.kill()
+            wait_until(lambda: is_stable(directory.parent, 1), "one is left")
+            with (topic / "0" / "log").open("a") as log:
+                log.write("for the second\n")
+            wait_until(lambda: output.read_text() == "for the second\n", "it reads on")
+
+
+def test_children_share_a_membership(topic: Path, shared_mount: Mount):
+    """A member is an open file description: a descriptor that is inherited joins nothing, and its last close leaves."""
+    fill(topic, 4)
+    directory = groups(shared_mount, topic)
+    ran = shared_mount.bash(
+        "exec 3< $dir/log; head -n 1 <&3; (head -n 1 <&3); grep ^members $dir/../status; exec 3<&-; sleep 0.2; grep ^members $dir/../status; "
+        "cat $dir/0/position",
+        dir=directory,
+    )
+
+    assert ["0", "1", "members", "1", "members", "0", "1"] == ran.stdout.split()
+
+
+def test_poll_and_epoll(topic: Path, shared_mount: Mount):
+    """Readable when there is something to be given, and not while it is another's."""
+    directory = groups(shared_mount, topic)
+    first = os.open(directory / "log", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        poller, epoll = select.poll(), select.epoll()
+        poller.register(first, select.POLLIN)
+        epoll.register(first, select.EPOLLIN)
+        assert ([], []) == (poller.poll(0), epoll.poll(0))
+        with pytest.raises(BlockingIOError):
+            os.read(first, 10)
+        (topic / "0" / "log").write_text("a\n")
+        assert 1 == len(poller.poll(PATIENCE_S * 1000)) == len(epoll.poll(PATIENCE_S))
+        assert b"a\n" == os.read(first, 10)
+        assert ([], []) == (poller.poll(0), epoll.poll(0))
+    finally:
+        epoll.close()
+        os.close(first)
+
+
+def test_positions_are_files(topic: Path, shared_mount: Mount):
+    """Offsets, steps, ends and times; not while somebody reads, and not beyond the log."""
+    with (topic / "0" / "log.json").open("a") as log:
+        log.writelines(f'{{"payload":"{n}","ts":{1000 * n}}}\n' for n in range(1, 6))
+    directory = groups(shared_mount, topic)
+    position = directory / "0" / "position"
+    seen = [position.read_text()]
+    for text in ("2", "+1", "-2", "latest", "earliest", "@4000", "99"):
+        position.write_text(f"{text}\n")
+        seen.append(position.read_text())
+    assert ["-\n", "2\n", "3\n", "1\n", "5\n", "0\n", "3\n", "5\n"] == seen
+    assert "99 lies outside of the log: the position is 5" in shared_mount.status
+    for text in ("soon", "@never", "1.5"):
+        with pytest.raises(OSError, match="Invalid argument"):
+            position.write_text(f"{text}\n")
+    with running("exec cat log", directory, stdout=subprocess.DEVNULL):
+        wait_until(lambda: is_stable(directory.parent, 1), "it reads")
+        with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+            position.write_text("0\n")
+
+
+def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
+    """By mkdir and rmdir; not while somebody reads, and with positions only where that is allowed."""
+    fill(topic, 1)
+    directory = groups(shared_mount, topic)
+    ran = shared_mount.bash(
+        "mkdir $g; cat $g/nothere/log; cat @groups/none/$topic/log; ls @groups | grep -c $topic; exec 3< $g/$topic/log; rmdir $g; exec 3<&-; "
+        "cat $g/$topic/drain; rmdir $g; mkdir @groups/${topic}2 && rmdir @groups/${topic}2; ls @groups | grep -c $topic",
+        g=directory.parent,
+        topic=topic.name,
+    )
+
+    assert ["1", "0", "1"] == ran.stdout.split()
+    assert [
+        "File exists",
+        "No such file or directory",
+        "No such file or directory",
+        "Device or resource busy",
+        "Directory not empty",
+    ] == [line.rpartition(": ")[2] for line in ran.stderr.splitlines()]
+
+
+def test_settings_of_a_group(topic: Path, shared_mount: Mount):
+    """As a topic's: a line sets one, and a bad one is told with its reason."""
+    directory = groups(shared_mount, topic)
+    config = directory.parent / "config"
+    with config.open("a") as lines:
+        lines.write("assignor=range\nauto.offset.reset=latest\n")
+    assert ["assignor=range", "auto.offset.reset=latest"] == config.read_text().splitlines()[:2]
+    with pytest.raises(OSError, match="Invalid argument"):
+        config.write_text("assignor=fair\n")
+    assert "assignor=fair" in shared_mount.status
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_every_assignor_shares_out_and_loses_nothing(topic: Path, shared_mount: Mount, assignor: str):
+    """Two that drain together, and one that comes in between."""
+    expected = fill(topic, 3000, 5)
+    directory = groups(shared_mount, topic)
+    (directory.parent / "config").write_text(f"assignor={assignor}\n")
+    ran = shared_mount.bash(
+        "for n in 1 2 3; do dd if=$dir/drain bs=100 status=none & sleep 0.05; done; wait", dir=directory
+    )
+
+    assert sorted(expected) == sorted(ran.stdout.split())
+
+
+def test_several_topics_and_patterns(mount: Mount):
+    """A list, and a pattern that follows topics that come."""
+    for name in ("orders", "clicks"):
+        (mount.path / name).mkdir()
+        (mount.path / name / "0" / "log").write_text(f"{name}\n")
+    ran = mount.bash(
+        "mkdir @groups/g @groups/h; cat @groups/g/orders,clicks/drain | sort; cat '@groups/h/ord*/log' > $out & "
+        "while ! grep -qs orders $out; do sleep 0.01; done; mkdir ordinary; echo new >> ordinary/0/log; "
+        "while ! grep -q new $out; do sleep 0.01; done; kill $!",
+        out=mount.base / "out",
+    )
+
+    assert ["clicks", "orders"] == ran.stdout.split()
+    assert ["orders", "new"] == (mount.base / "out").read_text().split()
+
+
+def test_manual_commits(topic: Path, shared_mount: Mount):
+    """A line `commit` where the shell stands; what was read behind it is given again."""
+    fill(topic, 10)
+    directory = groups(shared_mount, topic)
+    (directory.parent / "config").write_text("commit=manual\n")
+    ran = shared_mount.bash(
+        "exec 3<> $dir/log; for n in 1 2 3; do IFS= read -r job <&3; echo $job; done; echo commit >&3; IFS= read -r job <&3; echo $job; exec 3>&-; "
+        "cat $dir/0/position; head -n 1 $dir/log; echo nonsense 3<> $dir/log >&3",
+        dir=directory,
+    )
+
+    assert ["0", "1", "2", "3", "3", "3"] == ran.stdout.split()
+
+
+def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
+    """Positions are there to be seen; reading as a member moves them, which is EROFS."""
+    mount = unmounted.start()
+    mount.bash("mkdir orders @groups/g; echo a > orders/0/log; cat @groups/g/orders/drain")
+    mount.stop()
+    mount.start(read_only=True)
+    ran = mount.bash(
+        "cat @groups/g/orders/0/position; cat @groups/g/orders/log; mkdir @groups/h; rmdir @groups/g; echo 0 > @groups/g/orders/0/position"
+    )
+
+    assert "1\n" == ran.stdout
+    assert 4 == ran.stderr.count("Read-only file system")
+    assert "EROFS" not in mount.status
+
+
+def test_positions_and_settings_survive(unmounted: Mount):
+    """The end of a mount, and its death."""
+    mount = unmounted.start()
+    mount.bash(
+        "mkdir orders @groups/g; seq 5 > orders/0/log; echo commit=manual > @groups/g/config; echo 3 > @groups/g/orders/0/position"
+    )
+    mount.stop()
+    mount.start()
+    mount.bash("echo +1 > @groups/g/orders/0/position")
+    mount.kill()
+    mount.clean_up()
+    mount.start()
+
+    assert "4\n" == (mount.path / "@groups/g/orders/0/position").read_text()
+    assert "commit=manual" in (mount.path / "@groups/g/config").read_text()
+
+
+def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
+    """What would wait, or would move positions, is not listed."""
+    mount.bash(
+        "mkdir orders @groups/g; seq 5 > orders/0/log; head -n 2 @groups/g/orders/log > /dev/null; echo 2 > @groups/g/orders/0/position"
+    )
+    copy = tmp_path / "copy"
+    ran = mount.bash(
+        "cp -a @groups $copy && tar cf - @groups | tar tf - | wc -l && grep -rc . @groups | wc -l && rsync -a @groups/ $copy.rsync/ && cat @groups/g/orders/0/position",
+        copy=copy,
+    )
+
+    assert (0, "2") == (ran.returncode, ran.stdout.split()[-1]), ran.stderr
+    assert "2\n" == (copy / "g/orders/0/position").read_text()
+
+
+def test_more_waiting_members_than_the_bound(unmounted: Mount):
+    """EMFILE for one more; those that wait go on waiting, and each is answered."""
+    mount = unmounted.start(max_waiting=300)
+    mount.bash("mkdir orders @groups/g")
+    program = (
+        "import os, sys, threading\n"
+        "def read():\n"
+        "    f = os.open('@groups/g/orders/log', os.O_RDONLY)\n"
+        "    try: print(os.read(f, 100).decode(), end='', flush=True)\n"
+        "    except OSError as error: print(error.errno, flush=True)\n"
+        "threads = [threading.Thread(target=read, daemon=True) for _ in range(301)]\n"
+        "[one.start() for one in threads]\n"
+        "sys.stdin.read(1)\n"
+        "os._exit(0)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=mount.path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert f"{errno.EMFILE}\n" == process.stdout.readline()
+        wait_until(lambda: status(mount.path / "@groups/g")["members"] in ("300", "301"), "they are members")
+        (mount.path / "orders/0/log").write_text("a\n")
+        assert "a\n" == process.stdout.readline()
+        process.kill()
+    wait_until(lambda: status(mount.path / "@groups/g")["members"] == "0", "they have gone")
