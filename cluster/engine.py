@@ -23,10 +23,11 @@ from cluster.protocol.security import PLAINTEXT, Security
 from cluster.protocol.tracing import Trace, TracedConnection
 from cluster.topics.catalog import Catalog
 from cluster.topics.partition import ClusterPartition
-from cluster.topics.producer import ProducerIds
+from cluster.topics.producer import ProducerIds, Production
 from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
 from cluster.topics.watch import Watch
+from storage.codec.headers import Codec
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Cancel, records_of
 from storage.errors import (
@@ -54,17 +55,19 @@ class CachePlace(NamedTuple):
     max_bytes: int
 
 
-def open_engine(
+def open_engine(  # noqa: PLR0913 (keyword-only)
     address: ClusterAddress,
     security: Security = PLAINTEXT,
     *,
     read_only: bool = False,
     cache: CachePlace | None = None,
+    codec: Codec | None = None,
     trace: Trace | None = None,
 ) -> ClusterEngine:
     """Open a cluster (blocking). It starts threads: open it in the process that uses it, after any fork.
 
-    `trace` is told of requests and answers.
+    Lines are compressed with `codec` as they are appended; without it as their topics say. `trace` is told of requests and
+    answers.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
@@ -73,7 +76,7 @@ def open_engine(
         connect = partial(TracedConnection, security=security, trace=trace)
     brokers = Brokers(address, connect)
     try:
-        return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache)
+        return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache, codec=codec)
     except BaseException:
         brokers.close()
         raise
@@ -86,7 +89,14 @@ class ClusterEngine:
     foreign = False
     doing: str | None = None
 
-    def __init__(self, leaders: Leaders, *, read_only: bool, cache: CachePlace | None = None) -> None:
+    def __init__(
+        self,
+        leaders: Leaders,
+        *,
+        read_only: bool,
+        cache: CachePlace | None = None,
+        codec: Codec | None = None,
+    ) -> None:
         """Raises CacheError, OSError."""
         self.read_only = read_only
         self.leaders = leaders
@@ -97,8 +107,8 @@ class ClusterEngine:
             self._cache = Cache(cache.directory, cache.max_bytes, self._warnings)
             topics = leaders.metadata.topics.values()
             self._cache.find(leaders.metadata.cluster_id, {one.topic_id for one in topics})
-        producer_ids = None if read_only else ProducerIds(leaders)
-        self._catalog = Catalog(leaders, self._windows, producer_ids, self._cache)
+        production = None if read_only else Production(ProducerIds(leaders), codec)
+        self._catalog = Catalog(leaders, self._windows, production, self._cache)
         self._catalog.follow(leaders.metadata)
         self._admin = Admin(leaders)
         for one in self._catalog.partitions() if self._cache else ():
@@ -108,8 +118,10 @@ class ClusterEngine:
 
     @property
     def warnings(self) -> Sequence[str]:
+        if self.leaders.closed:  # What nobody waits for any more is no news.
+            return tuple(self._warnings.lines)
         now = () if self._watch.warning is None else (self._watch.warning,)
-        return (*self._warnings.lines, *now)
+        return (*self._warnings.lines, *now, *self.leaders.waiting())
 
     @property
     def share_groups(self) -> ShareGroups:

@@ -91,7 +91,7 @@ UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
 
 _ACL = (
-    "ask for an ACL on it: Describe and Read to read, Write to append, "
+    "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "
     "Create, Alter, AlterConfigs or Delete to change it"
 )
 

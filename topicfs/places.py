@@ -72,11 +72,18 @@ def open_cluster(
     *,
     read_only: bool = True,
     cache: tuple[Path, int] | None = None,
+    compression: str | None = None,
 ) -> Engine:
-    """Open a cluster; `cache` is a directory for what was read, and its bytes. Raises ClusterError, OSError."""
-    from cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
+    """Open a cluster; `cache` is a directory for what was read, and its bytes, `compression` a codec's name.
 
-    return open_engine(address, security, read_only=read_only, cache=cache and CachePlace(*cache))
+    Raises ClusterError, OSError.
+    """
+    from cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from storage.codec.headers import Codec  # noqa: PLC0415 - as above
+
+    codec = None if compression is None else Codec[compression.upper()]
+    kept = None if cache is None else CachePlace(*cache)
+    return open_engine(address, security, read_only=read_only, cache=kept, codec=codec)
 
 
 def security_of(client_config: Path | None) -> Security:

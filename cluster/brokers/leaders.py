@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
 from cluster.errors import (
@@ -34,6 +34,10 @@ ANSWERING_SECONDS = 5.0
 """Time that is added while brokers answer but know no leader yet."""
 METADATA_SECONDS = 5.0
 """Time that one broker may take for the metadata, which any broker has."""
+TOLD_AFTER_SECONDS = 1.0
+"""Time after which it is told that a leader has not answered yet."""
+MOST_TOLD = 10
+"""The most partitions of which that is told one by one."""
 FAILURES_GONE = 4
 """Number of answers that a topic does not exist until that is believed: a broker may not know a new topic yet."""
 
@@ -50,6 +54,16 @@ class Coded(Protocol):
 Answer = TypeVar("Answer", bound=Coded)
 
 
+class Asking(NamedTuple):
+    """A question to the leader of a partition that has no answer yet."""
+
+    partition: TopicPartition
+    since: float
+    """By the clock of `time.monotonic`."""
+    error: str = ""
+    """What became of the last attempt."""
+
+
 class Leaders:
     """The leaders of partitions, as far as known, and requests to them. Safe from any thread."""
 
@@ -61,6 +75,7 @@ class Leaders:
         """The metadata last seen, an immutable value that newer metadata replace."""
         self._closed = threading.Event()
         self._looking = threading.Lock()
+        self._asking: dict[object, Asking] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
         """Return newer metadata than `seen`, or than there is now (blocking). Raises what `Brokers.metadata` does."""
@@ -80,6 +95,38 @@ class Leaders:
         Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
         `attempt` raises but for UnreachableError.
         """
+        question = object()
+        self._asking[question] = Asking(partition, time.monotonic())
+        try:
+            return self._ask(question, partition, topic_id, attempt)
+        finally:
+            del self._asking[question]
+
+    def waiting(self) -> list[str]:
+        """Return a line for each partition whose leader has not answered for a while: since when, and why."""
+        now, metadata = time.monotonic(), self.metadata
+        oldest: dict[TopicPartition, Asking] = {}
+        for one in sorted(self._asking.values(), key=lambda one: one.since):
+            if now - one.since >= TOLD_AFTER_SECONDS:
+                oldest.setdefault(one.partition, one)
+        lines = []
+        for one in list(oldest.values())[:MOST_TOLD]:
+            node = metadata.leader(one.partition).node
+            server = metadata.brokers.get(node)
+            leader = f"broker {node}, {server}, leads it" if server else "no broker leads it"
+            said = f"; last attempt: {one.error}" if one.error else ""
+            lines.append(f"{one.partition}: no answer for {now - one.since:.0f} s ({leader}){said}")
+        if len(oldest) > MOST_TOLD:
+            lines.append(f"and {len(oldest) - MOST_TOLD} more partitions without an answer")
+        return lines
+
+    def _ask(
+        self,
+        question: object,
+        partition: TopicPartition,
+        topic_id: str,
+        attempt: Callable[[Leader], Answer],
+    ) -> Answer:
         deadline, backoff = time.monotonic() + self.patience_seconds, Backoff()
         while True:
             seen = self.metadata
@@ -90,6 +137,7 @@ class Leaders:
                 error: StorageError = error_of(code, str(partition))
             except UnreachableError as unreachable:
                 error = unreachable
+            self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
             if isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE:
                 raise PartitionGoneError(f"{partition}: its topic was deleted")

@@ -14,7 +14,7 @@ from cluster.protocol.messages import DESCRIBE_CONFIGS
 from storage.config.listing import ConfigSource, ShownSetting, unknown_setting
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.coordinators.wire import Values
-from storage.errors import InvalidConfigError, StorageError
+from storage.errors import InvalidConfigError, NotAuthorizedError, StorageError
 
 TOPICS_A_REQUEST = 100
 
@@ -37,6 +37,8 @@ class TopicSettings(NamedTuple):
     """The settings that the topic itself sets, by Kafka's names."""
     shown: Sequence[ShownSetting]
     """Every setting as the cluster describes it."""
+    refused: NotAuthorizedError | None = None
+    """Why they are not known, and taken to be Kafka's defaults: who appends needs no right to see settings."""
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
@@ -53,10 +55,12 @@ def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[st
 
 
 def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSettings:
-    """Return a topic's settings (blocking). Raises StorageError, NotAuthorizedError, and what `Brokers.ask_any` does."""
+    """Return a topic's settings (blocking). Raises StorageError, and what `Brokers.ask_any` does."""
     found = dict(_described(brokers, [topic], seconds=seconds)).get(topic)
     if found is None:
         raise MalformedAnswerError(f"{topic}: the answer says nothing of its settings")
+    if isinstance(found, NotAuthorizedError):
+        return TopicSettings(TopicConfig(), {}, (), refused=found)
     if isinstance(found, StorageError):
         raise found
     values: dict[str, Any] = {}

@@ -9,12 +9,12 @@ from contextlib import suppress
 from cluster.brokers.bounds import Bounds
 from cluster.brokers.fetch import epoch_ends
 from cluster.brokers.leaders import Leaders
+from cluster.brokers.settings import TopicSettings
 from cluster.cache.cache import Cache
 from cluster.cache.partition_cache import PartitionCache
 from cluster.cache.run import DamagedError
 from cluster.cache.window import Window
 from storage.checkpoints.leader_epochs import EpochEnd
-from storage.config.topic import TopicConfig
 from storage.errors import StorageError
 from storage.model import Isolation, Offset, TopicPartition
 
@@ -31,11 +31,11 @@ class KeptPartition:
         leaders: Leaders,
         partition: TopicPartition,
         topic_id: str,
-        ask_config: Callable[[], TopicConfig],
+        ask_settings: Callable[[], TopicSettings],
     ) -> None:
         self._cache, self._leaders = cache, leaders
         self._partition, self._topic_id = partition, topic_id
-        self._ask_config = ask_config
+        self._ask_settings = ask_settings
         self._found: PartitionCache | None = None
         """The files, once a thread that may wait has read them through."""
         self._plain_until = 0.0
@@ -88,7 +88,10 @@ class KeptPartition:
         if now < self._plain_until:
             return False
         try:
-            if self._ask_config().compacts:
+            settings = self._ask_settings()
+            if settings.refused is not None:
+                raise settings.refused
+            if settings.config.compacts:
                 return True
         except StorageError:
             if not self._plain_until:

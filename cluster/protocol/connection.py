@@ -142,7 +142,7 @@ class Connection:
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
         version = self.version(api) if version is None else version
-        asked = api.request.write(request, version)
+        asked = self._written(api, request, version)
         try:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
@@ -165,7 +165,10 @@ class Connection:
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
         versions = [self.version(api) for api, _ in asked]
-        requests = [api.request.write(request, v) for (api, request), v in zip(asked, versions, strict=True)]
+        requests = [
+            self._written(api, request, version)
+            for (api, request), version in zip(asked, versions, strict=True)
+        ]
         sent: list[int] = []
         try:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
@@ -239,6 +242,15 @@ class Connection:
         if answer["errorCode"]:
             raise error_of(answer["errorCode"], str(self.server))
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
+
+    def _written(self, api: Api, request: Values, version: int) -> bytes:
+        """Return a request's bytes. Raises MalformedAnswerError for a number too large, which only an answer can have brought."""
+        try:
+            return api.request.write(request, version)
+        except struct.error as error:
+            raise MalformedAnswerError(
+                f"{self.server}: {api.name} cannot be asked: a number of an earlier answer is impossible ({error})"
+            ) from None
 
     def _versions_answer(self, request: Values, version: int) -> Values:
         self._send(API_VERSIONS, version, API_VERSIONS.request.write(request, version), CONNECT_SECONDS)

@@ -13,7 +13,7 @@ from cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from cluster.cache.cache import Cache
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE
 from cluster.topics.partition import ClusterPartition
-from cluster.topics.producer import ProducerIds
+from cluster.topics.producer import Production
 from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
 from storage.engine import Listeners
@@ -32,16 +32,16 @@ class Catalog:
         self,
         leaders: Leaders,
         windows: WindowCache,
-        producer_ids: ProducerIds | None = None,
+        production: Production | None = None,
         cache: Cache | None = None,
     ) -> None:
-        """Without `producer_ids` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
+        """Without `production` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
         """Notified after topics or partitions were added or removed."""
         self.generation = 0
         """A number that grows with each change of the topics, and of the partitions that have listeners."""
-        self._leaders, self._windows, self._producer_ids = leaders, windows, producer_ids
+        self._leaders, self._windows, self._production = leaders, windows, production
         self._cache = cache
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
@@ -131,9 +131,9 @@ class Catalog:
                     topic_id=topic.topic_id,
                     leaders=self._leaders,
                     windows=self._windows,
-                    producer_ids=self._producer_ids,
+                    production=self._production,
                     bounds=bounds,
-                    ask_config=topic.ask_config,
+                    ask_settings=topic.ask_settings,
                     cache=self._cache,
                     followed=self.stir,
                 )

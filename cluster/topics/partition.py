@@ -11,11 +11,12 @@ from cluster.brokers.brokers import Leader
 from cluster.brokers.fetch import FetchedPartition, ListedOffset, list_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.brokers.log_sizes import log_size
+from cluster.brokers.settings import TopicSettings
 from cluster.cache.cache import Cache
 from cluster.cache.kept import KeptPartition
 from cluster.cache.window import Window
 from cluster.errors import LEADER_NOT_AVAILABLE, error_of
-from cluster.topics.producer import PartitionProducer, ProducerIds
+from cluster.topics.producer import PartitionProducer, Production
 from cluster.topics.reader import PartitionReader, WindowCache
 from storage.codec.batch import find_end, scan
 from storage.config.topic import TopicConfig
@@ -56,15 +57,15 @@ class ClusterPartition:
         topic_id: str,
         leaders: Leaders,
         windows: WindowCache,
-        producer_ids: ProducerIds | None,
+        production: Production | None,
         bounds: Bounds,
-        ask_config: Callable[[], TopicConfig],
+        ask_settings: Callable[[], TopicSettings],
         cache: Cache | None,
         followed: Callable[[], None],
     ) -> None:
-        """`ask_config` returns the topic's settings and may wait; `followed` is called with the first listener.
+        """`ask_settings` returns the topic's settings and may wait; `followed` is called with the first listener.
 
-        Without `producer_ids` it is read-only. With `cache` what is fetched is kept on disk.
+        Without `production` it is read-only. With `cache` what is fetched is kept on disk.
         """
         self.name = name
         self.topic_id = topic_id
@@ -73,14 +74,20 @@ class ClusterPartition:
         self._leaders = leaders
         self._kept = None
         if cache is not None:
-            self._kept = KeptPartition(cache, leaders, name, topic_id, ask_config)
+            self._kept = KeptPartition(cache, leaders, name, topic_id, ask_settings)
         self._reader = PartitionReader(name, topic_id, leaders, windows, known=self, kept=self._kept)
         self._producer = None
-        if producer_ids is not None:
+        if production is not None:
             self._producer = PartitionProducer(
-                name, topic_id, leaders=leaders, ids=producer_ids, known=self, moved=followed
+                name,
+                topic_id,
+                leaders=leaders,
+                production=production,
+                ask_config=lambda: ask_settings().config,
+                known=self,
+                moved=followed,
             )
-        self._ask_config = ask_config
+        self._ask_settings = ask_settings
         self._followed = followed
         self._listeners = Listeners()
         self._gone = False
@@ -99,7 +106,7 @@ class ClusterPartition:
     @property
     @asks
     def config(self) -> TopicConfig:
-        return self._ask_config()
+        return self._ask_settings().config
 
     @property
     def log_start_offset(self) -> Offset:
@@ -136,11 +143,10 @@ class ClusterPartition:
 
     @changes
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        del encoded_here  # The sequence number is part of what the checksum covers.
         self._check_exists()
         if self._producer is None:
             raise self._read_only()
-        return self._producer.append(batches, durable=durable)
+        return self._producer.append(batches, durable=durable, encoded_here=encoded_here)
 
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED

@@ -40,7 +40,9 @@ from cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.batch import set_producer
 from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
-from storage.codec.headers import sequence_plus
+from storage.codec.compression.batches import compress_batches
+from storage.codec.headers import Codec, sequence_plus
+from storage.config.topic import TopicConfig
 from storage.coordinators.wire import Values
 from storage.errors import (
     ClusterError,
@@ -52,7 +54,7 @@ from storage.errors import (
     StorageError,
 )
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
-from storage.validation.batches import Incoming, read_batches
+from storage.validation.batches import Incoming, compression_of, read_batches
 
 FIRST_VERSION_BY_ID = 13
 """First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""
@@ -125,6 +127,14 @@ class ProducerIds:
             leaders.pause(pause, "producer")
 
 
+class Production(NamedTuple):
+    """How an engine appends."""
+
+    ids: ProducerIds
+    codec: Codec | None = None
+    """What the batches made here are compressed with; None: as their topic says."""
+
+
 class Produced(NamedTuple):
     """A leader's answer to one batch."""
 
@@ -148,25 +158,35 @@ class PartitionProducer:
         topic_id: str,
         *,
         leaders: Leaders,
-        ids: ProducerIds,
+        production: Production,
+        ask_config: Callable[[], TopicConfig],
         known: KnownBounds,
         moved: Callable[[], None],
     ) -> None:
-        """`moved` is called when the bounds have moved and no answer has said where to."""
+        """`ask_config` returns the topic's settings and may wait.
+
+        `moved` is called when the bounds have moved and no answer has said where to.
+        """
         self._partition, self._topic_id = partition, topic_id
-        self._leaders, self._ids, self._known, self._moved = leaders, ids, known, moved
+        self._leaders, self._known, self._moved = leaders, known, moved
+        self._ids, self._codec = production
+        self._ask_config = ask_config
         self._turn = threading.Lock()
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._appended_end = Offset(0)
         """The end of the records appended here, exclusive."""
 
-    def append(self, batches: bytearray, *, durable: bool) -> Appended:
+    def append(self, batches: bytearray, *, durable: bool, encoded_here: bool = False) -> Appended:
         """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
+
+        Those that were `encoded_here` are compressed first; others were compressed as their producer chose.
 
         Raises InvalidRecordError and what else the leader refuses, PartlyAppendedError, PartitionOfflineError,
         PartitionGoneError.
         """
+        if encoded_here:
+            batches = self._compressed(batches)
         incoming = read_batches(batches)
         for batch in incoming:
             _check(batch)
@@ -206,6 +226,15 @@ class PartitionProducer:
                     f"{self._leaders.patience_seconds:g} s"
                 )
             self._leaders.pause(pause, str(self._partition))
+
+    def _compressed(self, batches: bytearray) -> bytearray:
+        """Return the batches in the codec that was chosen, else in their topic's: the broker need not compress them again."""
+        config = self._ask_config()
+        codec, level = compression_of(config) if self._codec is None else (self._codec, None)
+        if not codec:
+            return batches
+        limit = config.max_message_bytes
+        return compress_batches(batches, codec, level=level, max_batch_bytes=limit) or batches
 
     def _append(self, batches: bytearray, batch: Incoming, *, durable: bool) -> Produced:
         """Append one batch, with the next sequence number."""

@@ -41,18 +41,18 @@ class ClusterTopic:
 
     @property
     def config(self) -> TopicConfig:
-        return (self._settings_in_use() or self._asked_settings()).config
+        return (self._settings_in_use() or self._settings_to_go_by()).config
 
-    def ask_config(self) -> TopicConfig:
-        """Return the settings as `config` does, from a partition that was asked for them (blocking)."""
-        return (self._settings_in_use() or self._ask_settings()).config
+    def ask_settings(self) -> TopicSettings:
+        """Return the settings that `config` goes by, to a partition that was asked for them (blocking)."""
+        return self._settings_in_use() or self._last_settings()
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        return (self._settings_at_hand() or self._asked_settings()).overrides
+        return self._shown_settings().overrides
 
     def settings(self) -> Sequence[ShownSetting]:
-        return (self._settings_at_hand() or self._asked_settings()).shown
+        return self._shown_settings().shown
 
     def partitions(self) -> Mapping[int, ClusterPartition]:
         return self.known
@@ -66,6 +66,13 @@ class ClusterTopic:
             if all(overrides.get(name) == value for name, value in changes.items()):
                 return
             self._leaders.pause(backoff.next(), self.name)
+
+    def _shown_settings(self) -> TopicSettings:
+        """Return the settings for somebody who wants to see them. Raises NotAuthorizedError."""
+        settings = self._settings_at_hand() or self._asked_settings()
+        if settings.refused is not None:
+            raise settings.refused
+        return settings
 
     def _settings_at_hand(self) -> TopicSettings | None:
         return self._settings if time.monotonic() < self._settings_until else None
@@ -83,11 +90,31 @@ class ClusterTopic:
     def _asked_settings(self) -> TopicSettings:
         return self._ask_settings()
 
-    def _ask_settings(self) -> TopicSettings:
+    @asks
+    def _settings_to_go_by(self) -> TopicSettings:
+        return self._last_settings()
+
+    def _last_settings(self) -> TopicSettings:
+        """Return the settings as the cluster says them, or said them last: an append waits for its leader alone."""
         try:
-            found = describe_topic(self._leaders.brokers, self.name, seconds=ATTEMPT_SECONDS)
-        except UnreachableError as error:
-            raise PartitionOfflineError(f"{self.name}: {error}") from None
+            return self._ask_settings()
+        except PartitionOfflineError:
+            if self._settings is None:
+                raise
+            return self._settings
+
+    def _ask_settings(self) -> TopicSettings:
+        """Ask once where something is known, else until there is an answer, up to an end."""
+        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        while True:
+            try:
+                found = describe_topic(self._leaders.brokers, self.name, seconds=ATTEMPT_SECONDS)
+                break
+            except UnreachableError as error:
+                pause = backoff.next()
+                if self._settings is not None or time.monotonic() + pause > deadline:
+                    raise PartitionOfflineError(f"{self.name}: {error}") from None
+            self._leaders.pause(pause, self.name)
         self._settings = found
         self._settings_until = time.monotonic() + SETTINGS_SECONDS
         return found

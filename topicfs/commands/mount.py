@@ -75,6 +75,11 @@ SMALLEST_CACHE_BYTES = 1 << 24
     type=click.IntRange(SMALLEST_CACHE_BYTES),
     help=f"How much of it at most.  [default: {CACHE_BYTES}]",
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Of a cluster: what lines are compressed with.  [default: what compression.type of their topic says]",
+)
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(
@@ -133,7 +138,9 @@ def mount(context: click.Context, /, **given: object) -> None:
     if "request_loop" in options:
         options["request_loop"] = RequestLoop(options["request_loop"])
     places, config = options.pop("places"), options.pop("config", None)
-    of_cluster = {name: options.pop(name, None) for name in ("client_config", "cache", "cache_bytes")}
+    of_cluster = {
+        name: options.pop(name, None) for name in ("client_config", "cache", "cache_bytes", "compression")
+    }
     named: tuple[str, ...] = ()
     if isinstance(config, Path):
         found = read_config(config)
@@ -158,19 +165,21 @@ def mount(context: click.Context, /, **given: object) -> None:
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
-def _opener(
+def _opener(  # noqa: PLR0913 (keyword-only)
     address: ClusterAddress,
     *,
     read_only: bool,
     client_config: Path | None,
     cache: Path | None,
     cache_bytes: int | None,
+    compression: str | None,
 ) -> Callable[[], Engine]:
     """Return what opens a cluster in the daemon, which may be in another directory then. Raises StorageError, OSError."""
     if cache_bytes is not None and cache is None:
         raise click.UsageError("--cache-bytes needs --cache DIR")
     kept = None if cache is None else (cache.absolute(), cache_bytes or CACHE_BYTES)
-    return partial(open_cluster, address, security_of(client_config), read_only=read_only, cache=kept)
+    security = security_of(client_config)
+    return partial(open_cluster, address, security, read_only=read_only, cache=kept, compression=compression)
 
 
 @click.command(

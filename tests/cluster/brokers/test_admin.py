@@ -17,12 +17,13 @@ from confluent_kafka.admin import (
 
 from cluster.brokers.brokers import Brokers
 from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine, open_engine
+from cluster.engine import CachePlace, ClusterEngine, open_engine
 from cluster.place import cluster_address
 from cluster.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from cluster.protocol.security import read_security
 from storage.codec.records import BatchStamp, encode
 from storage.config.listing import ConfigSource
+from storage.config.topic import TopicConfig
 from storage.errors import (
     ClusterError,
     InvalidConfigError,
@@ -264,35 +265,8 @@ def test_a_read_only_engine_changes_nothing(address, client):
 
 def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
     """To append to a topic that has ACLs, or to change it; what has none may be changed."""
-    client.create_topic("for-readers")
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            "for-readers",
-            ResourcePatternType.LITERAL,
-            "User:alice",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for operation in (AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
-    ]
-    for done in client.admin.create_acls(bindings).values():
-        done.result(30)
-    known = AclBindingFilter(
-        ResourceType.TOPIC,
-        "for-readers",
-        ResourcePatternType.LITERAL,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    wait_until(lambda: 2 == len(client.admin.describe_acls(known).result(30)), "the broker knows them")
-    settings = tmp_path / "client.properties"
-    settings.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={MODULE} required username="alice" password="alice-secret";\n'
+    settings = rights_of_alice(
+        client, tmp_path, "for-readers", AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
     )
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
     with closing(open_engine(address, read_security(settings))) as engine:
@@ -309,3 +283,62 @@ def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
         engine.create_topic("for-all")
         engine.delete_topic("for-all")
     assert [] == client.records("for-readers")
+
+
+def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
+    """Read and Write are enough for what a producer and a consumer do; `config` says which right it needs."""
+    settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
+    address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
+    kept = CachePlace(tmp_path / "cache", 1 << 24)
+    with closing(open_engine(address, read_security(settings), cache=kept)) as engine:
+        partition = engine.partition("for-writers", 0)
+        assert TopicConfig() == partition.config == engine.topic("for-writers").config
+        partition.append(batch(b"a"), encoded_here=True)
+        assert 1 == partition.read(Offset(0), max_bytes=1 << 20).next_offset
+        for shown in (
+            lambda: engine.topic("for-writers").settings(),
+            lambda: engine.topic("for-writers").overrides,
+        ):
+            with pytest.raises(
+                NotAuthorizedError, match="for-writers: .*DescribeConfigs to see its settings"
+            ):
+                shown()
+    assert [b"a"] == [record.value for record in client.records("for-writers")]
+    assert not list(kept.directory.rglob("*.log"))
+
+
+def rights_of_alice(client, tmp_path, topic, *operations):
+    """A new topic on which alice may do this and nobody anything else; how she connects, as a file of settings."""
+    client.create_topic(topic)
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    for done in client.admin.create_acls(bindings).values():
+        done.result(30)
+    known = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    wait_until(
+        lambda: len(operations) == len(client.admin.describe_acls(known).result(30)), "the broker knows them"
+    )
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={MODULE} required username="alice" password="alice-secret";\n'
+    )
+    return settings

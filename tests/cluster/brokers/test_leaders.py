@@ -66,6 +66,25 @@ def test_what_does_not_pass_is_the_answer(leaders, topic):
     assert 1 == len(attempts.leaders)
 
 
+def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
+    """From a second on: since when, who leads, and what became of the last attempt; not any more once there is an answer."""
+    name, topic_id = topic
+    told = []
+
+    def attempt(leader):
+        told.append(leaders.waiting())
+        if len(told) == 1:
+            monkeypatch.setattr(leaders_module, "TOLD_AFTER_SECONDS", 0.0)
+            raise UnreachableError("gone")
+        return ListedOffset(0, Offset(0))
+
+    leaders.ask(TopicPartition(name, 0), topic_id, attempt)
+    server = leaders.metadata.brokers[1]
+    line = f"{name}-0: no answer for 0 s (broker 1, {server}, leads it); last attempt: gone"
+    assert [[], [line]] == told
+    assert [] == leaders.waiting()
+
+
 def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
     """The last reason is said."""
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 0.1)

@@ -179,6 +179,25 @@ def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
         connection.call(METADATA, EVERYTHING)
 
 
+def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, connect):
+    """It is told as such, and the connection is of use: threads that follow go on."""
+    connection = connect(served(agreeing(lambda *_: None)))
+    asked = {
+        "topics": [],
+        "maxWaitMs": 2**63,
+        "minBytes": 0,
+        "maxBytes": 0,
+        "isolationLevel": 0,
+        "replicaId": -1,
+    }
+    for ask in (connection.call, lambda *asked: connection.call_all(asked)):
+        with pytest.raises(
+            MalformedAnswerError, match="Fetch cannot be asked: a number of an earlier answer"
+        ):
+            ask(FETCH, asked)
+    assert connection.usable
+
+
 def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, connect):
     """Both processes would read from one socket."""
     connection = connect(served(agreeing(lambda *_: None)))

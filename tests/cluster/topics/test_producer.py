@@ -16,7 +16,9 @@ from cluster.errors import UnreachableError
 from cluster.place import cluster_address
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import PRODUCE
+from cluster.topics.producer import PartitionProducer
 from storage.codec.batch import read_header
+from storage.codec.binary.fields import CODEC_MASK
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.errors import (
@@ -139,6 +141,41 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
     fetched = partition.read(Offset(0), max_bytes=1)
     assert codec is read_header(fetched.data).codec
     assert read_header(fetched.data).producer_id >= 0
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "chosen", "expected"),
+    [
+        ("producer", None, Codec.NONE),
+        ("zstd", None, Codec.ZSTD),
+        ("uncompressed", None, Codec.NONE),
+        ("producer", Codec.LZ4, Codec.LZ4),
+        ("zstd", Codec.NONE, Codec.ZSTD),
+    ],
+)
+def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):  # noqa: PLR0917 (a row of the table)
+    """As was chosen, else as their topic says; others stay as they are. The topic has the last word in the log."""
+    sent = []
+    produce = PartitionProducer._produce
+    monkeypatch.setattr(
+        PartitionProducer,
+        "_produce",
+        lambda self, data, *rest, **how: sent.append(codec_of(data)) or produce(self, data, *rest, **how),
+    )
+    with closing(open_engine(address, codec=chosen)) as engine:
+        name = f"compressed-{of_topic}-{chosen}"
+        partition = opened(engine, client, name, compression_type=of_topic)
+        lines = [b"line %d " % number * 20 for number in range(20)]
+        partition.append(batch(*lines), encoded_here=True)
+        partition.append(batch(b"as it is"))
+        assert [expected if chosen is None else chosen, Codec.NONE] == sent
+        assert expected == codec_of(partition.read(Offset(0), max_bytes=1 << 20).data)
+    assert [*lines, b"as it is"] == values(client, name)
+
+
+def codec_of(data):
+    """The codec of the first batch."""
+    return Codec(read_header(data, 0).attributes & CODEC_MASK)
 
 
 def test_the_brokers_clock_is_told(engine, client):

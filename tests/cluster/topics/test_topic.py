@@ -1,0 +1,67 @@
+"""The settings of a cluster's topic: asked for, believed for a while, and gone by where nobody answers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from cluster.engine import open_engine
+from cluster.errors import UnreachableError
+from cluster.topics import topic as topic_module
+from storage.errors import PartitionOfflineError
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def engine(address):
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """Let no broker answer what a topic's settings are, so many times; None: never."""
+    describe = topic_module.describe_topic
+
+    def silence(times=None):
+        left = [times]
+
+        def instead(*asked, **how):
+            if left[0] == 0:
+                return describe(*asked, **how)
+            left[0] = None if left[0] is None else left[0] - 1
+            raise UnreachableError("nobody")
+
+        monkeypatch.setattr(topic_module, "describe_topic", instead)
+
+    return silence
+
+
+def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatch):
+    """An append waits for its leader alone; who wants to see settings is told."""
+    topic = engine.create_topic("last-settings", overrides={"max.message.bytes": "1234"})
+    assert 1234 == topic.config.max_message_bytes
+    for name in ("SETTINGS_SECONDS", "USE_SECONDS"):
+        monkeypatch.setattr(topic_module, name, 0.0)
+    topic._settings_until = 0.0
+    silent()
+    assert 1234 == topic.config.max_message_bytes
+    assert 1234 == topic.partitions()[0].config.max_message_bytes
+    with pytest.raises(PartitionOfflineError, match="last-settings: nobody"):
+        topic.settings()
+
+
+def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
+    """As a leader is: a broker that starts again answers soon."""
+    client.create_topic("first-settings", settings={"max.message.bytes": "1234"})
+    engine.look()
+    silent(2)
+    assert 1234 == engine.topic("first-settings").config.max_message_bytes
+    client.create_topic("no-settings")
+    engine.look()
+    engine.leaders.patience_seconds = 0.2
+    silent()
+    with pytest.raises(PartitionOfflineError, match="no-settings: nobody"):
+        engine.topic("no-settings").config  # noqa: B018 (it asks)
