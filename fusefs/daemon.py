@@ -20,6 +20,7 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
+from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import Program, WaitingReads
@@ -241,6 +242,9 @@ class _Daemon:
             reports=self._reports,
             still_held=holds,
             asker=partial(Program, self._waiting) if self._engine.remote else None,
+            remote_linger=RemoteLingerBuffer(options.linger_ms, self._blocking, self._reports)
+            if self._engine.remote
+            else None,
         )
         return MountContext(
             engine=self._engine,

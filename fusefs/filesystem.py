@@ -107,6 +107,8 @@ class TopicFileSystem:
                 nursery.start_soon(context.waiting.watch)
                 nursery.start_soon(context.measuring.run)
                 nursery.start_soon(context.appending.linger_buffer.run)
+                if context.appending.remote_linger is not None:
+                    nursery.start_soon(context.appending.remote_linger.run)
                 try:
                     yield
                 finally:

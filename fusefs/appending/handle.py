@@ -14,8 +14,9 @@ import trio
 from fusefs.appending.failed_write import FailedWrite, may_go_on
 from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.appending.targets import LineTarget
-from fusefs.errors import errno_of, file_error
+from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
 from fusefs.threads.blocking import Asker, Blocking
 from fusefs.threads.remote import UnansweredError
@@ -59,6 +60,8 @@ class Appending:
     """`holding.holds`: whether a process still has the file of that name open."""
     asker: Callable[[int, str], Asker] | None = None
     """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
+    remote_linger: RemoteLingerBuffer | None = None
+    """With a remote engine: where lines wait in place of `linger_buffer`."""
 
     @property
     def checks_replicas(self) -> bool:
@@ -86,7 +89,10 @@ class AppendHandle:
         self._asker = None if appending.asker is None else appending.asker(opener_pid, "/" + target.name)
         self._remote = self._asker is not None
         self._threaded = self._durable or self._remote
-        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._threaded
+        can_gather = not self._remote or appending.remote_linger is not None
+        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable and can_gather
+        self._checked = b""
+        """Over a remote engine: lines that were looked at in a thread, and are to be gathered."""
         self._waiting = NOTHING
         """The state that the next write follows; while the last write failed, the state that it followed."""
         self._failed: FailedWrite | None = None
@@ -109,6 +115,7 @@ class AppendHandle:
         async with self._turn:
             if self._remote:  # To frame lines, too, it has to be asked: how large a record may be.
                 await self._run(lambda: self.take(data))
+                await self._gather_checked()
                 return len(data)
             lines, waiting = self._frame(data)
             if lines:
@@ -177,7 +184,10 @@ class AppendHandle:
     def _append(self, lines: bytes) -> None:
         if self._gathers:
             self._target.check(lines)
-            self._appending.linger_buffer.add(self._target, lines, self)
+            if self._remote:
+                self._checked = lines  # This is not the event loop's thread.
+            else:
+                self._appending.linger_buffer.add(self._target, lines, self)
         elif self._durable:
             self._target.append(lines, durable=True)
         else:
@@ -188,8 +198,27 @@ class AppendHandle:
         if not self._threaded and not self._framing.takes_long(lines):
             self._append(lines)
             return
-        self._appending.linger_buffer.append_now(self._target)  # What was written before stands before.
+        await self._append_gathered()  # What was written before stands before.
         await self._run(lambda: self._target.append(lines, durable=self._durable))
+
+    async def _gather_checked(self) -> None:
+        """Gather lines that were looked at. Nothing more is known of this file where its program ends before there is room."""
+        lines, self._checked = self._checked, b""
+        remote = self._appending.remote_linger
+        if not lines or remote is None or self._asker is None:
+            return
+        try:
+            await remote.add(self._target, lines, self, self._asker)
+        except FileError as error:
+            self._unanswered = UnansweredError(error.number, "the lines were not kept; open the file again")
+            raise self._unanswered from None
+
+    async def _append_gathered(self) -> None:
+        """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
+        if self._appending.remote_linger is not None:
+            await self._appending.remote_linger.drain(self._target, self._asker)
+        else:
+            self._appending.linger_buffer.append_now(self._target)
 
     async def _run(self, call: Callable[[], object]) -> None:
         """Do what waits in a thread; nothing more where it was left unanswered once, for it may still go on."""
@@ -252,7 +281,7 @@ class AppendHandle:
             self._raise_unheard()
             if self._waiting.tail:
                 await self._sync_tail()
-        self._appending.linger_buffer.append_now(self._target)
+        await self._append_gathered()
         self._raise_earlier_failure()
         await self._run(self._target.sync)
 

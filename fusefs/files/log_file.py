@@ -12,6 +12,7 @@ programs read in pieces that cost no more that way. A closed range never changes
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable, Callable
 
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, Framing
@@ -148,6 +149,7 @@ class ViewNode(FileNode):
             writer,
             self.context.appending.blocking,
             asker=asker,
+            sync=self._sync(pid),
             cached=not self._view.growing and self.measured,
             emptied=access.truncates,
         )
@@ -169,6 +171,11 @@ class ViewNode(FileNode):
         del pid
         if access.writes:
             raise FileError(errno.EPERM, "not to be written")
+        return None
+
+    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
+        """Return what puts the log on disk, for who opens the file to read; None where nothing was written through it."""
+        del pid
         return None
 
 
@@ -197,11 +204,19 @@ class LogFile(ViewNode):
             return None
         self._files.check_exists()
         check_writable(self._files, access, truncation_accepted=not self._form.suffix)
+        return self._handle(pid, durable=access.durable)
+
+    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
+        if self.context.engine.read_only:
+            return None
+        return lambda: self._handle(pid, durable=False).fsync()
+
+    def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
         return AppendHandle(
             self._files.target(self._form),
             self.context.appending,
             opener_pid=pid,
-            durable=access.durable,
+            durable=durable,
             framing=framing_of(self._form),
         )
 

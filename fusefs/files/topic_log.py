@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -54,18 +55,25 @@ SLICE_SECONDS = 0.1
 class MergedHandle(LogHandle):
     """An open log of a topic; merging happens in a thread, a while at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as the handle that it is
         self,
         node: MergedFile,
         merged: MergedReader | None,
         writer: AppendHandle | None,
         *,
         opener_pid: int,
+        sync: Callable[[], Awaitable[None]] | None = None,
         emptied: bool = False,
     ) -> None:
         self._program = Program(node.context.waiting, opener_pid, f"/{node.path}")
         super().__init__(
-            node, None, writer, node.context.appending.blocking, asker=self._program, emptied=emptied
+            node,
+            None,
+            writer,
+            node.context.appending.blocking,
+            asker=self._program,
+            sync=sync,
+            emptied=emptied,
         )
         self._merged = merged
         self._turn = trio.Lock()
@@ -105,10 +113,16 @@ class MergedFile(FileNode):
         if access.reads:
             shares = await self._shares(pid)
             merged = MergedReader(shares, self._form, self.context.settings.isolation)
-        return MergedHandle(self, merged, writer, opener_pid=pid, emptied=access.truncates)
+        sync = self._sync(pid)
+        return MergedHandle(self, merged, writer, opener_pid=pid, sync=sync, emptied=access.truncates)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         refuse_writing(access)
+        return None
+
+    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
+        """Return what puts the topic's logs on disk, for who opens the file to read; None where nothing was written through it."""
+        del pid
         return None
 
     async def _shares(self, pid: int) -> list[Share]:
@@ -161,13 +175,20 @@ class TopicLogFile(MergedFile):
             return None
         self._files.check_writable()
         check_append(access, truncation_accepted=not self._form.suffix)
-        target = self._files.target(self._form)
+        return self._handle(pid, durable=access.durable)
+
+    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
+        if self.context.engine.read_only or self._files.topic.internal:
+            return None
+        return lambda: self._handle(pid, durable=False).fsync()
+
+    def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
         spreads = len(self._files.topic.partitions()) > MANY_PARTITIONS
         return AppendHandle(
-            target,
+            self._files.target(self._form),
             self.context.appending,
             opener_pid=pid,
-            durable=access.durable,
+            durable=durable,
             framing=SPREAD_LINES if spreads else framing_of(self._form),
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import select
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from fusefs.allowance import INLINE_BYTES, Allowance
@@ -103,9 +103,12 @@ class LogHandle(Handle):
         blocking: Blocking,
         *,
         asker: Asker | None = None,
+        sync: Callable[[], Awaitable[None]] | None = None,
         cached: bool = False,
         emptied: bool = False,
     ) -> None:
+        """`sync` puts on disk what others wrote, for who only reads: sync(1) opens files so."""
+        self._sync = sync
         self._node = node
         self._blocking = blocking
         self._asker = asker
@@ -152,6 +155,8 @@ class LogHandle(Handle):
     async def fsync(self) -> None:
         if self._writer is not None:
             await self._writer.fsync()
+        elif self._sync is not None:
+            await self._sync()
 
     async def release(self) -> None:
         self._node.closed()

@@ -13,6 +13,7 @@ from typing import Self
 from fusefs.appending.handle import Acks, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
+from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, TopicFileSystem
 from fusefs.following.signals import Look
@@ -189,6 +190,7 @@ async def mounted(
             reports=reports,
             still_held=lambda pid, path: clients[0].still_held,
             asker=partial(Program, waiting) if engine.remote else None,
+            remote_linger=RemoteLingerBuffer(1, blocking, reports) if engine.remote else None,
         ),
         waiting=waiting,
         measuring=MeasuringQueue(blocking),

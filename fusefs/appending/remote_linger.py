@@ -1,0 +1,114 @@
+"""acks=0 over a remote engine: writes are answered at once, and their lines are appended by threads after a short wait.
+
+Each target has one append under way at a time, so that lines keep the order in which they were answered. What is written
+meanwhile goes together into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, Contributor
+from fusefs.appending.targets import LineTarget
+from fusefs.reports import Reports
+from fusefs.threads.blocking import Asker, Blocking
+from storage.engine import Cancel
+
+END_SECONDS = 2.0
+"""How long the end of a mount waits for what was answered and is not appended yet."""
+
+
+class _Queue:
+    """The lines of one target that are not appended yet."""
+
+    __slots__ = ("_waiters", "chunks", "contributors", "size", "target")
+
+    def __init__(self, target: LineTarget) -> None:
+        self.target = target
+        self.take()
+        self._waiters: dict[object, Callable[[], None]] = {}
+
+    def take(self) -> None:
+        """Begin again with no lines."""
+        self.chunks: list[bytes] = []
+        self.contributors: set[Contributor] = set()
+        self.size = 0
+
+    def listen(self, waiter: Callable[[], None]) -> Cancel:
+        """Have `waiter` called after the next append."""
+        mark = object()
+        self._waiters[mark] = waiter
+        return lambda: self._waiters.pop(mark, None) and None
+
+    def tell(self) -> None:
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            waiter()
+
+
+class RemoteLingerBuffer:
+    """The waiting lines of every target of a remote engine. Used from the event loop's thread alone."""
+
+    def __init__(self, linger_ms: float, blocking: Blocking, reports: Reports) -> None:
+        self._linger_seconds = linger_ms / 1000
+        self._blocking, self._reports = blocking, reports
+        self._queues: dict[LineTarget, _Queue] = {}
+
+    async def add(self, target: LineTarget, lines: bytes, contributor: Contributor, asker: Asker) -> None:
+        """Take lines that `target.check` has passed; a failure is told to the contributor later.
+
+        Where too much waits already, it waits for room. Raises FileError once the program, or the mount, ends before.
+        """
+        while (queue := self._queues.get(target)) is not None and queue.size >= MAX_GATHERED_BYTES:
+            await asker.wait(queue.listen)
+        if queue is None:
+            queue = self._queues[target] = _Queue(target)
+            # Not a task of the request, which is answered before.
+            trio.lowlevel.spawn_system_task(self._append, queue)
+        queue.chunks.append(lines)
+        queue.contributors.add(contributor)
+        queue.size += len(lines)
+
+    async def drain(self, target: LineTarget, asker: Asker | None) -> None:
+        """Wait until what was added of a target is appended, or known not to be. Raises FileError as `add` does."""
+        while (queue := self._queues.get(target)) is not None:
+            if asker is None:
+                await _next(queue)
+            else:
+                await asker.wait(queue.listen)
+
+    async def run(self) -> None:
+        """Wait to be cancelled, and then a little for what is not appended yet: the rest is told to be lost."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
+                while self._queues:
+                    await _next(next(iter(self._queues.values())))
+            for target in self._queues:
+                self._reports.error(target.name, "the last lines were not answered: kept or lost")
+
+    async def _append(self, queue: _Queue) -> None:
+        """Append what waits, until nothing does."""
+        while queue.chunks:
+            if queue.size < MAX_GATHERED_BYTES:
+                await trio.sleep(self._linger_seconds)
+            lines, contributors = b"".join(queue.chunks), queue.contributors
+            queue.take()
+            try:
+                await self._blocking.run(lambda lines=lines: queue.target.append(lines))  # type: ignore[misc] # a default binds it
+            except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
+                for contributor in contributors:
+                    contributor.failed(error)
+            if not queue.chunks:
+                del self._queues[queue.target]
+            queue.tell()
+
+
+async def _next(queue: _Queue) -> None:
+    """Wait for the queue's next append."""
+    appended = trio.Event()
+    queue.listen(appended.set)
+    await appended.wait()

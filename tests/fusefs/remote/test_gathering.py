@@ -1,0 +1,129 @@
+"""acks=0 over a remote engine: answered at once, appended in order by threads, and told to whoever can still be told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.appending import remote_linger
+from fusefs.appending.handle import Acks
+from fusefs.following.signals import Look
+from storage.errors import PartitionOfflineError
+from tests.doubles.mount_client import APPEND, mounted, refused
+from tests.doubles.remote_client import Program
+from tests.doubles.stalling_engine import StallingEngine
+
+
+@pytest.fixture
+def ending() -> set[int]:
+    """Programs that have been told to end."""
+    return set()
+
+
+@pytest.fixture
+async def client(engine: StallingEngine, ending: set[int]) -> AsyncIterator[Program]:
+    def look(pid: int) -> Look:
+        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
+
+    async with mounted(engine, None, acks=Acks.NONE, look=look) as mount:
+        yield Program(mount, 1)
+
+
+async def test_writes_are_answered_while_nothing_is_appended(client: Program, engine: StallingEngine) -> None:
+    """What comes during one append goes into the next, in the order of the writes, whoever wrote it."""
+    engine.line.stall("append")
+    first, second = [await client.open("orders/0/log", APPEND) for _ in range(2)]
+    for number in range(10):
+        await client.fs.write((first, second)[number % 2], b"%d\n" % number)
+    engine.line.go_on()
+    await client.fs.fsync(first)
+    assert b"a\nb\nc\n0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" == await client.cat("orders/0/log")
+    assert engine.line.calls["append"] <= 2
+
+
+async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
+    client: Program, engine: StallingEngine
+) -> None:
+    """At the close of its file."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, b"d\nbeg")
+    await client.fs.write(fh, b"un")
+    await client.client.close(fh)
+    assert b"a\nb\nc\nd\nbegun\n" == await client.cat("orders/0/log")
+    assert 2 == engine.line.calls["append"]
+
+
+async def test_a_failure_is_told_by_the_next_call(client: Program, engine: StallingEngine) -> None:
+    """Of each file whose lines were in it; `@status` has the one that was closed before."""
+    engine.line.stall("append")
+    written, closed = [await client.open("orders/0/log", APPEND) for _ in range(2)]
+    for fh in (written, closed):
+        await client.fs.write(fh, b"lost\n")
+    await client.fs.release(closed)
+    engine.line.error = PartitionOfflineError("no answer")
+    engine.line.go_on()
+    with refused("EIO") as refusal:
+        await client.fs.fsync(written)
+    assert "no answer" in refusal.reason
+    assert "lost when the file was closed" in client.client.reports
+
+
+async def test_lines_that_cannot_be_parsed_are_refused_at_once(
+    client: Program, engine: StallingEngine
+) -> None:
+    """They are looked at before the write is answered."""
+    fh = await client.open("orders/0/log.json", APPEND)
+    with refused("EINVAL"):
+        await client.fs.write(fh, b"nonsense\n")
+    assert 0 == engine.line.calls["append"]
+
+
+async def test_where_too_much_waits_a_write_waits_for_room(
+    client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And ends with its program: nothing more is known of that file."""
+    monkeypatch.setattr(remote_linger, "MAX_GATHERED_BYTES", 1)
+    engine.line.stall("append")
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, b"d\n")
+    while not engine.line.waiting:
+        await trio.sleep(0.001)
+    await client.fs.write(fh, b"e\n")
+
+    async def write() -> None:
+        with refused("EINTR"):
+            await client.fs.write(fh, b"f\n")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked()
+        ending.add(1)
+    ending.clear()
+    with refused("EINTR"):
+        await client.fs.write(fh, b"g\n")
+    engine.line.go_on()
+    await client.append("orders/0/log", b"h\n")
+    while engine.partition("orders", 0).log_end_offset < 6:
+        await trio.sleep(0.001)
+    assert b"a\nb\nc\nd\ne\nh\n" == await client.cat("orders/0/log")
+
+
+async def test_the_end_of_a_mount_appends_what_waits(engine: StallingEngine) -> None:
+    """What was answered is in the log."""
+    async with mounted(engine, None, acks=Acks.NONE) as mount:
+        await Program(mount).append("orders/0/log", b"d\ne\n")
+    assert 5 == engine.partition("orders", 0).log_end_offset
+
+
+async def test_the_end_of_a_mount_waits_a_moment_only(
+    engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For an engine that does not answer: what is lost then is told."""
+    monkeypatch.setattr(remote_linger, "END_SECONDS", 0.05)
+    async with mounted(engine, None, acks=Acks.NONE) as mount:
+        engine.line.stall("append")
+        await Program(mount).append("orders/0/log", b"d\n")
+    assert "orders/0/log: the last lines were not answered: kept or lost" in mount.reports
