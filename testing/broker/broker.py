@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from storage.checkpoints.identifiers import new_id
 from storage.config.properties import format_properties
 from testing.broker.libraries import Java
+from testing.broker.way import Way
 from testing.processes import ending_with_this
 
 START_TIMEOUT_SECONDS = 90
@@ -73,10 +74,11 @@ class Broker:
         protocols: Sequence[str] = (),
         node: int = 1,
         controller: Broker | None = None,
+        may_be_cut_off: bool = False,
     ) -> None:
         """`protocols`: a listener for each beside that of plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
 
-        `controller`: another broker that is this one's too, in place of itself.
+        `controller`: another broker that is this one's too, in place of itself. What may be cut off needs one.
         """
         self.home = home
         self.node = node
@@ -89,6 +91,10 @@ class Broker:
         self._port, self.controller_port, *ports = _free_ports(2 + len(protocols))
         self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
         """By protocol; their certificates are for `localhost`."""
+        self._ways: tuple[Way, ...] = ()
+        """To it, and from it to its controller."""
+        if may_be_cut_off and controller is not None:
+            self._ways = Way(self._port), Way(controller.controller_port)
 
     @property
     def bootstrap_server(self) -> str:
@@ -106,6 +112,8 @@ class Broker:
     ) -> None:
         if self.running:
             self.kill()
+        for way in self._ways:
+            way.close()
 
     def format(self) -> None:
         """Make this node's part of a new cluster."""
@@ -166,6 +174,15 @@ class Broker:
             self._process.send_signal(signal.SIGCONT)
 
     @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """A block in which nobody reaches it, nor it its controller: it goes on, and does not know that others took over."""
+        assert self._ways
+        with ExitStack() as stack:
+            for way in self._ways:
+                stack.enter_context(way.cut())
+            yield
+
+    @contextmanager
     def stopped(self) -> Iterator[Path]:
         """The log directory in a block in which the broker is cleanly stopped; it is started again afterwards."""
         self.stop()
@@ -187,6 +204,10 @@ class Broker:
         listeners = ",".join(own)
         if controller is self:
             listeners += f",CONTROLLER://127.0.0.1:{self.controller_port}"
+        advertised, voter = listeners, controller.controller_port
+        if self._ways:
+            way_here, way_to_controller = self._ways
+            advertised, voter = f"PLAINTEXT://127.0.0.1:{way_here.port}", way_to_controller.port
         known = ",".join(f"{protocol}:{protocol}" for protocol in self.ports)
         return {
             **SETTINGS,
@@ -194,8 +215,8 @@ class Broker:
             "node.id": str(self.node),
             "listener.security.protocol.map": f"{SETTINGS['listener.security.protocol.map']}{known and ','}{known}",
             "listeners": listeners,
-            "advertised.listeners": listeners,
-            "controller.quorum.voters": f"{controller.node}@127.0.0.1:{controller.controller_port}",
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": f"{controller.node}@127.0.0.1:{voter}",
             "log.dirs": str(self.log_dir),
             **self._settings,
         }
@@ -251,14 +272,17 @@ def running_cluster(
 ) -> Iterator[dict[int, Broker]]:
     """Run three brokers in the new folder `home`, by their numbers: the first is the controller and has to stay alive.
 
-    Kafka's own topics have a replica at each.
+    Kafka's own topics have a replica at each. The second one may be cut off.
     """
     own = ("offsets.topic", "transaction.state.log")
     replicated = {f"{name}.replication.factor": "3" for name in own} | dict(settings or {})
     with ExitStack() as stack:
         first = Broker(home / "node1", java, replicated)
         others = [
-            Broker(home / f"node{node}", java, replicated, node=node, controller=first) for node in (2, 3)
+            Broker(
+                home / f"node{node}", java, replicated, node=node, controller=first, may_be_cut_off=node == 2
+            )
+            for node in (2, 3)
         ]
         brokers = [stack.enter_context(broker) for broker in (first, *others)]
         with ThreadPoolExecutor(len(brokers)) as threads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from confluent_kafka import (
@@ -115,6 +115,18 @@ class Client:
         admin = self.admin
         futures = admin.describe_topics(TopicCollection([name]))
         return id_text(futures[name].result(TIMEOUT_SECONDS).topic_id)
+
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics."""
+        return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics, those that are there."""
+        admin = self.admin
+        there = sorted(names)
+        for future in (admin.delete_topics(there) if there else {}).values():
+            with suppress(KafkaException):
+                future.result(TIMEOUT_SECONDS)
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
         """Return the brokers whose replicas of a partition are in sync."""

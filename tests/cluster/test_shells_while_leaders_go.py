@@ -1,0 +1,117 @@
+"""Four shells append and two programs follow, at a mount of three brokers, while the leader goes and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.place import cluster_address
+from testing.broker.broker import Broker
+from testing.broker.client import Client
+from testing.processes import started
+from tests.doubles.cluster_mount import bash, mounted_cluster
+from tests.doubles.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.fuse]
+
+WRITERS = ("a", "b", "c", "d")
+APPEND = """
+    number=0
+    until [ -e ../stop ]; do
+        line="$NAME $number"
+        if echo "$line" >> "$TOPIC/0/log"; then echo "$line" >> "../acknowledged-$NAME"; else echo "$line" >> ../refused; fi
+        number=$((number + 1))
+    done
+"""
+
+
+@contextmanager
+def gone(leader: Broker, how: str) -> Iterator[None]:
+    """A block in which a broker does not lead."""
+    if how in {"standing still", "cut off"}:
+        with leader.paused() if how == "standing still" else leader.cut_off():
+            yield
+        return
+    leader.stop() if how == "stopped" else leader.kill()
+    yield
+    leader.start()
+
+
+@contextmanager
+def programs(mountpoint: Path, topic: str) -> Iterator[None]:
+    """Four shells that append, and two programs that follow; the shells have ended behind the block."""
+    with ExitStack() as stack:
+        for name, command in {
+            "followed": f"exec cat {topic}/0/follow",
+            "tailed": f"exec tail -c +1 -f -s 0.1 {topic}/0/log",
+        }.items():
+            output = stack.enter_context((mountpoint.parent / name).open("wb"))
+            stack.enter_context(started(("bash", "-c", command), cwd=mountpoint, stdout=output))
+        wait_until(
+            lambda: "waiting_reads 1 of" in (mountpoint / "@status").read_text(),
+            "what is to come is followed",
+        )
+        shells = [
+            stack.enter_context(
+                started(
+                    ("bash", "-c", APPEND), cwd=mountpoint, env={"NAME": name, "TOPIC": topic, "PATH": "/bin"}
+                )
+            )
+            for name in WRITERS
+        ]
+        yield
+        (mountpoint.parent / "stop").touch()
+        for shell in shells:
+            shell.wait(60)
+        end = (mountpoint / topic / "0/log").read_bytes()
+        for name in ("followed", "tailed"):
+            wait_until(lambda name=name: lines(mountpoint, name) == end.splitlines(), f"all is {name}")
+
+
+def lines(mountpoint: Path, name: str) -> list[bytes]:
+    path = mountpoint.parent / name
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def wait_for_more(mountpoint: Path) -> None:
+    """Wait until each shell was told of five more lines that they are in the log, and both programs got some."""
+    files = [*(f"acknowledged-{name}" for name in WRITERS), "followed", "tailed"]
+    before = [len(lines(mountpoint, name)) for name in files]
+    wait_until(
+        lambda: all(len(lines(mountpoint, name)) > had + 5 for name, had in zip(files, before, strict=True)),
+        "all go on",
+        patience_s=60,
+    )
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "standing still", "cut off"])
+def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_path: Path, how: str):
+    """Each line that a shell was told of is there once, in its order, for whoever follows, too; the rest answers meanwhile."""
+    client = Client(three_brokers[1].bootstrap_server)
+    topic = f"shells-{how.replace(' ', '-')}"
+    client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
+    with mounted_cluster(cluster_address(f"kafka://{client.bootstrap_server}"), tmp_path) as mountpoint:
+        wait_until((mountpoint / topic / "0/log").exists, "the topic shows")
+        with programs(mountpoint, topic):
+            wait_for_more(mountpoint)
+            with gone(three_brokers[2], how):
+                listed = bash(
+                    mountpoint, f"ls {topic}/0; stat -c %n {topic}/0/log; cat {topic}/0/start; cat @status"
+                )
+                assert "" == listed.errors
+                if how != "stopped":  # A successor is there at once.
+                    wait_until(
+                        lambda: f"warning {topic}-0: no answer for" in bash(mountpoint, "cat @status").output,
+                        "the stall is told",
+                    )
+                wait_for_more(mountpoint)
+            wait_for_more(mountpoint)
+    written = [record.value for record in client.records(topic)]
+    for name in WRITERS:
+        mine = [line for line in written if line is not None and line.startswith(name.encode())]
+        assert mine == lines(mountpoint, f"acknowledged-{name}")
+    assert [] == lines(mountpoint, "refused")
+    assert written == lines(mountpoint, "followed") == lines(mountpoint, "tailed")
