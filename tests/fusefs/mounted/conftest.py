@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
+from testing.broker.broker import running_broker
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import find_java
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
 SERVE = Path(__file__).with_name("serve.py")
 ROOT = Path(__file__).parents[3]
@@ -30,8 +34,11 @@ def is_mounted(path: Path) -> bool:
 class Mount:
     """A mounted topicfs and its daemon."""
 
-    def __init__(self, base: Path, **options: Any) -> None:
+    def __init__(self, base: Path, topics_in: Client | None = None, **options: Any) -> None:
+        """With `topics_in` a cluster is mounted; topics that are made meanwhile are deleted in the end."""
         self.base = base
+        self.topics_in = topics_in
+        self._topics_of_others = topics_in.topics() if topics_in else frozenset[str]()
         self.data = base / "data"
         self.path = base / "mnt"
         self.log_file = base / "daemon.log"
@@ -44,8 +51,10 @@ class Mount:
     def start(self, *, python_path: Path = ROOT, **changed: Any) -> Mount:
         """Mount in the foreground of a process of its own, and wait until it stands."""
         self.options |= changed
+        cluster = {"cluster": f"kafka://{self.topics_in.bootstrap_server}"} if self.topics_in else {}
         asked = {
             "directories": str(self.data),
+            **cluster,
             "mountpoint": str(self.path),
             "log_file": str(self.log_file),
             "foreground": True,
@@ -105,6 +114,8 @@ class Mount:
             subprocess.run(["umount", "-l", str(self.path)], check=False)
             if is_mounted(self.path) and shutil.which("fusermount3"):
                 subprocess.run(["fusermount3", "-u", "-z", str(self.path)], check=False)
+        if self.topics_in is not None:
+            self.topics_in.delete_topics(self.topics_in.topics() - self._topics_of_others)
 
     @property
     def status(self) -> str:
@@ -136,10 +147,47 @@ def _no_surprises(mount: Mount) -> None:
     assert "Traceback" not in logs, logs
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let each test of a mount run over a data directory, and over a cluster unless `over_a_cluster` says why not."""
+    if "topics_in" not in metafunc.fixturenames:
+        return
+    places: list[object] = ["directory"]
+    module = metafunc.module.__name__.rpartition(".")[2]
+    if not DIRECTORY_ALONE.keys() & {module, f"{module}::{metafunc.function.__name__}"}:
+        places.append(pytest.param("cluster", marks=pytest.mark.java))
+    metafunc.parametrize("topics_in", places, indirect=True, scope="module")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have those fail over a cluster of which `over_a_cluster` says so."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "[cluster" in item.name:
+            module = item.module.__name__.rpartition(".")[2]
+            whole, one = f"{module}::{item.originalname}", f"{module}::{item.name.replace('[cluster-', '[')}"
+            if reason := DIFFERENT.get(whole) or DIFFERENT.get(one):
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of the one broker whose topics are mounted."""
+    keeps = {"log.retention.check.interval.ms": "3600000"}  # Records of 1970, too.
+    with running_broker(tmp_path_factory.mktemp("kafka") / "node", find_java(), keeps) as broker:
+        yield Client(broker.bootstrap_server)
+        let_go()
+
+
+@pytest.fixture(scope="module")
+def topics_in(request: pytest.FixtureRequest) -> Client | None:
+    """Where the topics of a mount are: in a data directory (None), or in a cluster."""
+    found: Client | None = request.getfixturevalue("client") if request.param == "cluster" else None
+    return found
+
+
 @pytest.fixture
-def unmounted(tmp_path: Path) -> Iterator[Mount]:
+def unmounted(tmp_path: Path, topics_in: Client | None) -> Iterator[Mount]:
     """A mount that the test starts itself."""
-    mount = Mount(tmp_path)
+    mount = Mount(tmp_path, topics_in)
     try:
         yield mount
     finally:
@@ -154,9 +202,9 @@ def mount(unmounted: Mount) -> Mount:
 
 
 @pytest.fixture(scope="module")
-def shared_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+def shared_mount(tmp_path_factory: pytest.TempPathFactory, topics_in: Client | None) -> Iterator[Mount]:
     """One mount for the tests of a module that leave each other's topics alone."""
-    mount = Mount(tmp_path_factory.mktemp("mount"))
+    mount = Mount(tmp_path_factory.mktemp("mount"), topics_in)
     try:
         yield mount.start()
     finally:

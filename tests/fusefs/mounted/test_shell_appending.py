@@ -204,6 +204,13 @@ def test_fsync_puts_records_on_disk(topic: Path):
     assert "a\nb\nc\n" == (topic / "0" / "log").read_text()
 
 
+@pytest.mark.parametrize("name", ["0/log", "0/log.kv", "log"])
+def test_sync_of_a_file_puts_records_on_disk(topic: Path, name: str):
+    """sync(1) opens the file to read it: what others appended counts."""
+    result = shell("bash", 'echo a >> 0/log; sync "$NAME"; grep unflushed 0/status', topic, NAME=name)
+    assert ("unflushed_records 0\n", "") == (result.stdout, result.stderr)
+
+
 def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: Mount):
     """Every line whose write(2) had returned is there after a remount, and the log ends at a whole batch."""
     mount = unmounted.start()

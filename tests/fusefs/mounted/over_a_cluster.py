@@ -1,0 +1,62 @@
+"""Which tests of a mount run over a Kafka cluster too, and why the others do not.
+
+What cannot hold there is listed with its reason: what fails as fusefs/SEMANTICS.md says is run, and has to fail; what is
+about a data directory has nothing to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SIZES = "a size is known of what was read: fusefs/SEMANTICS.md#a-kafka-cluster"
+NO_FILES = "brokers show no files: fusefs/SEMANTICS.md#a-kafka-cluster"
+NO_DISK = "nothing is said of the brokers' disks: fusefs/SEMANTICS.md#a-kafka-cluster"
+MANY_TRIPS = "so many round trips take minutes: tests/cluster/test_shells_while_leaders_go.py"
+OWN_DISK = "it is about the disk of a data directory"
+
+DIFFERENT: Mapping[str, str] = {
+    "test_shell_appending::test_a_synchronous_descriptor_is_on_disk_when_write_returns": NO_DISK,
+    "test_shell_appending::test_fsync_puts_records_on_disk": NO_DISK,
+    "test_shell_appending::test_sync_of_a_file_puts_records_on_disk": NO_DISK,
+    "test_shell_appending::test_ftruncate_takes_the_size_that_is_there[2-True]": SIZES,
+    "test_shell_tools::test_segments_are_the_real_files": NO_FILES,
+    "test_shell_tools::test_getfattr_dumps_a_records_metadata": NO_FILES,
+    "test_shell_tools::test_tar_takes_a_whole_mount_as_it_is": SIZES,
+    "test_shell_tools::test_two_mounted_views_of_one_file_see_each_append": SIZES,
+    "test_backups::test_a_copy_of_the_whole_mount_ends_and_is_whole": NO_FILES,
+    "test_backups::test_a_backup_is_restored_from_its_segments": NO_FILES,
+    "test_backups::test_nothing_that_is_listed_changes_while_it_is_read": SIZES,
+    "test_errnos::test_eperm[creation of a selector]": "open(2) asks what the name means: ENOENT",
+    "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer there",
+}
+"""Tests that fail over a cluster, and the document says so."""
+
+DIFFERENT_EXAMPLES: Mapping[str, str] = {
+    "ls orders/1/segments": NO_FILES,
+    "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
+}
+"""Examples of fusefs/SEMANTICS.md that print something else over a cluster."""
+
+DIRECTORY_ALONE: Mapping[str, str] = {
+    "test_compaction_mounted": "brokers compact when they will: tests/cluster/topics/test_reader.py",
+    "test_daemon": "it is about who owns a data directory",
+    "test_disk_space": OWN_DISK,
+    "test_last_words": OWN_DISK,
+    "test_remote_mounted": "it has a remote engine of its own",
+    "test_staged_writes": "tasks of Spark stage their writes in a data directory",
+    "test_transactions": "it begins with a broker's files; tests/cluster/test_shown_as_files.py with its records",
+    "test_two_directories": OWN_DISK,
+    "test_errnos::test_a_failed_fsync_stops_the_partition": OWN_DISK,
+    "test_errnos::test_a_failed_partition_comes_back_by_its_state": OWN_DISK,
+    "test_errnos::test_a_full_disk_leaves_no_partial_batch": OWN_DISK,
+    "test_errnos::test_eio_for_a_damaged_batch_alone": OWN_DISK,
+    "test_errnos::test_eagain_for_acks_all_with_too_few_replicas": "replicas are waited for: tests/cluster/topics",
+    "test_refused_writes::test_a_line_that_found_no_room_in_the_middle_leaves_nothing": OWN_DISK,
+    "test_shell_appending::test_four_shells_append_ten_thousand_lines_each": MANY_TRIPS,
+    "test_shell_appending::test_writers_that_hold_their_file_never_interleave_inside_a_record": MANY_TRIPS,
+    "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file",
+    "test_shell_following::test_tail_neither_repeats_nor_loses_a_line": "brokers delete when they will",
+    "test_shell_tools::test_df_shows_the_disk": OWN_DISK,
+    "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, and other tests share the cluster",
+}
+"""Modules and tests that do not run over a cluster."""
