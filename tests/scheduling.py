@@ -30,6 +30,7 @@ SHARING = {
         "tests/cluster/brokers/test_leader_moves.py",
         "tests/cluster/cache/test_cached_reads.py",
         "tests/cluster/mirror/test_three_brokers.py",
+        "tests/cluster/test_shells_while_leaders_go.py",
         "tests/cluster/topics/test_producer.py",
     ),
     "a broker to mirror": ("tests/cluster/mirror/test_*.py",),
@@ -47,7 +48,10 @@ SHARING = {
 A session of Spark is quicker the longer it lives. A broker takes three seconds of the processor to start, and then
 some hundredths of it whether it is used or not: twenty idle ones would take half of a small machine.
 """
+MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
+"""What the tests of a mount share that run over a cluster; those over a directory stay with their files."""
 SECONDS = {
+    MOUNTS_OF_A_CLUSTER: 240,
     "a broker and Spark": 200,
     "a broker of a cluster": 190,
     "Spark": 180,
@@ -71,8 +75,10 @@ SECONDS = {
 """What takes long, in seconds, roughly; a file that is not named is short."""
 
 
-def group_of(path: str) -> str:
-    """What is given to one process together with the file `path`: named by what is shared, else the file alone."""
+def group_of(path: str, nodeid: str = "") -> str:
+    """Return what is given to one process together with a test of the file `path`: named by what they share, else the file alone."""
+    if path.startswith("tests/fusefs/mounted/") and "[cluster" in nodeid:
+        return MOUNTS_OF_A_CLUSTER
     return next(
         (group for group, files in SHARING.items() if any(fnmatchcase(path, file) for file in files)), path
     )
@@ -87,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         """Gives the group that takes longest to whichever process asks next."""
 
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(super()._split_scope(nodeid))
+            return group_of(super()._split_scope(nodeid), nodeid)
 
         def _assign_work_unit(self, node: object) -> None:
             longest = max(

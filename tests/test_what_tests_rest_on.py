@@ -15,7 +15,7 @@ import pytest
 
 from testing import spark_home
 from testing.java import archive_of, quick_start
-from tests.scheduling import SECONDS, SHARING, group_of
+from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,10 @@ def test_files_that_share_something_costly_are_there():
     for group, patterns in SHARING.items():
         for pattern in patterns:
             assert group in {groups[file] for file in files if fnmatchcase(file, pattern)}, pattern
-    assert set(SECONDS) <= set(groups.values())
+    assert set(SECONDS) <= {*groups.values(), MOUNTS_OF_A_CLUSTER}
+    mounted = "tests/fusefs/mounted/test_errnos.py"
+    assert MOUNTS_OF_A_CLUSTER == group_of(mounted, f"{mounted}::test_eperm[cluster-rename]")
+    assert mounted == group_of(mounted, f"{mounted}::test_eperm[directory-rename]")
     assert "three brokers" == group_of("tests/cluster/mirror/test_three_brokers.py")
     assert "tests/pipeline/test_exactly_once.py" == group_of("tests/pipeline/test_exactly_once.py")
 
