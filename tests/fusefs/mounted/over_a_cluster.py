@@ -33,6 +33,7 @@ DIFFERENT: Mapping[str, str] = {
 
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
+    "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
 """Examples of fusefs/SEMANTICS.md that print something else over a cluster."""
