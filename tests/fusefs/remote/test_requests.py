@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 async def everything_prompt(client: Program) -> None:
     """Do what needs no answer; the thread that runs the test waits nowhere."""
-    assert ["@status", "orders"] == await client.list()
+    assert ["@groups", "@status", "orders"] == await client.list()
     assert ["config", "status", "0"] == await client.list("orders")
     names = await client.list("orders/0")
     assert {"log", "earliest", "latest", "start", "state", "status"} <= set(names)
@@ -148,7 +148,7 @@ async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine
         assert b"c\n" == await client.cat("orders/0/log")
         await client.append("orders/0/state", b"online\n")
         await client.fs.rmdir(client.fs.root.node_id, b"events")
-        assert ["@status", "orders"] == await client.list()
+        assert ["@groups", "@status", "orders"] == await client.list()
     asked = {
         "create_topic",
         "add_partitions",
