@@ -28,6 +28,7 @@ COMMANDS = {
     "cat": "topicfs.commands.cat:cat",
     "append": "topicfs.commands.append:append",
     "groups": "topicfs.commands.groups:groups",
+    "work": "topicfs.commands.work:work",
     "explain": "topicfs.commands.explain:explain",
     "maintain": "topicfs.commands.maintain:maintain",
     "check": "topicfs.commands.check:check",

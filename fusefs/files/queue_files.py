@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
@@ -149,14 +149,18 @@ class QueueStatusFile(GroupFile):
 class QueuedRecord(FileNode):
     """A record in `in-flight` or `rejected`: its value, exactly."""
 
-    __slots__ = ("_place",)
+    __slots__ = ("_place", "_places")
 
     entry_timeout = 0.0
     """It is there for a moment."""
 
-    def __init__(self, parent: Directory, name: str, place: RecordPlace) -> None:
+    def __init__(
+        self, parent: Directory, name: str, place: RecordPlace, places: Callable[[], Sequence[RecordPlace]]
+    ) -> None:
+        """`places` are the records that are in its directory now."""
         super().__init__(parent.context, parent, name)
         self._place = place
+        self._places = places
 
     def _content(self) -> bytes:
         place, isolation = self._place, self.context.settings.isolation
@@ -168,7 +172,7 @@ class QueuedRecord(FileNode):
         return b"" if found is None else bytes(found.render(VALUES, partition))
 
     def is_current(self) -> bool:
-        return False
+        return self._place in self._places()
 
     def attributes(self) -> Attributes:
         started = self.context.started * NANOSECONDS_A_MILLISECOND

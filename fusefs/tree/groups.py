@@ -122,8 +122,8 @@ class GroupDirectory(Directory):
 
     __slots__ = ()
 
-    entry_timeout = 1.0
-    """Groups come and go, and nobody tells the kernel."""
+    entry_timeout = 0.0
+    """Groups come, go and become queues, and nobody tells the kernel."""
 
     def is_current(self) -> bool:
         parent = self.parent
@@ -191,7 +191,7 @@ class SubscriptionDirectory(Directory):
 
     __slots__ = ("subscription",)
 
-    entry_timeout = 1.0
+    entry_timeout = 0.0
 
     def __init__(self, parent: Directory, name: str, subscription: Subscription) -> None:
         super().__init__(parent.context, parent, name)

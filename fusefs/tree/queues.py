@@ -25,7 +25,7 @@ class QueueDirectory(Directory):
 
     __slots__ = ()
 
-    entry_timeout = 1.0
+    entry_timeout = 0.0
 
     def is_current(self) -> bool:
         return self.name in self.context.engine.share_groups.groups()
@@ -58,7 +58,7 @@ class QueuedTopicDirectory(Directory):
 
     __slots__ = ("_topics",)
 
-    entry_timeout = 1.0
+    entry_timeout = 0.0
 
     def __init__(self, parent: Directory, name: str, topics: tuple[str, ...]) -> None:
         super().__init__(parent.context, parent, name)
@@ -101,7 +101,7 @@ class _Records(Directory):
         return [str(place) for place in self.places()]
 
     def make(self, name: str) -> Node:
-        return QueuedRecord(self, name, self._place(name))
+        return QueuedRecord(self, name, self._place(name), self.places)
 
     def _place(self, name: str) -> RecordPlace:
         try:
@@ -143,11 +143,8 @@ class RejectedDirectory(_Records):
     __slots__ = ()
 
     def places(self) -> Sequence[RecordPlace]:
-        return [one.place for one in self.group.rejected(self._topic)]
-
-    def make(self, name: str) -> Node:
         leave_event_loop()
-        return super().make(name)
+        return [one.place for one in self.group.rejected(self._topic)]
 
     async def remove_file(self, name: str, pid: int) -> None:
         def forget() -> None:

@@ -1,0 +1,147 @@
+"""Queues from shells: records held one by one, given back when their holder dies, and given up at last."""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import ROOT, Mount
+
+pytestmark = pytest.mark.fuse
+
+LOOP = """
+mkdir @groups/q
+exec 3<> @groups/q/orders/take
+while IFS= read -r job <&3; do
+    case $job in
+        bad) echo reject >&3 ;;
+        again) tries=$((tries + 1)); if [ $tries = 3 ]; then echo accept >&3; else echo release >&3; fi ;;
+        end) echo accept >&3; break ;;
+        *) echo accept >&3 ;;
+    esac
+    echo "$job"
+done
+"""
+
+
+def status(mount: Mount) -> dict[str, str]:
+    try:
+        lines = (mount.path / "@groups/q/status").read_text().splitlines()
+    except FileNotFoundError:  # While its first reader makes a queue of the group.
+        lines = []
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def test_a_loop_of_a_shell(mount: Mount):
+    """Accept, release and reject, written to the descriptor that is read."""
+    mount.bash("mkdir orders; printf 'one\\nbad\\nagain\\ntwo\\nend\\n' > orders/0/log")
+    ran = mount.bash(LOOP)
+
+    assert {"one": 1, "bad": 1, "again": 3, "two": 1} == collections.Counter(ran.stdout.split()), ran.stderr
+    assert ("0", "0") == (status(mount)["lag"], status(mount)["in_flight"])
+    assert ["orders-0-1"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+
+
+def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
+    """Without waiting for the lease to end; and rm accepts what another holds, mv releases it."""
+    mount.bash("mkdir orders @groups/q; seq 3 > orders/0/log")
+    holder = subprocess.Popen(
+        [
+            "bash",
+            "-c",
+            "exec 3<> @groups/q/orders/take; for n in 1 2 3; do IFS= read -r job <&3; done; sleep 100 3>&-",
+        ],
+        cwd=mount.path,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: status(mount).get("in_flight") == "3", "it holds three")
+        ran = mount.bash(
+            "cd @groups/q/orders/in-flight && ls && cat orders-0-1 && rm orders-0-0 && mv orders-0-1 .. && ls"
+        )
+        assert ["orders-0-0", "orders-0-1", "orders-0-2", "2orders-0-2"] == ran.stdout.split(), ran.stderr
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait(PATIENCE_S)
+    wait_until(lambda: status(mount)["in_flight"] == "0", "it has given back")
+    again = mount.bash("exec 3<> @groups/q/orders/take; head -c 2 <&3; head -c 2 <&3")
+
+    assert {"2", "3"} == set(again.stdout.split())
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_lose_nothing(mount: Mount):
+    """1,000 jobs, eight workers killed at random: each is accepted once; a record that cannot be done is given up."""
+    chosen = random.Random(15)
+    done, jobs = mount.base / "done", 1000
+    done.touch()
+    lines = [f"job{n}" for n in range(jobs)]
+    lines.insert(500, "poison")
+    mount.bash("mkdir orders @groups/q")
+    (mount.path / "orders/0/log").write_text("".join(f"{line}\n" for line in lines))
+    script = f'job=$(cat); [ "$job" = poison ] && exit 1; echo "$job" >> {done}'
+
+    def start() -> subprocess.Popen[bytes]:
+        words = ["work", "q", "orders", "--data", str(mount.data), "--drain", "--", "sh", "-c", script]
+        return subprocess.Popen(
+            [Path(sys.executable).with_name("topicfs"), *words],
+            cwd=ROOT,
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )
+
+    workers = [start() for _ in range(8)]
+    try:
+        for _ in range(10):
+            before = len(done.read_text().split())
+            wait_until(lambda before=before: len(done.read_text().split()) > before + 20, "they work")
+            victim = chosen.randrange(8)
+            os.killpg(workers[victim].pid, signal.SIGKILL)
+            workers[victim].wait()
+            workers[victim] = start()
+        wait_until(lambda: status(mount)["lag"] == "0", "all is done", patience_s=200)
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait(PATIENCE_S)
+    counts = collections.Counter(done.read_text().split())
+
+    assert set(lines) - {"poison"} == set(counts)
+    assert sum(counts.values()) <= jobs + 10, "only what a killed worker was at came twice"
+    assert ["orders-0-500"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+
+
+def test_a_queue_of_a_read_only_mount(unmounted: Mount):
+    """It shows, and nobody takes from it."""
+    mount = unmounted.start()
+    mount.bash(
+        "mkdir orders @groups/q; seq 3 > orders/0/log; exec 3<> @groups/q/orders/take; IFS= read -r job <&3; echo accept >&3"
+    )
+    mount.stop()
+    mount.start(read_only=True)
+    ran = mount.bash("grep ^lag @groups/q/status; cat @groups/q/orders/take")
+
+    assert "lag 2\n" == ran.stdout
+    assert "Read-only file system" in ran.stderr
+
+
+def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
+    """And takes nothing."""
+    mount.bash(
+        "mkdir orders @groups/q; seq 3 > orders/0/log; exec 3<> @groups/q/orders/take; IFS= read -r job <&3; echo reject >&3"
+    )
+    ran = mount.bash(
+        "cp -a @groups $copy && grep -rc . @groups && grep ^lag @groups/q/status", copy=tmp_path / "copy"
+    )
+
+    assert (0, ["lag 2"]) == (ran.returncode, ran.stdout.splitlines()[-1:]), ran.stderr
+    assert "1" == (tmp_path / "copy/q/orders/rejected/orders-0-0").read_text()

@@ -1,0 +1,138 @@
+"""`topicfs groups`: positions and readers in the words of kafka-consumer-groups, without a daemon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.topicfs.conftest import Topicfs
+from topicfs.groups.mount import parse_status
+from topicfs.groups.scenarios import export, parse_export
+
+
+def reset(topicfs: Topicfs, *words: str) -> list[list[str]]:
+    """Reset the group `g`; the rows that are printed."""
+    ran = topicfs("groups", "reset", "g", *words)
+    assert 0 == ran.status, ran.errors
+    return [line.split() for line in ran.text.splitlines()[1:]]
+
+
+def test_a_reset_makes_a_group(orders: Topicfs):
+    """And it is listed and described then."""
+    assert "" == orders("groups", "list").text
+    assert [["g", "orders", "0", "1"]] == reset(orders, "--topic", "orders", "--to-offset", "1")
+
+    assert ["g"] == orders("groups", "list").text.split()
+    assert ["GROUP", "STATE", "g", "Empty"] == orders("groups", "list", "--state").text.split()
+    row = orders("groups", "describe", "g").text.splitlines()[1].split()
+    assert ["g", "orders", "0", "1", "3", "2", "-", "-"] == row
+    assert "Empty" in orders("groups", "describe", "g", "--state").text
+    described = json.loads(orders("groups", "describe", "g", "--json").text)[0]
+    assert (2, "Empty", []) == (described["lag"], described["state"], described["members"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--to-earliest",), 0),
+        (("--to-latest",), 3),
+        (("--to-current",), 1),
+        (("--to-offset", "2"), 2),
+        (("--to-offset", "99"), 3),
+        (("--shift-by", "1"), 2),
+        (("--shift-by", "-5"), 0),
+        (("--to-datetime", "2000-01-01T00:00:00.000"), 0),
+        (("--to-datetime", "2100-01-01T00:00:00Z"), 3),
+        (("--by-duration", "P1D"), 0),
+    ],
+)
+def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
+    """Each of Kafka's words; what lies outside of the log becomes its nearest end."""
+    reset(orders, "--topic", "orders", "--to-offset", "1")
+
+    assert [["g", "orders", "0", str(expected)]] == reset(orders, "--all-topics", *words)
+    assert (
+        expected
+        == json.loads(orders("groups", "describe", "g", "--json").text)[0]["positions"][0]["position"]
+    )
+
+
+def test_a_dry_run_changes_nothing(orders: Topicfs):
+    """It says what would be; what is exported can be taken back."""
+    reset(orders, "--topic", "orders:0", "--to-offset", "1")
+    assert [["g", "orders", "0", "3"]] == reset(orders, "--all-topics", "--to-latest", "--dry-run")
+    exported = orders("groups", "reset", "g", "--all-topics", "--to-current", "--dry-run", "--export").text
+    assert "orders,0,1\n" == exported
+    reset(orders, "--all-topics", "--to-earliest")
+    with open("positions.csv", "w") as file:
+        file.write(exported)
+    reset(orders, "--from-file", "positions.csv")
+
+    assert 1 == json.loads(orders("groups", "describe", "g", "--json").text)[0]["positions"][0]["position"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--topic", "orders"), "says where to"),
+        (("--topic", "orders", "--to-latest", "--to-earliest"), "says where to"),
+        (("--to-latest",), "says which partitions"),
+        (("--topic", "clicks", "--to-latest"), "clicks: no such topic"),
+        (("--topic", "orders:7", "--to-latest"), "orders-7: no such partition"),
+        (("--topic", "orders:x", "--to-latest"), "partitions are numbers"),
+        (("--topic", "orders", "--shift-by", "1"), "no position there"),
+        (("--topic", "orders", "--to-datetime", "soon"), "a time is written as"),
+        (("--topic", "orders", "--by-duration", "1 day"), "a duration is written as"),
+    ],
+)
+def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
+    """One line with the reason, and nothing is set."""
+    ran = orders("groups", "reset", "g", *words)
+
+    assert 0 != ran.status
+    assert reason in ran.errors.decode()
+    assert "" == orders("groups", "list").text
+
+
+def test_delete(orders: Topicfs):
+    """A group with its positions; then it is not there."""
+    reset(orders, "--topic", "orders", "--to-offset", "1")
+    assert "g: deleted\n" == orders("groups", "delete", "g").text
+
+    assert b"g: no such group" in orders("groups", "describe", "g").errors
+    assert 1 == orders("groups", "delete", "g").status
+
+
+def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
+    """Those it has."""
+    reset(orders, "--topic", "orders", "--to-offset", "1")
+
+    assert "1 position deleted" in orders("groups", "delete", "g", "--topic", "orders").text
+    assert [] == json.loads(orders("groups", "describe", "g", "--json").text or "[{}]")[0].get(
+        "positions", []
+    )
+
+
+def test_a_status_file_is_read_back():
+    """What a mount writes, with a reader whose program has spaces in its name."""
+    text = (
+        "state Stable\ngeneration 3\nassignor range\ncoordinator __consumer_offsets-12\nmembers 1\nlag 4\n"
+        "member cat-7-x reader my prog 7 topics orders partitions orders-0,a-b-1\n"
+        "partition orders-0 position 5 lag 4 committed 1795562696081 2026-11-24T23:24:56.081Z by my prog 7\n"
+    )
+    group = parse_status("g", text)
+
+    assert ("Stable", 3, "range", 4) == (group.state, group.generation, group.assignor, group.lag)
+    assert [("my prog 7", (("orders", 0), ("a-b", 1)))] == [
+        (one.reader, one.partitions) for one in group.members
+    ]
+    assert [(5, 9, "my prog 7")] == [(one.position, one.end_offset, one.committed_by) for one in group.places]
+
+
+def test_what_is_exported_is_read_back():
+    """And what is no export is refused with its line."""
+    assert {("a-b", 1): 5} == parse_export("a-b,1,5\n")
+    assert "" == export([])
+    with pytest.raises(Exception, match="line 2: must be topic,partition,offset"):
+        parse_export("a,1,5\nb,1\n")

@@ -1,0 +1,120 @@
+"""Records of a queue as jobs: taken one by one, and settled when they are done; through a mount, or of an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fusefs.forms import JSON
+from storage.engine import Engine
+from storage.share_groups import Acknowledgement, RecordPlace
+
+LINE_BYTES = 1 << 20
+"""Read of a record at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A record that is held."""
+
+    place: RecordPlace
+    value: bytes
+    shown: Mapping[str, Any]
+    """The record as `take.json` shows it."""
+
+    def environment(self) -> dict[str, str]:
+        """Return what a command is told of it; a key that no environment can hold is left out."""
+        told = {
+            "TOPICFS_TOPIC": self.place.topic,
+            "TOPICFS_PARTITION": str(self.place.partition),
+            "TOPICFS_OFFSET": str(self.place.offset),
+            "TOPICFS_TIMESTAMP": str(self.shown.get("ts", -1)),
+            "TOPICFS_HEADERS": json.dumps(self.shown.get("headers", [])),
+        }
+        key = self.shown.get("key")
+        if isinstance(key, str):
+            told["TOPICFS_KEY"] = key
+        return {name: value for name, value in told.items() if "\0" not in value}
+
+
+class JobSource(Protocol):
+    """One session of a queue."""
+
+    def take(self) -> Job | None:
+        """Hold the next record; waits for one. None: there is none, and it does not wait."""
+        ...
+
+    def settle(self, job: Job, word: Acknowledgement) -> None:
+        """Say what became of a record: when it returns, that is kept."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+
+class MountJobs:
+    """The `take` of a mount."""
+
+    def __init__(self, mountpoint: Path, group: str, topic: str, *, waits: bool) -> None:
+        self._mountpoint = mountpoint
+        flags = os.O_RDWR if waits else os.O_RDWR | os.O_NONBLOCK
+        self._descriptor = os.open(mountpoint / "@groups" / group / topic / "take.json", flags)
+
+    def take(self) -> Job | None:
+        line = b""
+        while not line.endswith(b"\n"):
+            try:
+                line += os.read(self._descriptor, LINE_BYTES)
+            except BlockingIOError:
+                return None
+        shown = json.loads(line)
+        place = RecordPlace(shown["topic"], shown["partition"], shown["offset"])
+        record = self._mountpoint / place.topic / str(place.partition) / str(place.offset)
+        return Job(place, record.read_bytes(), shown)
+
+    def settle(self, job: Job, word: Acknowledgement) -> None:
+        os.write(self._descriptor, f"{word.name.lower()} {job.place}\n".encode())
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class EngineJobs:
+    """A session of the command's own engine."""
+
+    def __init__(self, engine: Engine, group: str, topic: str, *, waits: bool) -> None:
+        self._session = engine.share_groups.group(group).open([topic], holder=f"topicfs {os.getpid()}")
+        self._news = threading.Event()
+        self._session.listen(self._news.set)
+        self._waits = waits
+
+    def take(self) -> Job | None:
+        while True:
+            self._news.clear()
+            leased = self._session.take()
+            if leased is not None:
+                break
+            if not self._waits:
+                return None
+            self._news.wait()
+        place = leased.place
+        line = JSON.render(
+            leased.columns,
+            topic=place.topic,
+            partition=place.partition,
+            start_offset=place.offset,
+            end_offset=place.offset + 1,
+        )
+        return Job(place, leased.record.value or b"", json.loads(line))
+
+    def settle(self, job: Job, word: Acknowledgement) -> None:
+        self._session.acknowledge({job.place: word})
+
+    def close(self) -> None:
+        self._session.close()
