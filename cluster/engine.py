@@ -29,7 +29,7 @@ from cluster.topics.topic import ClusterTopic
 from cluster.topics.watch import Watch
 from storage.codec.headers import Codec
 from storage.disk.names import check_new_topic, check_partitions
-from storage.engine import Cancel, records_of
+from storage.engine import Cancel, Replication, records_of
 from storage.errors import (
     ClusterError,
     InvalidConfigError,
@@ -126,6 +126,10 @@ class ClusterEngine:
     @property
     def share_groups(self) -> ShareGroups:
         return NO_SHARE_GROUPS
+
+    @property
+    def replication(self) -> Replication | None:
+        return None
 
     def topics(self) -> Mapping[str, ClusterTopic]:
         return self._catalog.topics

@@ -41,8 +41,8 @@ from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
-from storage.manager import open_engine
 from storage.messages import PrintableFormatter, reason_of
+from storage.replicas.opening import open_directories
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -130,7 +130,13 @@ def open_when_free(
     deadline = clock() + OWNER_PATIENCE_SECONDS
     while True:
         try:
-            return open_engine(options.directories, read_only=options.read_only, config=options.engine)
+            return open_directories(
+                options.directories,
+                read_only=options.read_only,
+                config=options.engine,
+                replicated=options.replicated,
+                left_out=options.left_out,
+            )
         except DirectoryLockedError:
             if clock() >= deadline:
                 raise

@@ -41,6 +41,7 @@ from storage.model import (
     SegmentInfo,
     Timestamp,
     TimestampOffset,
+    TopicPartition,
 )
 from storage.share_groups import ShareGroups
 
@@ -135,6 +136,13 @@ class Partition(Protocol):
 
     def status(self) -> PartitionStatus:
         """Return the state of the partition; each segment is looked up on the disk (*asked*)."""
+        ...
+
+    def check_in_sync(self) -> None:
+        """Raise NotEnoughReplicasError where acks=all cannot be kept: fewer are in sync than min.insync.replicas (*known*).
+
+        A remote engine raises nothing: its broker says so at the append.
+        """
         ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
@@ -286,6 +294,32 @@ def records_of(topic: Topic) -> int:
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
 
+class Replication(Protocol):
+    """Changes of replicas, in an engine that has several of each partition. All calls are blocking."""
+
+    def set_replicas(self, topic: str, replicas: int) -> None:
+        """Give each partition of a topic so many replicas, while it serves: new ones catch up, others go.
+
+        Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
+        """
+        ...
+
+    def catch_up(self) -> None:
+        """Let replicas that are behind catch up now; what fails is tried again later."""
+        ...
+
+    def elect_preferred(self, topic: str | None = None) -> int:
+        """Let the first assigned replicas lead where they are in sync; return how many partitions changed."""
+        ...
+
+    def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
+        """Let the replica in a data directory lead though it was not in sync: what only others have is lost.
+
+        Raises UnknownTopicError, StorageError where its log is not there.
+        """
+        ...
+
+
 class Engine(Protocol):
     """Topics, and what can be done with them."""
 
@@ -322,6 +356,11 @@ class Engine(Protocol):
     @property
     def share_groups(self) -> ShareGroups:
         """Queues: records handed out one by one, each to one holder at a time (*known*; see `storage.share_groups`)."""
+        ...
+
+    @property
+    def replication(self) -> Replication | None:
+        """Changes of replicas; None for an engine that has one of each partition, or whose replicas others look after (*known*)."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:

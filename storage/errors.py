@@ -76,6 +76,10 @@ class NotEnoughReplicasError(StorageError):
     """acks=all with fewer in-sync replicas than min.insync.replicas."""
 
 
+class NotLeaderError(StorageError):
+    """An append to a replica that follows another one, which leads the partition."""
+
+
 class ProducerFencedError(StorageError):
     """A producer epoch or coordinator epoch older than the newest one seen."""
 

@@ -175,6 +175,19 @@ class CleaningState(NamedTuple):
     """Cleanable bytes in them and the clean ones: 0 to 1."""
 
 
+class ReplicaStatus(NamedTuple):
+    """One replica of a partition."""
+
+    place: str
+    """Its data directory, or its broker."""
+    leads: bool
+    in_sync: bool
+    end_offset: Offset | None
+    """Its log end; None where its log is not there."""
+    log_bytes: int | None
+    """Bytes of its log; None likewise."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """Everything `status` shows of a partition."""
@@ -195,6 +208,8 @@ class PartitionStatus:
     """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
     """Time at which it was last written to disk, or opened."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """The replicas that are assigned, the preferred leader first; empty for a partition that has no others."""
 
     @property
     def state(self) -> str:

@@ -16,6 +16,7 @@ from storage.errors import DirectoryLockedError, InvalidConfigError, StorageErro
 from topicfs.lines import say
 
 if TYPE_CHECKING:
+    from storage.engine import Engine
     from storage.manager import LogManager
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -82,24 +83,24 @@ def require_directories(directories: Sequence[Path]) -> None:
 @contextmanager
 def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
-) -> Iterator[LogManager]:
+) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas.opening import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
-    with closing(open_engine(directories, read_only=True, config=config)) as engine:
+    with closing(open_directories(directories, read_only=True, config=config)) as engine:
         yield engine
 
 
 @contextmanager
 def opened_for_writing(
     directories: Sequence[Path], *, through_mount: str, make: bool = False
-) -> Iterator[LogManager]:
+) -> Iterator[Engine]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
     Raises StorageError where one is missing, and while someone else owns one: `through_mount` is what to type instead.
     """
-    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas.opening import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     if make:
         for directory in directories:
@@ -107,17 +108,40 @@ def opened_for_writing(
     else:
         require_directories(directories)
     try:
-        engine = open_engine(directories)
+        engine = open_directories(directories)
     except DirectoryLockedError as error:
-        holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
-        mountpoint = mountpoint_of(error.holder_pid)
-        if mountpoint is not None:
-            through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
-        raise StorageError(
-            f"{_as_given(error.directory, directories)}: in use by {holder}; go through its mount: {through_mount}"
-        ) from None
+        raise _in_use(error, directories, through_mount) from None
     with closing(engine):
         yield engine
+
+
+@contextmanager
+def opened_alone(
+    directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
+) -> Iterator[LogManager]:
+    """Open directories as the engine that has their files: each with replicas is looked at by itself.
+
+    Raises what `opened_for_reading` and `opened_for_writing` do.
+    """
+    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+
+    require_directories(directories)
+    try:
+        engine = open_engine(directories, read_only=read_only)
+    except DirectoryLockedError as error:
+        raise _in_use(error, directories, through_mount) from None
+    with closing(engine):
+        yield engine
+
+
+def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mount: str) -> StorageError:
+    holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
+    mountpoint = mountpoint_of(error.holder_pid)
+    if mountpoint is not None:
+        through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
+    return StorageError(
+        f"{_as_given(error.directory, directories)}: in use by {holder}; go through its mount: {through_mount}"
+    )
 
 
 def _as_given(directory: Path, directories: Sequence[Path]) -> Path:

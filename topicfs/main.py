@@ -24,6 +24,7 @@ COMMANDS = {
     "mount": "topicfs.commands.mount:mount",
     "umount": "topicfs.commands.mount:umount",
     "topics": "topicfs.commands.topics:topics",
+    "replicas": "topicfs.commands.replicas:replicas",
     "config": "topicfs.commands.config:config",
     "cat": "topicfs.commands.cat:cat",
     "append": "topicfs.commands.append:append",

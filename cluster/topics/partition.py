@@ -142,6 +142,9 @@ class ClusterPartition:
         )
 
     @changes
+    def check_in_sync(self) -> None:
+        """Do nothing: the broker says so at the append."""
+
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         self._check_exists()
         if self._producer is None:

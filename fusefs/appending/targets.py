@@ -12,7 +12,6 @@ from storage.codec.batch import read_header
 from storage.codec.columns import decode
 from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
-from storage.errors import NotEnoughReplicasError
 from storage.model import Timestamp
 from storage.partitioning import partition_of_key
 
@@ -122,7 +121,7 @@ class PartitionTarget:
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         if self._acks_all:
-            check_replicas(self._partition)
+            self._partition.check_in_sync()
         appends = self._encoder.appends(lines, self._partition)
         self._encoder.append(appends, self._partition, self.name, durable=durable)
 
@@ -161,7 +160,7 @@ class TopicTarget:
         ]
         if self._acks_all:
             for partition, _appends in encoded:
-                check_replicas(partition)
+                partition.check_in_sync()
         for partition, appends in encoded:
             self._encoder.append(appends, partition, self.name, durable=durable)
 
@@ -191,15 +190,6 @@ def key_values(appends: list[bytearray]) -> Sequence[KeyedValue]:
         for columns in decode(batches, check_crc=False)
         for record in columns
     ]
-
-
-def check_replicas(partition: Partition) -> None:
-    """Raise NotEnoughReplicasError where acks=all cannot be kept: this engine holds one replica."""
-    wanted = partition.config.min_insync_replicas
-    if wanted > 1:
-        raise NotEnoughReplicasError(
-            f"{partition.topic}-{partition.number}: acks=all with 1 replica in sync and min.insync.replicas={wanted}"
-        )
 
 
 def lines_of(text: bytes) -> list[bytes]:

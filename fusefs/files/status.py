@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from fusefs.allowance import leave_event_loop
 from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.replicas import replica_lines
 from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
@@ -47,7 +48,7 @@ class PartitionStatusFile(TextFile):
             **({} if self.context.engine.remote else {"last_flush": spelled_time(status.last_flush)}),
             **_known(measured=self._measured(), directory=self._files.partition.directory),
         }
-        return _text([f"{name} {value}" for name, value in lines.items()])
+        return _text([*(f"{name} {value}" for name, value in lines.items()), *replica_lines(status)])
 
     def _measured(self) -> str | None:
         """Return whether the size of `log` is known; None where nobody measures it."""

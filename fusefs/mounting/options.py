@@ -24,6 +24,10 @@ class MountOptions:
     """An existing directory, outside the data directories."""
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
+    replicated: bool = False
+    """Let the data directories hold replicas of each other's partitions; also without, where they do already."""
+    left_out: tuple[Path, ...] = ()
+    """Directories that hold replicas, too, and are not waited for."""
     read_only: bool = False
     """Change and create nothing in the data directories, which may be a broker's own log.dirs."""
     allow_other: bool = False

@@ -10,6 +10,7 @@ from functools import partial
 from fusefs.errors import FileError, file_error
 from fusefs.files.config import ConfigFile
 from fusefs.files.follow_file import FollowNode
+from fusefs.files.replicas import ReplicasFile
 from fusefs.files.status import TopicStatusFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
@@ -23,6 +24,7 @@ from fusefs.tree.partitions import PartitionDirectory
 from storage.disk.names import MAX_PARTITIONS
 from storage.errors import StorageError
 
+REPLICAS = "replicas"
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
@@ -49,6 +51,14 @@ def _status(parent: TopicDirectory, name: str) -> Node:
     return TopicStatusFile(parent, name, parent.files)
 
 
+def _replicas(parent: TopicDirectory, name: str) -> Node:
+    """Make the file of a topic's replicas. Raises FileError (ENOENT) in an engine that looks after none."""
+    replication = parent.context.engine.replication
+    if replication is None:
+        raise FileError(errno.ENOENT)
+    return ReplicasFile(parent, name, parent.files, replication)
+
+
 def _times(parent: TopicDirectory, name: str) -> Node:
     """Make the file of a range of times. Raises FileError (ENOENT) for any other name."""
     try:
@@ -64,6 +74,7 @@ def _times(parent: TopicDirectory, name: str) -> Node:
 NAMES: dict[str, tuple[bool, Callable[[TopicDirectory, str], Node]]] = {
     "config": (True, _config),
     "status": (True, _status),
+    REPLICAS: (False, _replicas),
     **{f"log{form.suffix}": (False, partial(_log, form=form)) for form in FORMS},
     **{f"follow{form.suffix}": (False, partial(_follow, form=form)) for form in FORMS},
 }
@@ -85,6 +96,8 @@ class TopicDirectory(Directory):
 
     def names(self) -> Sequence[str]:
         fixed = [name for name, (listed, _make) in NAMES.items() if listed]
+        if self.context.engine.replication is not None:
+            fixed.append(REPLICAS)
         return [*fixed, *(str(number) for number in self.files.topic.partitions())]
 
     def make(self, name: str) -> Node:

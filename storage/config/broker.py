@@ -71,6 +71,24 @@ class EngineConfig:
             ("num.partitions",),
         ),
     ] = 1
+    replication_factor: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "replicas",
+            "How many replicas each partition of a new topic gets, in data directories that replicate.",
+            ("default.replication.factor",),
+        ),
+    ] = 1
+    follower_rate: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "bytes/s",
+            "How fast a replica that is behind may catch up.",
+            ("follower.replication.throttled.rate",),
+        ),
+    ] = 2**63 - 1
     recovery_threads: Annotated[
         int,
         BrokerRow(

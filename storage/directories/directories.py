@@ -69,8 +69,10 @@ class OpenDirectory:
 class Directories:
     """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
 
-    def __init__(self, opened: Sequence[OpenDirectory], warn: Say) -> None:
+    def __init__(self, opened: Sequence[OpenDirectory], warn: Say, *, one_of_many: bool = False) -> None:
         self.all = tuple(opened)
+        self.one_of_many = one_of_many
+        """True if other partitions of the topics are in directories of other engines."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         """Called with each directory that fails."""
         self._warn = warn

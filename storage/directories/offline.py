@@ -104,6 +104,9 @@ class OfflinePartition:
             last_timestamp=NO_TIMESTAMP,
         )
 
+    def check_in_sync(self) -> None:
+        self._refuse()
+
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         self._refuse()
 

@@ -4,7 +4,7 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
-    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.queues
+    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.queues  topicfs.replicas
     ├── topicfs.writes  topicfs.write.…                                            ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
@@ -49,6 +49,8 @@ MIRROR = "topicfs.mirror"
 """The journal of a mirror of a cluster."""
 QUEUES = "topicfs.queues"
 """The settings of share groups, and what they rejected."""
+REPLICAS = "topicfs.replicas"
+"""The replicas of all partitions, the same in each data directory that replicates."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 

@@ -83,6 +83,11 @@ _MAX_COPIED_BYTES = 64 << 20
 """Beyond any index: its entries are 32 bits of position apart at most, 10 MiB by default."""
 
 
+def mountpoint_of(path: Path) -> Path:
+    """Return where the file system that holds `path` is mounted; `path` need not exist."""
+    return next(one for one in (path, *path.parents) if os.path.ismount(one))
+
+
 def system_clock() -> Timestamp:
     """Return the machine's wall clock, milliseconds since the epoch."""
     return Timestamp(time.time_ns() // 1_000_000)

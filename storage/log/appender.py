@@ -99,7 +99,7 @@ class LogAppender:
         """Append batches that passed their checks, but for those that their producers appended before."""
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.check_leads()
             base_offset = parts.state.end_offset
             pending = self._check_producers(batches, incoming, now, origin, guard)
             if pending.repeats:
@@ -121,7 +121,7 @@ class LogAppender:
         parts = self._parts
         with parts.lock:
             if not parts.writable:
-                parts.check_writable()
+                parts.check_leads()
             base_offset = parts.state.end_offset
             state = self._extend(batches, now, rules) or self._write_own(batches, now, rules)
             if state is None:

@@ -6,7 +6,7 @@ Invariants, each changed in one place only:
 * log start <= high watermark <= log end, and recovery point <= log end.
 * the last segment of the chain is active; all others are trimmed and never change until they are removed.
 
-A log is a reader, an appender and a replacer around the same parts. One lock guards changes; readers hold none, for what
+A log is a reader, an appender, a replacer and a role around the same parts. One lock guards changes; readers hold none, for what
 they go by is published as one immutable value (`storage.log.state`).
 """
 
@@ -18,11 +18,13 @@ from pathlib import Path
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel
+from storage.errors import NotEnoughReplicasError
 from storage.indexes.transaction_index import AbortedSpan
 from storage.log.appender import LogAppender
 from storage.log.parts import Loaded, LogContext, LogParts, SmallFiles
 from storage.log.reading.reader import LogReader
 from storage.log.replacer import LogReplacer
+from storage.log.roles import LogRoles
 from storage.model import Offset, Timestamp
 from storage.segment.chain import Chain
 
@@ -34,6 +36,7 @@ class Log:
     __slots__ = (
         "_appender",
         "_newest_timestamp",
+        "advance_high_watermark",
         "append",
         "append_as_follower",
         "begin_verification",
@@ -43,13 +46,18 @@ class Log:
         "earliest",
         "flush",
         "flush_sealed",
+        "follow",
         "follow_epoch",
+        "follow_high_watermark",
         "follow_start",
         "largest_timestamp",
         "latest",
+        "lead",
+        "lead_alone",
         "locate",
         "locate_timestamp",
         "mark_offline",
+        "match_indexes",
         "new_cleaned_segment",
         "offset_for_timestamp",
         "offsets",
@@ -57,6 +65,7 @@ class Log:
         "parts",
         "producers",
         "read",
+        "read_as_follower",
         "remove_deleted_files",
         "remove_expired_producers",
         "replace_segments",
@@ -81,7 +90,7 @@ class Log:
     ) -> None:
         self.parts = parts = LogParts(directory, loaded, context, config=config, small_files=small_files)
         reader, appender = LogReader(parts), LogAppender(parts)
-        replacer = LogReplacer(parts, appender)
+        replacer, roles = LogReplacer(parts, appender), LogRoles(parts)
         self._appender = appender
 
         self.offsets = reader.offsets
@@ -91,6 +100,7 @@ class Log:
         self.segment_of = reader.segment_of
         self.open_segment_file = reader.open_segment_file
         self.read = reader.read
+        self.read_as_follower = reader.read_as_follower
         self.offset_for_timestamp = reader.offset_for_timestamp
         self.locate_timestamp = reader.locate_timestamp
         self.earliest = reader.earliest
@@ -118,6 +128,13 @@ class Log:
         self.remove_deleted_files = replacer.remove_deleted_files
         self.truncate_to = replacer.truncate_to
         self.truncate_fully_and_start_at = replacer.truncate_fully_and_start_at
+
+        self.lead = roles.lead
+        self.lead_alone = roles.lead_alone
+        self.follow = roles.follow
+        self.advance_high_watermark = roles.advance_high_watermark
+        self.follow_high_watermark = roles.follow_high_watermark
+        self.match_indexes = roles.match_indexes
 
         self.mark_offline = parts.mark_offline
         self.retire = parts.retire
@@ -192,6 +209,13 @@ class Log:
 
     def end_at_hand(self, offset: Offset) -> Offset:
         return max(offset, self.log_end_offset)
+
+    def check_in_sync(self) -> None:
+        wanted = self.config.min_insync_replicas
+        if wanted > 1:
+            raise NotEnoughReplicasError(
+                f"{self.parts.partition}: acks=all with 1 replica in sync and min.insync.replicas={wanted}"
+            )
 
     def update_config(self, config: TopicConfig) -> None:
         """Apply new settings; what is fixed for a segment takes effect with the next one."""

@@ -15,7 +15,7 @@ from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Listeners
-from storage.errors import PartitionGoneError, PartitionOfflineError, ReadOnlyError
+from storage.errors import NotLeaderError, PartitionGoneError, PartitionOfflineError, ReadOnlyError
 from storage.log.flushing import Flusher, FlushProgress
 from storage.log.producers import LogProducers
 from storage.log.removal import Removal
@@ -108,8 +108,10 @@ class LogParts:
         self.superseded = False
         """True if another log serves in its place."""
         self.closed = False
+        self.leads = True
+        """False in a follower, which takes only what its leader has."""
         self.writable = not self.files.read_only
-        """False: `check_writable` says why not."""
+        """False: `check_leads` says why not."""
         self.first_dirty_offset: Offset | None = None
         """The first dirty offset; None before the first cleaning."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
@@ -170,6 +172,14 @@ class LogParts:
             raise kind(f"{self.partition}: {self.offline or 'closed'}")
         if self.files.read_only:
             raise ReadOnlyError(f"{self.partition}: opened read-only")
+
+    def check_leads(self) -> None:
+        """Raise NotLeaderError in a follower, and what `check_writable` raises."""
+        self.check_writable()
+        if not self.leads:
+            raise NotLeaderError(
+                f"{self.partition}: {self.directory} has a follower; its leader takes appends"
+            )
 
     def mark_offline(self, reason: str) -> None:
         """Take no more writes until it is loaded again; reads are served. The first reason stays."""

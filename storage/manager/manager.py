@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
+from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
@@ -22,7 +23,7 @@ from storage.duties.cleaning import Cleaner
 from storage.duties.planning import PlannedStep, plan_log, roll_due
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.staged_writes import StagedWrites
-from storage.engine import Cancel, Listeners, Partition, records_of
+from storage.engine import Cancel, Listeners, Partition, Replication, records_of
 from storage.errors import (
     PolicyViolationError,
     ReadOnlyError,
@@ -37,6 +38,7 @@ from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.shares.groups import QueueGroups
 from storage.staging.placement import NewTopic
+from storage.staging.placing import CreateTopic, FindPartition
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.reopening import Reopening
@@ -112,6 +114,10 @@ class LogManager:
     @property
     def groups(self) -> Groups:
         return self._groups
+
+    @property
+    def replication(self) -> Replication | None:
+        return None
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""
@@ -191,6 +197,41 @@ class LogManager:
                     self._topics = _by_name({one: self._topics[one] for one in self._topics if one != name})
         self._listeners.notify()
         _wake(topic.partitions().values())
+
+    def hold_partitions(
+        self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
+    ) -> None:
+        """Make those of a topic's partitions that are missing here; its others are in other engines (blocking).
+
+        Raises StorageError, OSError.
+        """
+        with self._lock:
+            self._check_writable()
+            topic = self._topics.get(name)
+            if topic is None:
+                config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
+                topic = LogTopic(name, topic_id=topic_id, config=config, overrides=overrides, partitions={})
+            topic.put_partitions(self._changes.hold(topic, numbers))
+            self._topics = _by_name({**self._topics, name: topic})
+        self._listeners.notify()
+
+    def drop_partitions(self, name: str, numbers: Iterable[int]) -> None:
+        """Remove some of a topic's partitions from here; its others stay (StorageError, OSError)."""
+        with self._lock:
+            self._check_writable()
+            topic = self.topic(name)
+            gone = set(numbers)
+            self._changes.drop(topic, gone)
+            topic.take_partitions(gone)
+        self._listeners.notify()
+
+    def lend(self, action: Callable[[], T]) -> T:
+        """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
+        return self._directories.all[0].reserve.lend(action)
+
+    def redirect_writes(self, find: FindPartition, create: CreateTopic) -> None:
+        """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
+        self._staged = StagedWrites(self._directories, find, create, warn=self._warnings.add)
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         with self._lock:

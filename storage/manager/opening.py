@@ -35,6 +35,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     clock: Clock | None = None,
     flushers: Callable[[], Flusher] | None = None,
     most_at_start: int = MOST_AT_START,
+    one_of_many: bool = False,
 ) -> LogManager:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
@@ -43,7 +44,8 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     high watermarks is shown, beside another process of this engine all that its files hold at this moment. `files` other
     than the machine's own disk have no lock and must fit `read_only`. `flushers` makes each directory's; without it a thread
     flushes what rolls close, but on other disks than the machine's nobody does. Of more than `most_at_start` partitions that
-    were closed in order each is opened when somebody asks for it first.
+    were closed in order each is opened when somebody asks for it first. With `one_of_many` other partitions of the topics
+    are in data directories of other engines: none is regarded as missing.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what is in one that fails.
@@ -58,6 +60,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
         raise ValueError(f"read_only={read_only} on a disk with read_only={disk.read_only}")
     paths = [path.absolute() for path in ([directory] if isinstance(directory, Path) else directory)]
     _check_different(paths)
+    _check_without_replicas(paths, disk)
     warnings = WarningBook(clock or system_clock)
     settings = config or EngineConfig()
     make_flusher = flushers or (BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher)
@@ -67,7 +70,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
         )
         for path in paths
     ]
-    directories = Directories(kept, warnings.add)
+    directories = Directories(kept, warnings.add, one_of_many=one_of_many)
     if read_only:
         return _open_read_only(directories, warnings)
     try:
@@ -86,6 +89,15 @@ def _check_different(paths: Sequence[Path]) -> None:
         if path.resolve() in seen:
             raise StorageError(f"{path}: given twice as a data directory")
         seen.add(path.resolve())
+
+
+def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
+    for path in paths[1:] and paths:
+        with suppress(OSError):
+            if files.exists(path / names.REPLICAS):
+                raise StorageError(
+                    f"{path}: holds replicas of what is in the other directories; name one directory alone"
+                )
 
 
 def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_start: int) -> LogManager:

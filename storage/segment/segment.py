@@ -86,7 +86,7 @@ class Segment:
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
-        self._counted_from = self.size
+        self.counted_from = self.size
         """Position of the batch that got the last entries (or where counting began): the next is due by it."""
         self.bytes_until_due = 0
         """Bytes that batches no later than `latest_timestamp` may take before an index entry, or a roll, can be due."""
@@ -226,13 +226,13 @@ class Segment:
         the write failed and what it left could not be cut off either.
         """
         relative(batches[-1][1], self.base_offset)
-        counted_from, largest = self._counted_from, self._largest or self.largest
+        counted_from, largest = self.counted_from, self._largest or self.largest
         position = self.size
         self._write(data)
         try:
             self._index_batches(batches, position, largest.timestamp)
         except OSError:
-            self._counted_from, self._largest = counted_from, largest
+            self.counted_from, self._largest = counted_from, largest
             first = Offset(batches[0][1])
             self.offset_index.truncate_to(first)
             self.time_index.truncate_to(first)
@@ -257,7 +257,7 @@ class Segment:
 
     def look_ahead(self, max_bytes: int, max_ms: int, last_offset: int) -> None:
         """Note what may follow an append before an index entry, or a roll by these limits, is due."""
-        next_entry = self._counted_from + self.settings.index_interval_bytes
+        next_entry = self.counted_from + self.settings.index_interval_bytes
         offsets = MAX_RELATIVE_OFFSET - (last_offset - self.base_offset)  # A record takes more than a byte.
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
@@ -282,7 +282,7 @@ class Segment:
             if max_timestamp > largest:
                 largest = Timestamp(max_timestamp)
                 self._largest = TimeEntry(largest, Offset(last_offset))
-            if position - self._counted_from > interval_bytes:
+            if position - self.counted_from > interval_bytes:
                 self._add_entries(Offset(last_offset), Position(position))
             position += size_bytes
 
@@ -290,14 +290,10 @@ class Segment:
         """Make the entries of `count` adjacent batches that are in the log already, from `position` on: for recovery."""
         if count and not position + batches[0].position:
             self._first_timestamp = batches[0].max_timestamp
-        due = due_entries(
-            SparseState(self._counted_from, self.largest),
-            batches,
-            count,
-            position=position,
-            interval_bytes=self.settings.index_interval_bytes,
-        )
-        self._counted_from, self._largest = due.state
+        interval = self.settings.index_interval_bytes
+        state = SparseState(self.counted_from, self.largest)
+        due = due_entries(state, batches, count, position=position, interval_bytes=interval)
+        self.counted_from, self._largest = due.state
         offsets, times = self.offset_index, self.time_index
         entries, maxima = fitting(due, last=times.last, offset_room=offsets.room, time_room=times.room)
         offsets.extend(entries)
@@ -312,7 +308,7 @@ class Segment:
             offsets.append(last_offset, position)
             times.append(*self.largest)
         self.index_full = offsets.full or times.full
-        self._counted_from = position
+        self.counted_from = position
 
     # Closing, opening, cutting.
 
@@ -355,7 +351,7 @@ class Segment:
         self.activate()
         if found is not None:
             self.cut(found.position)
-        self._counted_from = self.size
+        self.counted_from = self.size
         self._largest = self._read_largest()
 
     def cut(self, position: int) -> None:
@@ -373,10 +369,14 @@ class Segment:
         self.time_index.reset(self.settings.index_bytes)
         self._forget()
 
+    def count_like(self, other: Segment) -> None:
+        """Count on to the next entries as another segment with the same batches does."""
+        self.counted_from, self._largest = other.counted_from, other.largest
+
     def _forget(self) -> None:
         self._largest = TimeEntry(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp = None
-        self._counted_from = 0
+        self.counted_from = 0
 
     def begin_rebuild(self) -> None:
         """Forget the indexes and regard the log as empty; where nothing may be written, the new ones are in memory."""

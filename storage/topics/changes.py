@@ -113,6 +113,19 @@ class TopicChanges:
         missing = [number for number in range(total) if number not in topic.served]
         return self._make(topic.name, entry, missing, topic.config, before=entry)
 
+    def hold(self, topic: LogTopic, numbers: Iterable[int]) -> dict[int, Log]:
+        """Make those of a topic's partitions, any of them, that are missing here (StorageError, OSError)."""
+        entry = self.registry.entries.get(topic.name)
+        missing = sorted(set(numbers) - set(topic.served))
+        held = entry or TopicEntry(topic.topic_id, topic.overrides)
+        return self._make(topic.name, held, missing, topic.config, before=entry)
+
+    def drop(self, topic: LogTopic, numbers: Iterable[int]) -> None:
+        """Rename the directories of some partitions away, to be removed later (OSError)."""
+        partitions = topic.partitions()
+        self._deleted[topic.name] = {number: partitions[number] for number in numbers if number in partitions}
+        self._rename_all(topic.name)
+
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
         """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
@@ -237,6 +250,19 @@ class TopicChanges:
             )
 
     def _finish_deletion(self, name: str) -> None:
+        gone = self._rename_all(name)
+        # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
+        # flush of their own: the registry, which is beside them, says to the end that they are to be deleted.
+        self.directories.attempt_each(
+            lambda directory: directory.writer.forget(
+                gone | {one for one in directory.writer.partitions() if one.topic == name}
+            )
+        )
+        if not self.directories.failed:
+            self.registry.put({name: None})
+
+    def _rename_all(self, name: str) -> set[TopicPartition]:
+        """Rename the directories of partitions that are being deleted; return their names."""
         partitions = self._deleted.get(name, {})
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}
@@ -250,17 +276,10 @@ class TopicChanges:
                 closing = [partition.close_files] if isinstance(partition, Log) else []
                 directory.deleted.add(deleted_name, due, *closing)
             del partitions[number]
-        # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
-        # flush of their own: the registry, which is beside them, says to the end that they are to be deleted.
-        self.directories.attempt_each(
-            lambda directory: directory.writer.forget(
-                gone | {one for one in directory.writer.partitions() if one.topic == name}
-            )
-        )
+        self.directories.attempt_each(lambda directory: directory.writer.forget(gone))
         self.directories.forget(gone)
-        if not self.directories.failed:
-            self.registry.put({name: None})
         self._deleted.pop(name, None)
+        return gone
 
 
 def _close(partition: Partition) -> None:

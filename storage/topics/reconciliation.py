@@ -68,7 +68,7 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
     for topic, entry in registry.entries.items():
         if entry.pending is PendingChange.DELETE:
             _mark_all_deleted(directories, topic, entry.topic_id)
-        elif entry.pending is PendingChange.CREATE and not directories.failed:
+        elif entry.pending is PendingChange.CREATE and not directories.failed and not directories.one_of_many:
             _make_missing(directories, topic, entry)
     directories.attempt_each(lambda directory: directory.data.sync())
     if not directories.failed:
@@ -124,7 +124,7 @@ def _settle_registry(
     directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: Say
 ) -> None:
     changes: dict[str, TopicEntry | None] = {}
-    if not directories.failed:
+    if not directories.failed and not directories.one_of_many:
         gone = registry.entries.keys() - found.keys()
         for topic in sorted(gone):
             warn(f"{topic}: has settings but no directory any more; its settings are dropped")
@@ -132,7 +132,7 @@ def _settle_registry(
     for topic, one in found.items():
         expected, present = range(one.entry.partitions), directories.by_partition
         missing = [number for number in expected if (topic, number) not in present]
-        if missing and not directories.failed:
+        if missing and not directories.failed and not directories.one_of_many:
             numbers = ", ".join(map(str, missing))
             warn(f"{topic}: not in {directories}: partition{'s' * (len(missing) != 1)} {numbers}")
         whole = one.numbers == tuple(range(len(one.numbers)))

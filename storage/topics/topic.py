@@ -127,6 +127,13 @@ class LogTopic:
             self._untouched = False
         self._partitions = Partitions(served) if closed else _all_opened(served)
 
+    def take_partitions(self, numbers: Iterable[int]) -> None:
+        """Take partitions out that are no longer here. For the manager."""
+        gone = set(numbers)
+        served = {number: one for number, one in self.served.items() if number not in gone}
+        self._partitions = MappingProxyType({})
+        self.put_partitions(served)
+
     def leave_unopened(self, numbers: Iterable[int], load: Callable[[int], Partition]) -> None:
         """Add partitions that `load` opens when somebody asks for them. For the manager."""
         self._load = load

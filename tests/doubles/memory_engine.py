@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
-from storage.engine import Cancel
+from storage.engine import Cancel, Replication
 from storage.errors import UnknownTopicError
 from storage.membership import NoGroups
 from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
@@ -66,6 +66,10 @@ class MemoryEngine:
         self.warnings = warnings
         self.all: dict[str, MemoryTopic] = {}
         self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def replication(self) -> Replication | None:
+        return None
 
     def topics(self) -> Mapping[str, MemoryTopic]:
         return dict(sorted(self.all.items()))

@@ -116,6 +116,9 @@ class MemoryPartition:
             last_timestamp=NO_TIMESTAMP,
         )
 
+    def check_in_sync(self) -> None:
+        pass
+
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         first = self.log_end_offset
         for header in scan(batches):

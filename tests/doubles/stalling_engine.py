@@ -14,7 +14,7 @@ from pathlib import Path
 from storage.codec.records import encode
 from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
-from storage.engine import Cancel, Listeners
+from storage.engine import Cancel, Listeners, Replication
 from storage.errors import UnknownTopicError
 from storage.membership import NoGroups
 from storage.model import (
@@ -122,6 +122,9 @@ class StallingPartition(PartitionWithoutDirectory):
         return super().offset_for_timestamp(timestamp, isolation=isolation)
 
     @changes
+    def check_in_sync(self) -> None:
+        pass
+
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         self._line.passes("append")
         return super().append(batches, durable=durable, encoded_here=encoded_here)
@@ -199,6 +202,10 @@ class StallingEngine:
         topic.extend(partitions)
         self._listeners.notify()
         return topic
+
+    @property
+    def replication(self) -> Replication | None:
+        return None
 
     def topics(self) -> Mapping[str, StallingTopic]:
         return dict(sorted(self.all.items()))

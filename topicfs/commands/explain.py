@@ -26,6 +26,7 @@ from storage.errors import StorageError
 from storage.inspect.explain import Lookup, explain_offset, explain_timestamp
 from storage.log.log import Log
 from storage.model import Isolation, Offset, Timestamp
+from storage.replicas.partition import ReplicatedPartition
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.explanation import Explanation, as_json, as_text
@@ -61,6 +62,8 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
     parsed = parse_path(name)
     with _opened(place) as (engine, explainer):
         partition = engine.partition(*parsed.topic_partition)
+        if isinstance(partition, ReplicatedPartition) and partition.leader is not None:
+            partition = partition.leader.log
         if place.cluster is None and not isinstance(partition, Log):
             raise StorageError(f"{name}: {partition.status().state}")
         try:

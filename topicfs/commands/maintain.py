@@ -19,8 +19,7 @@ from storage.retention.decide import Reason
 from storage.topics.registry import read_copy
 from topicfs.data_directory import (
     data_argument,
-    opened_for_reading,
-    opened_for_writing,
+    opened_alone,
     require_directories,
 )
 from topicfs.examples import ExampleCommand
@@ -70,11 +69,11 @@ def maintain(
     moment = Timestamp(system_clock() if now is None else now)
     if dry_run:
         require_settings(directories)
-        with opened_for_reading(directories) as engine:
+        with opened_alone(directories, read_only=True) as engine:
             _show(engine, engine.plan_maintenance(moment), moment, dry_run=True, as_program=as_program)
         return
     instead = "its owner does this by itself (--dry-run shows what is due)"
-    with opened_for_writing(directories, through_mount=instead) as engine:
+    with opened_alone(directories, read_only=False, through_mount=instead) as engine:
         _show(engine, engine.plan_maintenance(moment), moment, dry_run=False, as_program=as_program)
         before = engine.warnings
         engine.maintain_now(moment)

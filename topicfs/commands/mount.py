@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from storage.config.broker import EngineConfig
 from storage.errors import StorageError
 from storage.model import Isolation
 from topicfs.data_directory import read_config, warn_of_ignored
@@ -47,6 +49,10 @@ SMALLEST_CACHE_BYTES = 1 << 24
             "topicfs mount /disk1/data,/disk2/data ./mnt",
             "over two disks: each new partition goes to the emptier",
         ),
+        (
+            "topicfs mount --replicas 2 /disk1/data,/disk2/data ./mnt",
+            "every record on both disks: one may fail while it serves",
+        ),
         ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster"),
         (
             "topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt",
@@ -79,6 +85,19 @@ SMALLEST_CACHE_BYTES = 1 << 24
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     help="Of a cluster: what lines are compressed with.  [default: what compression.type of their topic says]",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Keep each partition of a new topic in N of the directories, so that one may fail.",
+)
+@click.option(
+    "--without",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A directory with replicas that is not waited for, for example a lost disk.",
 )
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
@@ -148,6 +167,7 @@ def mount(context: click.Context, /, **given: object) -> None:
         warn_of_ignored(config, found.ignored)
     place, options["mountpoint"] = place_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
     options["directories"] = place.directories
+    _replicate(options, of_cluster=place.cluster is not None)
     if place.cluster is not None:
         if config is not None:
             raise click.UsageError(
@@ -163,6 +183,26 @@ def mount(context: click.Context, /, **given: object) -> None:
                     f"{option} is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT"
                 )
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
+
+
+def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
+    """Put into the options of a mount how its directories replicate. Raises click.UsageError."""
+    replicas, without = options.pop("replicas", None), options.pop("without", ())
+    if replicas is None and not without:
+        engine = options.get("engine")
+        options["replicated"] = isinstance(engine, EngineConfig) and engine.replication_factor > 1
+        return
+    if of_cluster:
+        raise click.UsageError(
+            "--replicas and --without are for data directories: a cluster has its own replicas"
+        )
+    assert isinstance(without, tuple)
+    options["left_out"] = tuple(path.absolute() for path in without)
+    options["replicated"] = True
+    if isinstance(replicas, int):
+        engine = options.get("engine") or EngineConfig()
+        assert isinstance(engine, EngineConfig)
+        options["engine"] = replace(engine, replication_factor=replicas)
 
 
 def _opener(  # noqa: PLR0913 (keyword-only)

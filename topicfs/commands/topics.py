@@ -9,8 +9,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from storage.engine import Engine, Topic, records_of
-from storage.errors import PolicyViolationError, TopicNotEmptyError
+from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
+from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
 from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
@@ -37,6 +38,7 @@ def topics() -> None:
 
 
 topics.add_command(online)
+topics.add_command(topic_replicas)
 
 
 @topics.command(
@@ -63,19 +65,32 @@ topics.add_command(online)
     multiple=True,
     help="A setting of the topic, by Kafka's name.",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    help="How many of each partition, in data directories that replicate; otherwise default.replication.factor.",
+)
 @place_option
 def create(
     names: tuple[str, ...],
     *,
     partitions: int | None,
     settings: tuple[str, ...],
+    replicas: int | None,
     place: Place,
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
     with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
+        if replicas is not None and engine.replication is None:
+            raise StorageError(
+                "--replicas: the data directories do not replicate; mount them with --replicas N first"
+            )
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
+            if replicas is not None and engine.replication is not None:
+                engine.replication.set_replicas(name, replicas)
+                engine.replication.catch_up()
             count = len(topic.partitions())
             say(f"{name}: created with {count} partition{'s' * (count != 1)}")
 

@@ -165,6 +165,11 @@ class DirectoryCheck:
                 f"{self.directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
             )
 
+    @property
+    def replicates(self) -> bool:
+        """True if other directories have replicas of its partitions."""
+        return self._files.exists(self.directory / names.REPLICAS)
+
     def _looks_like_log_directory(self) -> bool:
         """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
         return self._files.exists(self.directory / names.META_PROPERTIES) or any(
@@ -191,5 +196,5 @@ def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
     for examination in examinations:
         for partition, place in examination.partitions.items():
             first = places.setdefault(partition, place)
-            if first is not place:
+            if first is not place and not examination.replicates:
                 yield Finding(place, None, f"{partition} stands in {first.parent} too")

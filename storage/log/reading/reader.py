@@ -135,6 +135,21 @@ class LogReader:
                 if parts.state.places is state.places:  # As nearly always.
                     return fetched
 
+    def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:
+        """Return whole batches as `read` does, up to the log end: followers get what is not visible yet.
+
+        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
+        """
+
+        def look(state: LogState) -> Fetched:
+            if not state.start_offset <= offset <= state.end_offset:
+                raise self._out_of_range(state, offset)
+            if offset == state.end_offset:
+                return empty_fetch(offset, state.chain.active)
+            return fetch(state, state.end, offset, max_bytes)
+
+        return self._with_segments(look)
+
     def _is_whole(self, state: LogState) -> bool:
         """Return whether no segment was removed, replaced or cut since: what was read behind a cut may be anything."""
         return self._parts.state.places is state.places

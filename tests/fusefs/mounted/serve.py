@@ -25,8 +25,10 @@ from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
-from storage.manager import LogManager, open_engine
+from storage.engine import Engine
+from storage.manager import open_engine
 from storage.model import Isolation
+from storage.replicas.opening import open_replicas
 from tests.doubles.relay import Relay
 from tests.doubles.servers import servers
 from tests.doubles.stalling_engine import StallingEngine
@@ -79,11 +81,19 @@ if __name__ == "__main__":
         disk = FaultyFileSystem(Path(faults))
 
         def open_on_faulty_disk(
-            directories: tuple[Path, ...], *, read_only: bool, config: EngineConfig | None
-        ) -> LogManager:
-            return open_engine(
-                directories, read_only=read_only, config=config, files=None if read_only else disk
-            )
+            directories: tuple[Path, ...],
+            *,
+            read_only: bool,
+            config: EngineConfig | None,
+            replicated: bool,
+            left_out: tuple[Path, ...],
+        ) -> Engine:
+            files = None if read_only else disk
+            if replicated:
+                return open_replicas(
+                    directories, read_only=read_only, config=config, files=files, left_out=left_out
+                )
+            return open_engine(directories, read_only=read_only, config=config, files=files)
 
-        fusefs.daemon.open_engine = open_on_faulty_disk
+        fusefs.daemon.open_directories = open_on_faulty_disk
     sys.exit(run(options(sys.argv[1])))

@@ -1,0 +1,104 @@
+"""The role of a log among the replicas of its partition: leader, follower, or the only one there is.
+
+    alone     takes appends; what is appended is visible at once
+    leader    takes appends, in its epoch; what is appended is visible once the high watermark has passed it
+    follower  takes what its leader has, and no appends of its own; its high watermark is its leader's
+
+A log that was just loaded is alone. Rules: kafka-storage.md#replication, after Kafka's Partition.makeLeader and makeFollower.
+"""
+
+from __future__ import annotations
+
+from storage.log.parts import LogParts
+from storage.model import Offset
+from storage.segment.segment import Segment
+
+
+class LogRoles:
+    """Changes the role of a log, and moves its high watermark."""
+
+    def __init__(self, parts: LogParts) -> None:
+        self._parts = parts
+
+    def lead(self, epoch: int, high_watermark: Offset) -> None:
+        """Lead from now on in a new epoch, which is on disk when this returns, also if nothing will be written in it.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError; the role is then as before.
+        """
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            self._begin_epoch(epoch)
+            parts.leads, parts.writable = True, True
+            self._publish(high_watermark)
+        parts.listeners.notify()
+
+    def lead_alone(self, epoch: int) -> None:
+        """Lead without followers: see `lead`; all there is is visible."""
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            self._begin_epoch(epoch)
+            parts.leads, parts.writable = True, True
+            parts.state = parts.with_first_unstable(parts.state._replace(replicated=None))
+        parts.listeners.notify()
+
+    def follow(self, high_watermark: Offset) -> None:
+        """Take no more appends but those of `append_as_follower`; nothing above the high watermark is visible."""
+        parts = self._parts
+        with parts.lock:
+            parts.leads, parts.writable = False, False
+            self._publish(high_watermark)
+        parts.listeners.notify()
+
+    def advance_high_watermark(self, offset: Offset) -> bool:
+        """Move a leader's high watermark up to `offset`, at most to the log end; return whether it moved. It never falls."""
+        parts = self._parts
+        with parts.lock:
+            before = parts.state.high_watermark
+            if parts.state.replicated is None or offset <= before:
+                return False
+            self._publish(offset)
+            moved = parts.state.high_watermark > before
+        if moved:
+            parts.listeners.notify()
+        return moved
+
+    def follow_high_watermark(self, offset: Offset) -> None:
+        """Set a follower's high watermark to its leader's, at most to the log end; it may fall, as in Kafka."""
+        with self._parts.lock:
+            self._publish(offset)
+
+    def match_indexes(self, leader: Segment) -> None:
+        """Index the active segment as the leader's active one, which has the same batches (OSError).
+
+        Where entries are depends on where counting began, which a restart changes: without this the indexes of two replicas
+        would differ from then on, though each is right.
+        """
+        with self._parts.lock:
+            active = self._parts.state.chain.active
+            same = (active.base_offset, active.size) == (leader.base_offset, leader.size)
+            if same and _indexing(active) != _indexing(leader):
+                active.truncate_indexes()
+                active.activate()
+                active.offset_index.extend(list(leader.offset_index))
+                active.time_index.extend(list(leader.time_index))
+                active.count_like(leader)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        parts = self._parts
+        if epoch < parts.latest_epoch():
+            raise ValueError(f"leader epoch {epoch} after {parts.latest_epoch()}")
+        parts.epochs.assign(epoch, parts.state.end_offset)
+        parts.leader_epoch = epoch
+        parts.noted_epoch = parts.latest_epoch()
+
+    def _publish(self, high_watermark: Offset) -> None:
+        parts, state = self._parts, self._parts.state
+        bounded = Offset(max(state.start_offset, min(high_watermark, state.end_offset)))
+        parts.state = parts.with_first_unstable(state._replace(replicated=bounded))
+
+
+def _indexing(segment: Segment) -> tuple[int, int, int]:
+    """Return what is different where two segments with the same batches are indexed in another way."""
+    return segment.offset_index.entries, segment.time_index.entries, segment.counted_from

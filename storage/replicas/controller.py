@@ -1,0 +1,285 @@
+"""The controller: who leads and who is in sync, after each failure and each return of a data directory.
+
+It decides by `rules/state.py`, has what was decided written to every directory that serves, and then gives the logs their roles.
+Its calls hold the locks of the partitions they change; more than one of them in ascending order of their names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from storage.errors import PartitionOfflineError
+from storage.log.log import Log
+from storage.messages import Say, reason_of
+from storage.model import ReplicaStatus, TopicPartition
+from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.member import Member, Members
+from storage.replicas.partition import Replica, ReplicatedPartition
+from storage.replicas.rules.follower import log_end
+from storage.replicas.rules.state import (
+    LogEnd,
+    ReplicaId,
+    ReplicaState,
+    begun,
+    elect,
+    elect_unclean,
+    joined,
+    without,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ReplicaController:
+    """See the module. Safe from any thread."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        members: Members,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        warn: Say,
+    ) -> None:
+        self._agreement = agreement
+        self._members = members
+        self._partitions = partitions
+        self._warn = warn
+        self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
+        """Partitions that wait for directories that are away and may have later records than the others."""
+        self.member_failed: Callable[[], None] = lambda: None
+        """Called after a directory was found to have failed."""
+
+    def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
+        """Return the logs of a partition that are there, by the replicas that are assigned."""
+        found = {}
+        for number in self._agreement.state(partition).assigned:
+            member = self._members.get(number)
+            log = None if member is None else member.log(partition)
+            if log is not None:
+                found[number] = log
+        return found
+
+    def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
+        """See `storage.replicas.partition.Controller`."""
+        state, leader = partition.state, partition.leader
+        logs = self.logs(partition.name)
+        return tuple(
+            ReplicaStatus(
+                place=self._place(number),
+                leads=leader is not None and leader.number == number,
+                in_sync=number in state.in_sync,
+                end_offset=logs[number].log_end_offset if number in logs else None,
+                log_bytes=logs[number].parts.state.log_bytes() if number in logs else None,
+            )
+            for number in state.assigned
+        )
+
+    def _place(self, number: ReplicaId) -> str:
+        member = self._members.get(number)
+        return f"replica {number}" if member is None else str(member)
+
+    def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
+        """See `storage.replicas.partition.Controller`. The partition's lock is held.
+
+        Raises PartitionOfflineError where nobody in sync is left.
+        """
+        member = self._members[replica]
+        reason = reason_of(error)
+        self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
+        self._settle([partition], {replica})
+        self._check_member(member)
+        if partition.leader is None:
+            raise PartitionOfflineError(f"{partition.name}: no replica in sync is left: {reason}") from error
+        return partition.state
+
+    def directory_failed(self, member: Member) -> None:
+        """Go on without the replicas of a directory that serves no longer (blocking)."""
+        concerned = [
+            one
+            for one in self._partitions()
+            if member.number in one.state.in_sync and one.name not in self.waiting
+        ]
+        with self._locked(concerned):
+            try:
+                self._settle(concerned, {member.number})
+            except OSError:
+                # No directory is left in which it could be noted: nobody serves until one of them comes back.
+                for partition in concerned:
+                    partition.show(None)
+
+    def _check_member(self, member: Member) -> None:
+        """Take a directory that does not serve at all for failed: its other partitions follow."""
+        if not member.serves:
+            return
+        offline = member.engine.directories()[0].offline
+        if offline is not None:
+            member.fail(offline)
+            self.member_failed()
+
+    def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
+        """Elect a leader of each partition anew: after a start, as after a failure, what the logs hold decides (blocking)."""
+        concerned = [one for one in partitions if one.name not in self.waiting]
+        if self._agreement.read_only:
+            self._show(concerned)
+            return
+        with self._locked(concerned):
+            changes = {one.name: begun(one.state, self._ends(one.name)) for one in concerned}
+            self._agree_and_take_roles(concerned, changes)
+
+    def _show(self, partitions: list[ReplicatedPartition]) -> None:
+        """Show of each partition the log that would lead."""
+        for partition in partitions:
+            state, logs = partition.state, self.logs(partition.name)
+            ends = {
+                number: end for number, end in self._ends(partition.name).items() if number in state.in_sync
+            }
+            leader = elect(replace(state, leader=None), ends, prefer=state.leader).leader
+            partition.show(None if leader is None else Replica(leader, logs[leader]))
+
+    def elect_preferred(self, partitions: Iterable[ReplicatedPartition]) -> int:
+        """Give the leadership back to the first assigned replicas that are in sync; return how many it was (blocking)."""
+        wanted = [
+            one
+            for one in partitions
+            if one.leader is not None
+            and one.state.assigned[0] in one.state.in_sync
+            and not _preferred_leads(one)
+        ]
+        with self._locked(wanted):
+            changes = {}
+            for partition in wanted:
+                state = partition.state
+                if state.assigned[0] in state.in_sync and not _preferred_leads(partition):
+                    ends = {state.assigned[0]: self._ends(partition.name)[state.assigned[0]]}
+                    changes[partition.name] = elect(replace(state, leader=None), ends)
+            self._agree_and_take_roles(wanted, changes)
+        return len(changes)
+
+    def returned(self, member: Member) -> None:
+        """Go on with the partitions that waited for a directory, and those that have no leader (blocking)."""
+        waited = [name for name, missing in self.waiting.items() if member.number in missing]
+        if member.copy is not None:
+            self._agreement.take_later(member.copy, waited)
+        for name in waited:
+            self.waiting[name] -= {member.number}
+            if not self.waiting[name]:
+                del self.waiting[name]
+        for partition in self._partitions():
+            if partition.name in waited:
+                with partition.lock:
+                    partition.state = self._agreement.state(partition.name)
+        self.begin([one for one in self._partitions() if one.leader is None])
+
+    def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Let a replica lead that was not in sync, because somebody asked for it (blocking)."""
+        self.waiting.pop(partition.name, None)
+        with self._locked([partition]):
+            state = elect_unclean(partition.state, self._ends(partition.name), replica)
+            self._warn(
+                f"{partition.name}: {self._members[replica]} leads, which was not in sync: records may be lost"
+            )
+            self._agree_and_take_roles([partition], {partition.name: state})
+
+    def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
+        """Let a follower that has nearly caught up join those in sync; return whether it did (blocking).
+
+        Raises what the logs do.
+        """
+        with partition.lock:
+            state = partition.state
+            if replica in state.in_sync or replica not in state.assigned:
+                return replica in state.in_sync
+            if not partition.join(replica, log):
+                return False
+            partition.state = joined(state, replica)
+            try:
+                self._agreement.put_states({partition.name: partition.state})
+            except OSError:
+                partition.state = state
+                partition.drop([replica])
+                raise
+            leader = partition.leader
+            _LOGGER.info(
+                "%s: %s is in sync again: offset %d; in sync %s, leader %s",
+                partition.name,
+                self._members[replica],
+                log.log_end_offset,
+                _numbers(partition.state.in_sync),
+                leader and leader.number,
+            )
+            return True
+
+    def _settle(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
+        """Agree on the states without replicas that are gone, and let the others take their roles."""
+        changes = {}
+        for partition in partitions:
+            ends = {number: end for number, end in self._ends(partition.name).items() if number not in gone}
+            known = {number: end for number, end in ends.items() if number in partition.state.in_sync}
+            changed = without(partition.state, gone, known)
+            if changed != partition.state:
+                changes[partition.name] = changed
+                self._log_change(partition, changed)
+        self._agree_and_take_roles(partitions, changes, but=gone)
+
+    def _agree_and_take_roles(
+        self,
+        partitions: list[ReplicatedPartition],
+        changes: Mapping[TopicPartition, ReplicaState],
+        but: Iterable[ReplicaId] = (),
+    ) -> None:
+        self._agreement.put_states(changes)
+        excluded = set(but)
+        for partition in partitions:
+            before = partition.state
+            state = changes.get(partition.name, before)
+            partition.state = state
+            if (
+                state.leader == before.leader
+                and state.leader_epoch == before.leader_epoch
+                and partition.leader
+            ):
+                partition.drop([one for one in before.in_sync if one not in state.in_sync])
+                continue
+            logs = {
+                number: log for number, log in self.logs(partition.name).items() if number not in excluded
+            }
+            failed = partition.take_roles(logs)
+            if failed:
+                self._settle([partition], excluded | set(failed))
+
+    def _ends(self, partition: TopicPartition) -> dict[ReplicaId, LogEnd]:
+        return {number: log_end(log) for number, log in self.logs(partition).items()}
+
+    def _log_change(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
+        before = partition.state
+        if state.in_sync != before.in_sync:
+            _LOGGER.info(
+                "%s: in sync %s -> %s", partition.name, _numbers(before.in_sync), _numbers(state.in_sync)
+            )
+        if state.leader != before.leader:
+            _LOGGER.info(
+                "%s: leader %s -> %s, leader epoch %d -> %d",
+                partition.name,
+                before.leader,
+                state.leader,
+                before.leader_epoch,
+                state.leader_epoch,
+            )
+
+    @contextmanager
+    def _locked(self, partitions: Iterable[ReplicatedPartition]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for partition in sorted(partitions, key=lambda one: one.name):
+                stack.enter_context(partition.lock)
+            yield
+
+
+def _preferred_leads(partition: ReplicatedPartition) -> bool:
+    return partition.state.leader == partition.state.assigned[0]
+
+
+def _numbers(replicas: Iterable[ReplicaId]) -> str:
+    return ",".join(map(str, replicas))

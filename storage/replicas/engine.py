@@ -1,0 +1,344 @@
+"""The engine over replicated partitions: topics over the data directories of several engines, each with some replicas.
+
+Everything that changes topics is agreed on first (`members/agreement.py`), then done in each directory that serves; one that was
+away gets it when it comes back (`members/reconciliation.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from threading import RLock
+
+from storage.config.broker import EngineConfig
+from storage.engine import Cancel, Listeners, Partition, records_of
+from storage.errors import (
+    PolicyViolationError,
+    ReadOnlyError,
+    StorageError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
+from storage.membership import Groups, NoGroups
+from storage.messages import WarningBook, reason_of
+from storage.model import DirectoryStatus, Timestamp, TopicPartition
+from storage.replicas.catching_up import CatchingUp
+from storage.replicas.controller import ReplicaController
+from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.member import Member, Members
+from storage.replicas.members.reconciliation import adopt, reconcile
+from storage.replicas.partition import ReplicatedPartition
+from storage.replicas.rules.state import ReplicaId
+from storage.replicas.topics import ReplicatedTopic, TopicTable
+from storage.share_groups import NoShareGroups, ShareGroups
+from storage.staging.placement import NewTopic
+
+
+class ReplicatedEngine:
+    """Implements storage.engine.Engine. Made by `opening.open_replicas`."""
+
+    def __init__(
+        self,
+        members: Members,
+        agreement: Agreement,
+        config: EngineConfig,
+        warnings: WarningBook,
+        *,
+        in_background: bool = True,
+    ) -> None:
+        """`in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
+        self._members = members
+        self._agreement = agreement
+        self._config = config
+        self._warnings = warnings
+        self._read_only = agreement.read_only
+        self._in_background = in_background
+        self._listeners = Listeners()
+        self._lock = RLock()
+        """Held while topics change and while directories come and go."""
+        self._closed = False
+        self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
+        self._table = TopicTable(members, agreement, config, self.controller, warnings.add)
+        self._catching_up = {
+            member.number: CatchingUp(
+                member,
+                self._partitions,
+                self.controller,
+                rate=config.follower_rate,
+                warn=warnings.add,
+            )
+            for member in members
+        }
+
+    # What is there.
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def remote(self) -> bool:
+        return False
+
+    @property
+    def foreign(self) -> bool:
+        return False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        inner = (line for member in self._members.serving for line in member.engine.warnings)
+        return (*inner, *self._warnings.lines)
+
+    @property
+    def doing(self) -> str | None:
+        lines = (member.engine.doing for member in self._members.serving)
+        return next((line for line in lines if line is not None), None)
+
+    @property
+    def groups(self) -> Groups:
+        return NoGroups("groups are not served over replicas yet")
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        return NoShareGroups("queues are not served over replicas yet")
+
+    @property
+    def replication(self) -> ReplicatedEngine:
+        return self
+
+    def directories(self) -> tuple[DirectoryStatus, ...]:
+        return tuple(member.status() for member in self._members)
+
+    def topics(self) -> Mapping[str, ReplicatedTopic]:
+        return self._table.topics
+
+    def topic(self, name: str) -> ReplicatedTopic:
+        found = self._table.topics.get(name)
+        if found is None:
+            raise UnknownTopicError(f"{name}: no such topic")
+        return found
+
+    def partition(self, topic: str, number: int) -> Partition:
+        return self.replicated(TopicPartition(topic, number))
+
+    def replicated(self, name: TopicPartition) -> ReplicatedPartition:
+        """Return a partition with what there is to know of its replicas. Raises UnknownTopicError."""
+        found = self.topic(name.topic).served.get(name.partition)
+        if found is None:
+            raise UnknownTopicError(f"{name.topic}: no partition {name.partition}")
+        return found
+
+    def _partitions(self) -> Iterator[ReplicatedPartition]:
+        for topic in self._table.topics.values():
+            yield from topic.served.values()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._listeners.add(listener)
+
+    # Beginning.
+
+    def begin(self, waiting: Mapping[TopicPartition, frozenset[ReplicaId]]) -> None:
+        """Bring the directories in line with what is agreed on, and elect the leaders (blocking).
+
+        Those of `waiting` get none until directories are there that may have later records.
+        """
+        self.controller.waiting.update(waiting)
+        for name, missing in waiting.items():
+            places = ", ".join(str(self._members[number]) for number in missing)
+            self._warnings.add(
+                f"{name}: waits for {places}, which may have later records; --without goes on without it"
+            )
+        with self._lock:
+            if not self._read_only:
+                for member in self._members.serving:
+                    adopt(member, self._agreement)
+            self._table.begin()
+            if not self._read_only:
+                for member in self._members.serving:
+                    self._settle(member)
+            self.controller.begin(self._partitions())
+            if not self._read_only:
+                self._agreement.settle()
+        self._want_all()
+
+    def _settle(self, member: Member) -> None:
+        """Bring a directory in line; one that cannot be is left out (blocking)."""
+        try:
+            reconcile(member, self._agreement.content, self._warnings.add)
+            member.engine.redirect_writes(self._users_partition, self._create_for_a_write)
+        except (StorageError, OSError) as error:
+            member.fail(f"failed: {reason_of(error)}")
+
+    def _users_partition(self, name: TopicPartition) -> Partition:
+        if self.topic(name.topic).internal:
+            raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
+        return self.partition(*name)
+
+    def _create_for_a_write(self, name: str, new: NewTopic) -> None:
+        self.create_topic(name, partitions=new.partitions, overrides=new.overrides)
+
+    # Changing topics.
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+        replicas: int | None = None,
+    ) -> ReplicatedTopic:
+        """See `storage.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
+        with self._lock:
+            self._check_writable()
+            topic = self._table.create(
+                name, partitions=partitions, overrides=overrides, topic_id=topic_id, replicas=replicas
+            )
+        self._listeners.notify()
+        return topic
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        with self._lock:
+            self._check_writable()
+            made = self._table.extend(self.topic(topic), total)
+        if made:
+            self._listeners.notify()
+
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        with self._lock:
+            self._check_writable()
+            topic = self.topic(name)
+            if not with_records and (records := records_of(topic)):
+                raise TopicNotEmptyError(name, records)
+            self._table.delete(topic)
+        self._listeners.notify()
+        for partition in topic.served.values():
+            partition.listeners.notify()
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        with self._lock:
+            self._check_writable()
+            self._table.alter(self.topic(topic), changes)
+
+    def set_replicas(self, topic: str, replicas: int) -> None:
+        """See `storage.engine.Replication`."""
+        with self._lock:
+            self._check_writable()
+            self._table.set_replicas(self.topic(topic), replicas)
+        self._want_all()
+
+    def elect_preferred(self, topic: str | None = None) -> int:
+        """See `storage.engine.Replication`."""
+        with self._lock:
+            self._check_writable()
+            wanted = self._partitions() if topic is None else self.topic(topic).served.values()
+            return self.controller.elect_preferred(wanted)
+
+    def elect_unclean(self, name: TopicPartition, directory: str) -> None:
+        """Let the replica in a directory lead though it was not in sync: records may be lost (blocking)."""
+        with self._lock:
+            self._check_writable()
+            partition = self.replicated(name)
+            for number in partition.state.assigned:
+                member = self._members.get(number)
+                if member is not None and directory in {str(member.path), str(number)} and member.log(name):
+                    self.controller.elect_unclean(partition, number)
+                    break
+            else:
+                raise StorageError(f"{name}: no replica of it is there in {directory}")
+        self._want_all()
+
+    def reopen_partition(self, topic: str, number: int) -> Partition:
+        with self._lock:
+            self._check_writable()
+            found = self.replicated(TopicPartition(topic, number))
+            for one in found.state.assigned:
+                member = self._members[one]
+                if not member.serves:
+                    self._bring_back(member)
+                if member.serves and member.log(found.name) is None:
+                    member.engine.reopen_partition(topic, number)
+            if found.leader is None:
+                self.controller.begin([found])
+            if found.leader is None:
+                raise StorageError(f"{found.name}: {found.status().offline}")
+        self._want_all()
+        return found
+
+    # Duties and the end.
+
+    def keep_log_starts(self) -> None:
+        self._check_writable()
+        for member in self._members.serving:
+            member.engine.keep_log_starts()
+
+    def maintenance(self, now: Timestamp) -> None:
+        if self._read_only or self._closed:
+            return
+        for partition in list(self._partitions()):
+            partition.follow_high_watermark()
+        for member in self._members.serving:
+            try:
+                member.engine.maintenance(now)
+            except (StorageError, OSError) as error:
+                self._warnings.add(f"{member}: {reason_of(error)}")
+        self._look_after_members()
+
+    def _look_after_members(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            for member in self._members:
+                if member.serves:
+                    offline = member.engine.directories()[0].offline
+                    if offline is not None:
+                        member.fail(offline)
+                if not member.serves:
+                    self.controller.directory_failed(member)
+                if member.due:
+                    self._bring_back(member)
+        self._want_all()
+
+    def _bring_back(self, member: Member) -> None:
+        """Try to open a directory that is away (blocking)."""
+        if not member.attempt(self._agreement.content.cluster_id):
+            return
+        self._settle(member)
+        if member.serves:
+            self._warnings.add(f"{member}: serves again")
+            self._agreement.settle()
+            self.controller.returned(member)
+
+    def catch_up(self) -> None:
+        """Let replicas that are behind catch up now (blocking); what fails is tried again later."""
+        for member in self._members.serving:
+            self._catching_up[member.number].run_once()
+
+    def _want_all(self) -> None:
+        if self._in_background and not self._read_only:
+            for member in self._members.serving:
+                self._catching_up[member.number].want()
+
+    def close(self) -> None:
+        for one in self._catching_up.values():
+            one.stop()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if not self._read_only:
+                for partition in self._partitions():
+                    partition.follow_high_watermark()
+            errors: list[Exception] = []
+            for member in self._members:
+                try:
+                    member.close()
+                except (StorageError, OSError) as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError("the data directories are opened read-only")
+        if self._closed:
+            raise StorageError("the data directories are closed")

@@ -1,0 +1,214 @@
+"""The data directories that replicate, each with an engine of its own: one may be away, and come back.
+
+A member *fails* when its disk no longer does what is asked of it, or is full: then its replicas are out of sync until it is
+opened again, or has room again.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.checkpoints.clean_shutdown import is_marked_clean
+from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from storage.config.broker import EngineConfig
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.native import NativeFileSystem, mountpoint_of
+from storage.errors import StorageError
+from storage.log.flushing import Flusher
+from storage.log.log import Log
+from storage.manager.manager import LogManager
+from storage.manager.opening import open_engine
+from storage.messages import Say, reason_of
+from storage.model import DirectoryStatus, TopicPartition
+from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from storage.replicas.rules.state import ReplicaId
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Between two attempts at a directory that is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How members are opened: see `storage.manager.open_engine`."""
+
+    config: EngineConfig
+    files: FileSystem
+    clock: Clock
+    flushers: Callable[[], Flusher] | None = None
+
+
+class Member:
+    """One data directory. Changed under the lock of the engine that replicates."""
+
+    def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: Say) -> None:
+        self.number = number
+        self.path = path
+        self.directory_id = ""
+        """That of its meta.properties, once it was opened."""
+        self.mountpoint = ""
+        """Where its file system is mounted, as far as is known."""
+        self.was_closed_in_order = False
+        """True if it served until the end of the last run, so that its copy of what is agreed on was the newest."""
+        self.copy: ReplicaFile | None = None
+        """Its own copy, as it was found."""
+        self.failure: str | None = "not opened yet"
+        """Why it does not serve; None while it does."""
+        self.full_until = 0.0
+        """Monotonic time until which it is taken for full."""
+        self._engine: LogManager | None = None
+        self._opening = opening
+        self._warn = warn
+        self._pause_s = FIRST_PAUSE_S
+        self._next_attempt = 0.0
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def engine(self) -> LogManager:
+        """Its engine while it serves (StorageError)."""
+        if self._engine is None or self.failure is not None:
+            raise StorageError(f"{self.path}: {self.failure}")
+        return self._engine
+
+    @property
+    def serves(self) -> bool:
+        return self.failure is None and self._engine is not None
+
+    @property
+    def due(self) -> bool:
+        """True if the next attempt to open it is due."""
+        return not self.serves and time.monotonic() >= self._next_attempt
+
+    def look(self) -> None:
+        """Read what is known of it before it is opened (StorageError, OSError)."""
+        self.check_mounted()
+        files = self._opening.files
+        self.copy = read_replica_file(files, self.path)
+        self.was_closed_in_order = self.copy is not None and is_marked_clean(files, self.path)
+        meta = read_meta_properties(files, self.path)
+        self.directory_id = (meta.directory_id if meta else None) or ""
+
+    def check_mounted(self) -> None:
+        """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""
+        if not self.mountpoint or not isinstance(self._opening.files, NativeFileSystem):
+            return
+        if str(mountpoint_of(self.path)) != self.mountpoint:
+            raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
+
+    def cluster_id(self, files: FileSystem) -> str | None:
+        """Return the cluster that its meta.properties names; None where it has none, or cannot be read."""
+        try:
+            meta = read_meta_properties(files, self.path)
+        except OSError:
+            return None
+        return None if meta is None else meta.cluster_id
+
+    def open(self, cluster_id: str) -> None:
+        """Open it, and make it first where there is nothing (StorageError, OSError; blocking)."""
+        self.check_mounted()
+        files, config = self._opening.files, self._opening.config
+        if not files.read_only:
+            self._make(cluster_id)
+        engine = open_engine(
+            self.path,
+            read_only=files.read_only,
+            config=config,
+            files=files,
+            clock=self._opening.clock,
+            flushers=self._opening.flushers,
+            one_of_many=True,
+        )
+        meta = read_meta_properties(files, self.path)
+        self.directory_id = (meta.directory_id if meta else None) or ""
+        if isinstance(files, NativeFileSystem):
+            self.mountpoint = str(mountpoint_of(self.path))
+        self._engine, self.failure = engine, None
+        self._pause_s = FIRST_PAUSE_S
+
+    def _make(self, cluster_id: str) -> None:
+        files = self._opening.files
+        if not files.exists(self.path):
+            files.make_directory(self.path)
+            files.sync_directory(self.path.parent)
+        if read_meta_properties(files, self.path) is None and not files.list_directory(self.path):
+            meta = MetaProperties(cluster_id, self.number, new_id())
+            write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
+
+    def fail(self, reason: str) -> None:
+        """Continue without it. Its engine is closed by `close`."""
+        if self.failure is None:
+            self.failure = reason
+            self._next_attempt = time.monotonic() + self._pause_s
+            self._warn(f"{self.path}: {reason}")
+
+    def attempt(self, cluster_id: str) -> bool:
+        """Try to open it again; return whether it serves. The pause until the next attempt grows (blocking)."""
+        self.close()
+        try:
+            self.look()
+            self.open(cluster_id)
+        except (StorageError, OSError) as error:
+            self.failure = reason_of(error)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._next_attempt = time.monotonic() + self._pause_s
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close its engine, in order if it serves (OSError where that was to be so; blocking)."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        if self.failure is None:
+            self.failure = "closed"
+            engine.close()
+        else:
+            with suppress(StorageError, OSError):
+                engine.close()
+
+    def write(self, content: ReplicaFile) -> None:
+        """Put a copy of what is agreed on into it, where possible also on a full disk (StorageError, OSError; blocking)."""
+        self.engine.lend(lambda: write_replica_file(self._opening.files, self.path, content))
+
+    def log(self, partition: TopicPartition) -> Log | None:
+        """Return its log of a partition; None where there is none that can be used."""
+        if not self.serves or self._engine is None:
+            return None
+        topic = self._engine.topics().get(partition.topic)
+        found = None if topic is None else topic.partitions().get(partition.partition)
+        return found if isinstance(found, Log) and found.offline_reason is None else None
+
+    def status(self) -> DirectoryStatus:
+        engine = self._engine
+        partitions = (
+            0 if engine is None else sum(len(topic.partitions()) for topic in engine.topics().values())
+        )
+        return DirectoryStatus(path=str(self.path), offline=self.failure, partitions=partitions)
+
+
+class Members:
+    """All of them, by their numbers."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = tuple(members)
+        self._by_number = {member.number: member for member in members}
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members)
+
+    def __getitem__(self, number: ReplicaId) -> Member:
+        return self._by_number[number]
+
+    def get(self, number: ReplicaId) -> Member | None:
+        return self._by_number.get(number)
+
+    @property
+    def serving(self) -> tuple[Member, ...]:
+        return tuple(member for member in self if member.serves)

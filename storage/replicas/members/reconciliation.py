@@ -1,0 +1,82 @@
+"""Bringing a data directory in line with what is agreed on: it may have been away while topics changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from storage.errors import DuplicatePartitionError
+from storage.messages import Say
+from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.member import Member
+from storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
+from storage.replicas.rules.state import new_state
+
+
+def adopt(member: Member, agreement: Agreement) -> None:
+    """Take in the topics of a directory that replicates for the first time: each partition has one replica, there (OSError).
+
+    Raises DuplicatePartitionError where another directory has a partition of the same name.
+    """
+    if member.copy is not None:
+        return
+    content = agreement.content
+    for name, topic in member.engine.topics().items():
+        known = content.topics.get(name)
+        if topic.topic_id in content.deleted:
+            continue
+        states = {number: new_state((member.number,)) for number in topic.served}
+        if known is not None:
+            both = set(known.partitions) & set(states)
+            if both or known.topic_id != topic.topic_id:
+                raise DuplicatePartitionError(
+                    f"{name}: is in {member} and in another of the directories; move one of the two away"
+                )
+            states |= known.partitions
+        entry = ReplicatedTopicEntry(
+            topic.topic_id, topic.overrides, 1, MappingProxyType(dict(sorted(states.items())))
+        )
+        agreement.put_topic(name, entry)
+
+
+def reconcile(member: Member, content: ReplicaFile, warn: Say) -> None:
+    """Delete there what was deleted, make what is missing, and set the settings that hold (StorageError, OSError; blocking).
+
+    A topic that nobody agreed on is left alone and not served: it may be somebody's only copy.
+    """
+    engine = member.engine
+    for name, topic in list(engine.topics().items()):
+        if topic.topic_id in content.deleted:
+            engine.delete_topic(name)
+    others = set()
+    for name, topic in engine.topics().items():
+        entry = content.topics.get(name)
+        if entry is None or entry.topic_id != topic.topic_id:
+            others.add(name)
+            warn(
+                f"{name}: in {member} with the topic id {topic.topic_id}: no replica of a topic here, and not served"
+            )
+    for name, entry in content.topics.items():
+        if name not in others:
+            _reconcile_topic(member, name, entry)
+
+
+def _reconcile_topic(member: Member, name: str, entry: ReplicatedTopicEntry) -> None:
+    engine = member.engine
+    held = [number for number, state in entry.partitions.items() if member.number in state.assigned]
+    if held:
+        engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+        changes = _changes(engine.topic(name).overrides, entry)
+        if changes:
+            engine.alter_config(name, changes)
+    if name in engine.topics():
+        surplus = set(engine.topic(name).served) - set(held)
+        if surplus:
+            engine.drop_partitions(name, surplus)
+
+
+def _changes(present: Mapping[str, str], entry: ReplicatedTopicEntry) -> dict[str, str | None]:
+    """Return what makes the overrides those that are agreed on."""
+    changes: dict[str, str | None] = {name: None for name in present if name not in entry.overrides}
+    changes |= {name: value for name, value in entry.overrides.items() if present.get(name) != value}
+    return changes

@@ -1,0 +1,175 @@
+"""What must survive of all replicas: one plain file, the same in every data directory that serves.
+
+    topicfs.replicas:  {"version": 1, "revision": 12, "cluster": "3Fb0…", "replicas": 2,
+                        "directories": {"1": {"path": "/disk1/data", "id": "MMIw…", "mountpoint": "/disk1"}, "2": {…}},
+                        "topics": {"orders": {"id": "1EvP…", "overrides": {"retention.ms": "-1"}, "replicas": 2,
+                                   "partitions": {"0": {"assigned": [1, 2], "in_sync": [1, 2], "leader": 1,
+                                                        "epoch": 4, "version": 7}}}},
+                        "deleted": ["9fKx…"]}
+
+A broker passes it over. Each change is written to one directory after the other under the next `revision`, each time
+atomically; where copies differ the newest counts. A directory that failed gets no more copies, so that what it says of
+who is in sync is old when it comes back: another copy is newer. `deleted` has the ids of topics that were deleted while
+some directory was away, which must not come back with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from storage.checkpoints.atomic import write_atomically
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+from storage.replicas.rules.state import ReplicaId, ReplicaState
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDirectory:
+    """A data directory that replicates."""
+
+    path: str
+    """Absolute."""
+    directory_id: str
+    """That of its meta.properties: another one at the same path is another disk, with nothing on it."""
+    mountpoint: str = ""
+    """Where its file system was mounted: an empty directory there, once it is not, is no empty disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedTopicEntry:
+    """A topic and its replicas."""
+
+    topic_id: str
+    overrides: Mapping[str, str]
+    replicas: int
+    """Number of replicas that each partition is to have."""
+    partitions: Mapping[int, ReplicaState]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFile:
+    """The content of the file."""
+
+    cluster_id: str
+    revision: int = 0
+    replicas: int = 1
+    """Number of replicas of each partition of a new topic."""
+    directories: Mapping[ReplicaId, KnownDirectory] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, ReplicatedTopicEntry] = field(default_factory=lambda: MappingProxyType({}))
+    deleted: tuple[str, ...] = ()
+
+
+def encode_replica_file(content: ReplicaFile) -> bytes:
+    """Return the file's bytes."""
+    plain = {
+        "version": VERSION,
+        "revision": content.revision,
+        "cluster": content.cluster_id,
+        "replicas": content.replicas,
+        "directories": {
+            str(number): {"path": one.path, "id": one.directory_id, "mountpoint": one.mountpoint}
+            for number, one in sorted(content.directories.items())
+        },
+        "topics": {name: _plain_topic(content.topics[name]) for name in sorted(content.topics)},
+        "deleted": list(content.deleted),
+    }
+    return (json.dumps(plain, separators=(",", ":")) + "\n").encode()
+
+
+def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
+    """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and ignored."""
+    try:
+        plain = json.loads(data)
+        if plain["version"] != VERSION:
+            raise CorruptionError(file, 0, f"version {plain['version']}, expected {VERSION}")
+        directories = {
+            ReplicaId(int(number)): KnownDirectory(
+                str(one["path"]), str(one["id"]), str(one.get("mountpoint", ""))
+            )
+            for number, one in plain["directories"].items()
+        }
+        return ReplicaFile(
+            cluster_id=str(plain["cluster"]),
+            revision=int(plain["revision"]),
+            replicas=int(plain.get("replicas", 1)),
+            directories=MappingProxyType(directories),
+            topics=MappingProxyType({name: _topic(one) for name, one in plain["topics"].items()}),
+            deleted=tuple(map(str, plain["deleted"])),
+        )
+    except json.JSONDecodeError as error:
+        raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptionError(file, 0, f"not as expected: {error!r}") from None
+
+
+def read_replica_file(files: FileSystem, directory: Path) -> ReplicaFile | None:
+    """Read a data directory's file; None: not there. Raises CorruptionError, OSError."""
+    path = directory / names.REPLICAS
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    return decode_replica_file(data, file=path)
+
+
+def write_replica_file(files: FileSystem, directory: Path, content: ReplicaFile) -> None:
+    """Replace a data directory's file atomically (OSError; blocking)."""
+    write_atomically(files, directory / names.REPLICAS, encode_replica_file(content))
+
+
+def newest(copies: Iterable[ReplicaFile]) -> ReplicaFile | None:
+    """Return the copy that counts; None where there is none."""
+    return max(copies, key=lambda copy: copy.revision, default=None)
+
+
+def _plain_topic(entry: ReplicatedTopicEntry) -> dict[str, Any]:
+    return {
+        "id": entry.topic_id,
+        "overrides": dict(entry.overrides),
+        "replicas": entry.replicas,
+        "partitions": {
+            str(number): _plain_state(entry.partitions[number]) for number in sorted(entry.partitions)
+        },
+    }
+
+
+def _plain_state(state: ReplicaState) -> dict[str, Any]:
+    return {
+        "assigned": list(state.assigned),
+        "in_sync": list(state.in_sync),
+        "leader": state.leader,
+        "epoch": state.leader_epoch,
+        "version": state.version,
+    }
+
+
+def _topic(plain: dict[str, Any]) -> ReplicatedTopicEntry:
+    overrides = plain["overrides"]
+    if not all(isinstance(text, str) for item in overrides.items() for text in item):
+        raise ValueError("overrides must be text")
+    partitions = {int(number): _state(one) for number, one in plain["partitions"].items()}
+    return ReplicatedTopicEntry(
+        topic_id=str(plain["id"]),
+        overrides=MappingProxyType(overrides),
+        replicas=int(plain["replicas"]),
+        partitions=MappingProxyType(dict(sorted(partitions.items()))),
+    )
+
+
+def _state(plain: dict[str, Any]) -> ReplicaState:
+    leader = plain["leader"]
+    return ReplicaState(
+        assigned=tuple(ReplicaId(int(one)) for one in plain["assigned"]),
+        in_sync=tuple(ReplicaId(int(one)) for one in plain["in_sync"]),
+        leader=None if leader is None else ReplicaId(int(leader)),
+        leader_epoch=int(plain["epoch"]),
+        version=int(plain["version"]),
+    )

@@ -1,0 +1,102 @@
+"""A follower's step: it fetches what follows its log's end from the log that leads, and appends it at its offsets.
+
+    leader     ████████████████████████▒▒▒▒     ▒ not fetched yet
+    follower   ████████████████████████ ◄── whole batches, as they are
+
+Both logs roll where the leader's did, so that their files are equal byte for byte. The rules are those of Kafka's
+follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from storage.codec.batch import scan
+from storage.log.log import Log
+from storage.model import NO_LEADER_EPOCH, Fetched, Offset
+from storage.replicas.rules.divergence import diverging, truncation_point
+from storage.replicas.rules.state import LogEnd
+
+
+class Step(NamedTuple):
+    """What a step did."""
+
+    copied_bytes: int = 0
+    truncated: bool = False
+
+
+def log_end(log: Log) -> LogEnd:
+    """Return how far a log goes."""
+    latest = log.epochs.latest
+    return LogEnd(latest.epoch if latest else NO_LEADER_EPOCH, log.log_end_offset)
+
+
+def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
+    """Do one step (blocking). Nothing is left to do where it copied nothing and cut nothing.
+
+    Raises what the logs do: OSError, PartitionOfflineError, CorruptionError (the leader's), SegmentDeletedError.
+    """
+    end = log_end(follower)
+    start = leader.log_start_offset
+    if end.end_offset < start:
+        follower.truncate_fully_and_start_at(start, "its leader begins there")
+        return Step(truncated=True)
+    answer = diverging(leader.epochs.entries, leader.log_end_offset, *end)
+    if answer is not None:
+        point = truncation_point(answer, follower.epochs.entries, end.end_offset)
+        follower.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
+        return Step(truncated=True)
+    if end.end_offset > leader.log_end_offset:  # Without epochs, as in logs of message sets.
+        follower.truncate_to(leader.log_end_offset, "its leader ends there")
+        return Step(truncated=True)
+    fetched = leader.read_as_follower(end.end_offset, max_bytes=max_bytes)
+    if fetched.data:
+        append_fetched(follower, fetched)
+    _follow_bounds(leader, follower)
+    return Step(len(fetched.data))
+
+
+def append_fetched(follower: Log, fetched: Fetched) -> None:
+    """Append what was fetched from a leader; see `fetch_once` for what is raised."""
+    data = fetched.data
+    if (
+        fetched.segment_base_offset > follower.chain.base_offsets[-1]
+        and follower.log_end_offset > (follower.chain.base_offsets[-1])
+    ):
+        follower.roll("its leader rolled")
+    transactional = False
+    pieces: list[int] = []
+    for batch in scan(data):
+        if batch.last_offset < follower.log_end_offset:
+            continue
+        if batch.base_offset < follower.log_end_offset:
+            # The log ends within a batch, where it was cut: batches are kept whole.
+            follower.truncate_to(Offset(batch.base_offset), "a batch begins here")
+        transactional = transactional or batch.is_transactional
+        pieces += [batch.position]
+    if not pieces:
+        return
+    end = len(data)
+    if transactional:
+        # As the leader got them, one after the other: what an abort's entry says depends on it.
+        for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
+            follower.append_as_follower(bytearray(data[start:stop]))
+    else:
+        follower.append_as_follower(bytearray(data[pieces[0] : end]))
+
+
+def _follow_bounds(leader: Log, follower: Log) -> None:
+    """Follow the leader's high watermark and log start."""
+    follower.follow_high_watermark(leader.high_watermark)
+    if leader.log_start_offset > follower.log_start_offset:
+        follower.follow_start(leader.log_start_offset)
+
+
+def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
+    """Repeat steps until the follower has everything the leader has now (blocking); return the bytes copied."""
+    copied = 0
+    while True:
+        step = fetch_once(leader, follower, max_bytes=max_bytes)
+        copied += step.copied_bytes
+        if not step.copied_bytes and not step.truncated:
+            return copied

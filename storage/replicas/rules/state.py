@@ -1,0 +1,140 @@
+"""The state of a partition's replicas, and the decisions about it: pure functions of frozen values.
+
+    assigned   the replicas there are to be, the preferred leader first
+    in sync    those that have every record that was acknowledged; one of them leads, and the next leader is one of them
+    leader     None while the partition is offline: nobody in sync is there, and no other is taken silently
+
+The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election begins a new leader
+epoch, each change a new version. A replica in sync is there, or the only one that was in sync last: without it nobody
+knows what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, NewType
+
+from storage.model import Offset
+
+ReplicaId = NewType("ReplicaId", int)
+"""The number of a data directory among those that replicate, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What is agreed on of one partition's replicas."""
+
+    assigned: tuple[ReplicaId, ...]
+    in_sync: tuple[ReplicaId, ...]
+    """In the order of `assigned`; never empty."""
+    leader: ReplicaId | None
+    leader_epoch: int = 0
+    version: int = 0
+    """Number of changes so far."""
+
+    def __post_init__(self) -> None:
+        if not self.in_sync or not set(self.in_sync) <= set(self.assigned):
+            raise ValueError(f"in sync {self.in_sync} of {self.assigned}")
+        if self.leader is not None and self.leader not in self.in_sync:
+            raise ValueError(f"leader {self.leader} is not in sync: {self.in_sync}")
+
+
+class LogEnd(NamedTuple):
+    """How far a replica's log goes: what was written in a later epoch is further than anything before."""
+
+    leader_epoch: int
+    """The newest in its file of leader epochs, -1 where there is none."""
+    end_offset: Offset
+
+
+def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
+    """Return the state of a new partition: all are in sync, the first leads."""
+    return ReplicaState(assigned, assigned, assigned[0])
+
+
+def without(
+    state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
+) -> ReplicaState:
+    """Return the state after replicas were lost; `ends` are the logs of those that are there.
+
+    Where all that are in sync are lost, those that were last so stay: the next leader must be one of them. A lost leader
+    is replaced by an election.
+    """
+    remaining = tuple(one for one in state.in_sync if one not in gone)
+    in_sync = remaining or state.in_sync
+    leads = state.leader in remaining
+    if leads:
+        return _changed(state, in_sync=in_sync) if in_sync != state.in_sync else state
+    return elect(replace(state, in_sync=in_sync, leader=None), ends)
+
+
+def elect(
+    state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], *, prefer: ReplicaId | None = None
+) -> ReplicaState:
+    """Return the state with a leader among those in sync whose logs are there, in a new epoch; without one where none is.
+
+    It is the one that has most: after a loss of power those in sync may differ by what was not flushed. Of equals the
+    one preferred, else the first assigned.
+    """
+    candidates = [one for one in state.in_sync if one in ends]
+    if not candidates:
+        return state if state.leader is None and state.version else _changed(state, leader=None)
+    most = max(ends[one] for one in candidates)
+    equals = [one for one in candidates if ends[one] == most]
+    leader = prefer if prefer in equals else equals[0]
+    return _changed(state, leader=leader, leader_epoch=_next_epoch(state, ends))
+
+
+def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState:
+    """Return the state with which a partition begins to serve: those in sync whose logs are there, one of them elected.
+
+    Always in a new epoch, so that nothing which only a follower still has can be taken for the leader's.
+    """
+    there = tuple(one for one in state.in_sync if one in ends)
+    return elect(replace(state, in_sync=there or state.in_sync, leader=None), ends, prefer=state.leader)
+
+
+def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader: ReplicaId) -> ReplicaState:
+    """Return the state with a leader that was not in sync, because somebody asked for it: what only others have is lost."""
+    epoch = _next_epoch(state, ends)
+    return _changed(replace(state, in_sync=(leader,), leader=leader), leader_epoch=epoch)
+
+
+def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
+    """Return the state with a replica that has caught up."""
+    in_sync = {*state.in_sync, replica}
+    return _changed(state, in_sync=tuple(one for one in state.assigned if one in in_sync))
+
+
+def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaState:
+    """Return the state with other replicas, of which at least one was in sync; the leader stays if it is one of them.
+
+    Otherwise the caller holds an election.
+    """
+    in_sync = tuple(one for one in assigned if one in state.in_sync)
+    leader = state.leader if state.leader in in_sync else None
+    return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
+
+
+def may_join(end_offset: Offset, high_watermark: Offset, epoch_start_offset: Offset) -> bool:
+    """Return whether a follower that ends there is in sync: it has the leader's high watermark, and the epoch's start."""
+    return end_offset >= high_watermark and end_offset >= epoch_start_offset
+
+
+def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
+    """Return the high watermark, given the ends of the logs in sync: the least of them. It never falls.
+
+    It does not rise while fewer are in sync than min.insync.replicas, or than there are replicas.
+    """
+    if len(ends) < min(min_in_sync, assigned):
+        return present
+    return max(present, min(ends))
+
+
+def _next_epoch(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> int:
+    return max(state.leader_epoch, *(end.leader_epoch for end in ends.values()), -1) + 1
+
+
+def _changed(state: ReplicaState, **changes: object) -> ReplicaState:
+    return replace(state, **changes, version=state.version + 1)  # type: ignore[arg-type]

@@ -1,0 +1,280 @@
+"""The topics of data directories that replicate, and their changes: agreed on first, then done in each directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from storage.checkpoints.identifiers import new_id
+from storage.config.broker import EngineConfig
+from storage.config.listing import ShownSetting, topic_settings
+from storage.config.topic import TopicConfig
+from storage.disk import names
+from storage.disk.names import check_new_topic, check_partitions
+from storage.engine import Partition
+from storage.errors import InvalidConfigError, StorageError
+from storage.messages import Say, reason_of
+from storage.model import TopicPartition
+from storage.replicas.controller import ReplicaController
+from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.member import Members
+from storage.replicas.members.state_file import ReplicatedTopicEntry
+from storage.replicas.partition import ReplicatedPartition
+from storage.replicas.rules.placement import place
+from storage.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
+from storage.topics.topic import merge_overrides, own_overrides
+
+
+class ReplicatedTopic:
+    """Implements storage.engine.Topic. The engine alone changes it, each property by one assignment."""
+
+    def __init__(self, name: str, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]) -> None:
+        self._name = name
+        self._topic_id = topic_id
+        self._settings = (config, MappingProxyType(dict(overrides)))
+        self.served: Mapping[int, ReplicatedPartition] = MappingProxyType({})
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def topic_id(self) -> str:
+        return self._topic_id
+
+    @property
+    def internal(self) -> bool:
+        return names.is_internal(self._name)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._settings[0]
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return self._settings[1]
+
+    def settings(self) -> Sequence[ShownSetting]:
+        return list(topic_settings(self.config, overrides=self.overrides, given={}))
+
+    def partitions(self) -> Mapping[int, Partition]:
+        return self.served
+
+    def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
+        """Replace the overrides, and the settings that follow from them. For the engine."""
+        self._settings = (config, MappingProxyType(dict(overrides)))
+
+    def put_partitions(self, changes: Mapping[int, ReplicatedPartition]) -> None:
+        """Add partitions. For the engine."""
+        self.served = MappingProxyType(dict(sorted({**self.served, **changes}.items())))
+
+
+class TopicTable:
+    """The topics there are, and their changes. One call at a time (the engine's lock)."""
+
+    def __init__(
+        self,
+        members: Members,
+        agreement: Agreement,
+        config: EngineConfig,
+        controller: ReplicaController,
+        warn: Say,
+    ) -> None:
+        self.topics: Mapping[str, ReplicatedTopic] = MappingProxyType({})
+        """By name, ascending; a snapshot."""
+        self._members = members
+        self._agreement = agreement
+        self._config = config
+        self._controller = controller
+        self._warn = warn
+
+    def begin(self) -> None:
+        """Take in the topics that are agreed on; none is led yet."""
+        entries = self._agreement.content.topics
+        self.topics = _by_name({name: self._topic(name, entry) for name, entry in entries.items()})
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        overrides: Mapping[str, str] | None,
+        topic_id: str | None,
+        replicas: int | None,
+    ) -> ReplicatedTopic:
+        """Make a topic: agreed on first, then in each directory; taken back where one refuses (StorageError, OSError)."""
+        count = self._config.num_partitions if partitions is None else partitions
+        check_new_topic(name, self.topics)
+        check_partitions(count)
+        merged = {**own_overrides(name, self._config.creation_overrides), **(overrides or {})}
+        TopicConfig.from_overrides(merged, self._config.topic_defaults)
+        wanted = self._agreement.content.replicas if replicas is None else replicas
+        empty = ReplicatedTopicEntry(
+            topic_id or new_id(), MappingProxyType(merged), wanted, MappingProxyType({})
+        )
+        entry = self._placed(empty, range(count))
+        self._agreement.put_topic(name, entry)
+        topic = self._topic(name, entry)
+        try:
+            self._hold(name, entry, entry.partitions)
+        except (StorageError, OSError):
+            self._agreement.remove_topic(name)
+            self._delete_everywhere(name)
+            raise
+        self.topics = _by_name({**self.topics, name: topic})
+        self._begin_partitions(topic.served.values())
+        return topic
+
+    def extend(self, topic: ReplicatedTopic, total: int) -> bool:
+        """Make the partitions that a topic lacks up to `total`; return whether there were any (StorageError, OSError)."""
+        check_partitions(total)
+        before = self._agreement.content.topics[topic.name]
+        missing = [number for number in range(total) if number not in before.partitions]
+        if not missing:
+            return False
+        entry = self._placed(before, missing)
+        self._agreement.put_topic(topic.name, entry)
+        try:
+            self._hold(topic.name, entry, missing)
+        except (StorageError, OSError):
+            self._agreement.put_topic(topic.name, before)
+            self._drop(topic.name, missing)
+            raise
+        made = self._make(topic, entry, missing)
+        topic.put_partitions(made)
+        self._begin_partitions(made.values())
+        return True
+
+    def delete(self, topic: ReplicatedTopic) -> None:
+        """Delete a topic; in a directory that is away it goes when that comes back (OSError)."""
+        self._agreement.remove_topic(topic.name)
+        self.topics = _by_name({name: self.topics[name] for name in self.topics if name != topic.name})
+        self._delete_everywhere(topic.name)
+
+    def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
+        """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
+        overrides = merge_overrides(topic.overrides, changes)
+        config = TopicConfig.from_overrides(overrides, self._config.topic_defaults)
+        entry = self._agreement.content.topics[topic.name]
+        self._agreement.put_topic(topic.name, replace(entry, overrides=MappingProxyType(overrides)))
+        topic.set_overrides(config, overrides)
+        for member in self._members.serving:
+            try:
+                if topic.name in member.engine.topics():
+                    member.engine.alter_config(topic.name, changes)
+            except (StorageError, OSError) as error:
+                self._warn(f"{topic.name}: settings in {member}: {reason_of(error)}")
+
+    def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
+        """Give each partition so many replicas: those that lead or are in sync stay before others (StorageError, OSError)."""
+        serving = [member.number for member in self._members.serving]
+        if not 1 <= replicas <= len(serving):
+            raise InvalidConfigError(
+                f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+            )
+        for number, state in self._agreement.content.topics[topic.name].partitions.items():
+            kept = sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync))
+            others = [one for one in serving if one not in kept]
+            more = place(others, self._states(), replicas - len(kept)) if replicas > len(kept) else ()
+            self._reassign(topic.served[number], (*kept[:replicas], *more))
+        entry = self._agreement.content.topics[topic.name]
+        self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
+
+    def _states(self) -> list[ReplicaState]:
+        return [
+            state for entry in self._agreement.content.topics.values() for state in entry.partitions.values()
+        ]
+
+    def _reassign(self, partition: ReplicatedPartition, assigned: tuple[ReplicaId, ...]) -> None:
+        name, before = partition.name, partition.state.assigned
+        if assigned == before:
+            return
+        entry = self._agreement.content.topics[name.topic]
+        for number in assigned:
+            member = self._members[number]
+            if number not in before and member.serves:
+                member.engine.hold_partitions(
+                    name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
+                )
+        with partition.lock:
+            state = reassigned(partition.state, assigned)
+            self._agreement.put_states({name: state})
+            partition.state = state
+        self._controller.begin([partition])
+        for number in before:
+            member = self._members[number]
+            if number not in assigned and member.serves:
+                member.engine.drop_partitions(name.topic, [name.partition])
+
+    def _topic(self, name: str, entry: ReplicatedTopicEntry) -> ReplicatedTopic:
+        config = TopicConfig.from_overrides(entry.overrides, self._config.topic_defaults)
+        topic = ReplicatedTopic(name, entry.topic_id, config, entry.overrides)
+        topic.put_partitions(self._make(topic, entry, entry.partitions))
+        return topic
+
+    def _make(
+        self, topic: ReplicatedTopic, entry: ReplicatedTopicEntry, numbers: Iterable[int]
+    ) -> dict[int, ReplicatedPartition]:
+        return {
+            number: ReplicatedPartition(
+                TopicPartition(topic.name, number),
+                entry.partitions[number],
+                lambda: topic.config,
+                self._controller,
+            )
+            for number in numbers
+        }
+
+    def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
+        """Return the entry with new partitions, in the directories that have the fewest (InvalidConfigError)."""
+        serving = [member.number for member in self._members.serving]
+        if not 1 <= entry.replicas <= len(serving):
+            raise InvalidConfigError(
+                f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+            )
+        taken = [
+            state for topic in self._agreement.content.topics.values() for state in topic.partitions.values()
+        ]
+        taken += entry.partitions.values()
+        partitions = dict(entry.partitions)
+        for number in numbers:
+            partitions[number] = new_state(place(serving, taken, entry.replicas))
+            taken.append(partitions[number])
+        return replace(entry, partitions=MappingProxyType(partitions))
+
+    def _hold(self, name: str, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> None:
+        """Make the directories of partitions, with all that serve (StorageError, OSError)."""
+        wanted = set(numbers)
+        for member in self._members.serving:
+            held = [one for one in wanted if member.number in entry.partitions[one].assigned]
+            if held:
+                member.engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+
+    def _begin_partitions(self, partitions: Iterable[ReplicatedPartition]) -> None:
+        for partition in partitions:
+            with partition.lock:
+                failed = partition.take_roles(self._controller.logs(partition.name))
+            if failed:
+                self._controller.begin([partition])
+
+    def _drop(self, topic: str, numbers: Iterable[int]) -> None:
+        for member in self._members.serving:
+            try:
+                if topic in member.engine.topics():
+                    member.engine.drop_partitions(topic, numbers)
+            except (StorageError, OSError) as error:
+                self._warn(f"{topic}: in {member}: {reason_of(error)}")
+
+    def _delete_everywhere(self, name: str) -> None:
+        for member in self._members.serving:
+            try:
+                if name in member.engine.topics():
+                    member.engine.delete_topic(name)
+            except (StorageError, OSError) as error:
+                # It is agreed that it is gone: the next time that the directory is opened it goes there, too.
+                self._warn(f"{name}: in {member}: {reason_of(error)}")
+
+
+def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTopic]:
+    return MappingProxyType(dict(sorted(topics.items())))

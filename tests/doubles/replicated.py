@@ -1,0 +1,115 @@
+"""An engine over replicated partitions on simulated disks, and its files compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.model import TopicPartition
+from storage.replicas.engine import ReplicatedEngine
+from storage.replicas.opening import open_replicas
+from storage.replicas.partition import ReplicatedPartition
+from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.several_disks import SeveralDisks
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DISKS = (Path("/a"), Path("/b"), Path("/c"))
+ORDERS = TopicPartition("orders", 0)
+
+
+class Replicated:
+    """Two or three disks, and the engine over them. Replicas that are behind catch up when `catch_up` is called."""
+
+    def __init__(self, disks: int = 2, *, replicas: int = 2, seed: int = 0, **settings: Any) -> None:
+        self.roots = DISKS[:disks]
+        self.make_disks(seed)
+        self.clock = ManualClock()
+        self.config = EngineConfig(
+            recovery_threads=1,
+            replication_factor=replicas,
+            topic_defaults=TopicConfig(segment_index_bytes=1200, **settings),
+        )
+        self.engine = self.open()
+
+    def make_disks(self, seed: int = 0) -> None:
+        """Put empty disks in."""
+        self.disks = SeveralDisks({root: SimulatedDisk(seed=seed + n) for n, root in enumerate(self.roots)})
+        for disk in self.disks.disks.values():
+            disk.sync_directory(Path("/"))
+
+    def open(
+        self, *roots: Path, left_out: tuple[Path, ...] = (), read_only: bool = False
+    ) -> ReplicatedEngine:
+        self.engine = open_replicas(
+            roots or self.roots,
+            files=self.disks.read_only_view() if read_only else self.disks,
+            read_only=read_only,
+            clock=self.clock,
+            config=self.config,
+            left_out=left_out,
+            in_background=False,
+        )
+        return self.engine
+
+    def reopen(self, *roots: Path, left_out: tuple[Path, ...] = ()) -> ReplicatedEngine:
+        """Close in order and open again."""
+        self.engine.close()
+        return self.open(*roots, left_out=left_out)
+
+    def crash(self, *, keep: float | None = None) -> ReplicatedEngine:
+        """Lose power on all disks and open again."""
+        for disk in self.disks.disks.values():
+            disk.crash(keep=keep)
+        return self.open()
+
+    def kill(self) -> ReplicatedEngine:
+        """Lose the process alone and open again."""
+        return self.open()
+
+    def partition(self, name: TopicPartition = ORDERS) -> ReplicatedPartition:
+        return self.engine.replicated(name)
+
+    def append(self, text: str, name: TopicPartition = ORDERS) -> int:
+        """Append lines; return the offset of the first."""
+        return append_lines(self.partition(name), text).base_offset
+
+    def lines(self, name: TopicPartition = ORDERS) -> list[str]:
+        return read_lines(self.partition(name))
+
+    def in_sync(self, name: TopicPartition = ORDERS) -> tuple[int, ...]:
+        return self.partition(name).state.in_sync
+
+    def leader(self, name: TopicPartition = ORDERS) -> int | None:
+        return self.partition(name).state.leader
+
+    def disk(self, number: int) -> SimulatedDisk:
+        """The disk of a replica."""
+        return self.disks.disks[self.roots[number - 1]]
+
+    def files(self, number: int, name: TopicPartition = ORDERS) -> dict[str, bytes]:
+        """The `.log`, `.index` and `.timeindex` of a replica; unused slots of indexes left out."""
+        root = self.roots[number - 1] / str(name)
+        found = {}
+        for entry in self.disks.list_directory(root):
+            if entry.name.endswith((".log", "index")):
+                data = self.disks.read_bytes(root / entry.name)
+                found[entry.name] = data if entry.name.endswith(".log") else data.rstrip(b"\0")
+        return found
+
+    def bring_back(self, number: int) -> None:
+        """Repair the disk of a replica, and let it catch up."""
+        self.disk(number).heal()
+        for _ in range(2):  # The first finds out that it is away.
+            self.forget_failures()
+            self.engine.maintenance(self.clock())
+        self.engine.catch_up()
+
+    def forget_failures(self) -> None:
+        """Let whatever waits for its next attempt try at once."""
+        for member in self.engine._members:
+            member._next_attempt = 0.0
+        for one in self.engine._catching_up.values():
+            one._pauses.clear()

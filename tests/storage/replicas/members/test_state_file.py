@@ -1,0 +1,142 @@
+"""The file of what is agreed on, and what of it is believed after a restart."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from storage.errors import CorruptionError, DuplicatePartitionError, StorageError
+from storage.model import TopicPartition
+from storage.replicas.members.state_file import (
+    KnownDirectory,
+    ReplicaFile,
+    ReplicatedTopicEntry,
+    decode_replica_file,
+    encode_replica_file,
+)
+from storage.replicas.rules.state import ReplicaId, new_state
+from tests.doubles.engines import append_lines
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk, opened
+
+FILE = Path("/a/topicfs.replicas")
+
+
+def test_what_is_written_is_read():
+    """Every field."""
+    one, two = ReplicaId(1), ReplicaId(2)
+    entry = ReplicatedTopicEntry(
+        "id", MappingProxyType({"retention.ms": "1"}), 2, MappingProxyType({0: new_state((two, one))})
+    )
+    content = ReplicaFile(
+        "cluster",
+        revision=7,
+        replicas=2,
+        directories=MappingProxyType(
+            {one: KnownDirectory("/a", "x", "/"), two: KnownDirectory("/b", "y", "/b")}
+        ),
+        topics=MappingProxyType({"orders": entry}),
+        deleted=("gone",),
+    )
+    assert content == decode_replica_file(encode_replica_file(content), file=FILE)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "revision": "x"}'])
+def test_a_damaged_file_is_named(data: bytes):
+    """With its path and what is wrong."""
+    with pytest.raises(CorruptionError, match="topicfs.replicas"):
+        decode_replica_file(data, file=FILE)
+
+
+def test_a_partition_waits_for_a_directory_that_may_have_more():
+    """After a crash, with one of two away that was in sync: nobody leads; `left_out` goes on with what is there."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.disk(2).fail("read_bytes", times=1_000_000)
+    two.kill()
+    assert two.partition().leader is None
+    assert any("waits for /b, which may have later records" in line for line in two.engine.warnings)
+    two.open(two.roots[0], left_out=(two.roots[1],))
+    assert ["a"] == two.lines()
+
+
+def test_a_partition_goes_on_where_its_directory_served_to_the_end():
+    """After a close in order the copies are the newest: one that is away is not waited for."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.engine.close()
+    break_disk(two.disk(2))
+    two.disk(2).fail("read_bytes", times=1_000_000)
+    two.open()
+    assert 1 == two.leader()
+    assert ["a"] == two.lines()
+
+
+def test_every_directory_that_replicates_must_be_named():
+    """One that is left out by mistake could have more than the others."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.engine.close()
+    with pytest.raises(
+        StorageError, match=r"/b: holds replicas, too; name it as well, or leave it out with --without /b"
+    ):
+        two.open(two.roots[0])
+
+
+def test_topics_that_were_there_before_get_replicas():
+    """Directories that were used without replicas are taken over: each partition has one, and may get more."""
+    two = Replicated()
+    two.engine.close()
+    two.make_disks()
+    with closing(opened(two.disks, two.clock)) as engine:
+        engine.create_topic("orders", partitions=2)
+        for number in range(2):
+            append_lines(engine.partition("orders", number), f"{number}\n")
+    two.open()
+    assert [["0"], ["1"]] == [two.lines(TopicPartition("orders", number)) for number in range(2)]
+    two.engine.set_replicas("orders", 2)
+    two.engine.catch_up()
+    assert [(1, 2), (1, 2)] == [tuple(sorted(two.in_sync(TopicPartition("orders", n)))) for n in range(2)]
+    assert two.files(1) == two.files(2)
+
+
+def test_a_partition_that_is_in_two_directories_is_refused():
+    """Of directories that never replicated: nobody knows which of the two counts."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.engine.close()
+    for root in two.roots:
+        two.disks.unlink(root / "topicfs.replicas")
+    with pytest.raises(DuplicatePartitionError, match="orders: is in /b and in another of the directories"):
+        two.open()
+
+
+def test_each_directory_alone_is_a_broker_of_its_own():
+    """It opens by itself, with all that was in sync there."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\nb\n")
+    two.engine.close()
+    with closing(opened(two.disks, two.clock, two.roots[1])) as engine:
+        assert 2 == engine.partition(*ORDERS).offsets().high_watermark
+
+
+def test_a_directory_that_comes_back_with_later_records_is_gone_on_with():
+    """The partition that waited for it serves again by itself, and the others catch up."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(1))
+    two.append("a\n")  # In the second directory alone; the first one was not told.
+    two.disk(1).heal()
+    two.disk(2).fail("read_bytes", times=1_000_000)
+    two.kill()
+    assert two.partition().leader is None
+    two.bring_back(2)
+    assert ["a"] == two.lines()
+    assert (1, 2) == two.in_sync()

@@ -1,0 +1,219 @@
+"""A partition with replicas: appends, failures of disks, and their return."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage.errors import NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
+from storage.model import TopicPartition
+from tests.doubles.records import batch
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+
+
+def test_an_append_is_in_every_replica_when_it_returns():
+    """A reader sees it, and the files of both replicas are equal byte for byte."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    assert 0 == two.append("a\nb\n")
+    assert 2 == two.append("c\n")
+    assert ["a", "b", "c"] == two.lines()
+    assert two.files(1) == two.files(2)
+    assert (1, 2) == two.in_sync()
+
+
+def test_replicas_roll_where_their_leader_rolls():
+    """Segments of both begin at the same offsets."""
+    two = Replicated(internal_segment_bytes=300)
+    two.engine.create_topic("orders")
+    for number in range(20):
+        two.append(f"line {number}\n")
+    assert two.files(1) == two.files(2)
+    assert len([name for name in two.files(1) if name.endswith(".log")]) > 3
+
+
+def test_a_follower_takes_no_append_of_its_own():
+    """An append to the log of a follower is refused, as NOT_LEADER_OR_FOLLOWER in Kafka."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    follower = two.engine.controller.logs(ORDERS)[2]
+    with pytest.raises(NotLeaderError):
+        follower.append(batch(b"a"))
+
+
+def test_a_follower_that_fails_leaves_the_replicas_in_sync():
+    """The append succeeds, and the partition goes on without the disk."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.append("b\n")
+    assert (1,) == two.in_sync()
+    assert ["a", "b"] == two.lines()
+
+
+def test_a_leader_that_fails_hands_over():
+    """The append that met the failure succeeds once, in the other replica, under a new epoch."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    before = two.partition().state
+    break_disk(two.disk(1))
+    two.append("b\n")
+    after = two.partition().state
+    assert ((2,), 2) == (after.in_sync, after.leader)
+    assert before.leader_epoch + 1 == after.leader_epoch
+    assert ["a", "b"] == two.lines()
+
+
+def test_a_full_disk_of_one_replica_costs_nothing():
+    """ENOSPC of the leader's disk hands over; with room again it catches up and is in sync."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
+    two.append("b\n")
+    assert ((2,), 2) == (two.in_sync(), two.leader())
+    two.bring_back(1)
+    assert (1, 2) == two.in_sync()
+    two.append("c\n")
+    assert ["a", "b", "c"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_a_failed_disk_comes_back_and_catches_up():
+    """What it lacks is copied; what it had of an append nobody was told of is cut."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(1))
+    two.append("b\n")
+    two.bring_back(1)
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    assert ["a", "b"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_leadership_is_given_back():
+    """`elect_preferred` lets the first assigned replica lead again once it is in sync."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
+    two.append("a\n")
+    assert 2 == two.leader()
+    two.bring_back(1)
+    assert 1 == two.engine.elect_preferred()
+    assert 1 == two.leader()
+    two.append("b\n")
+    assert ["a", "b"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_the_last_replica_in_sync_is_not_replaced():
+    """With the only one in sync gone the partition is offline; the other, which lacks records, does not lead."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(2))
+    two.append("a\n")
+    two.disk(2).heal()
+    break_disk(two.disk(1))
+    with pytest.raises((PartitionOfflineError, OSError)):
+        two.append("b\n")
+    assert (1,) == two.in_sync()
+    two.bring_back(1)
+    assert ["a"] == two.lines()
+
+
+def test_acks_all_needs_enough_replicas():
+    """With fewer in sync than min.insync.replicas acks=all is refused, and what is appended otherwise is not visible yet."""
+    two = Replicated()
+    two.engine.create_topic("orders", overrides={"min.insync.replicas": "2"})
+    two.partition().check_in_sync()
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1000)
+    two.append("a\n")
+    with pytest.raises(NotEnoughReplicasError, match=r"1 of 2 replicas in sync and min\.insync\.replicas=2"):
+        two.partition().check_in_sync()
+    assert [] == two.lines()
+    two.bring_back(2)
+    assert ["a"] == two.lines()
+
+
+def test_after_a_restart_everything_is_there():
+    """Closed in order, killed, or without power: what was flushed is there, and both replicas are equal."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.reopen()
+    two.append("b\n")
+    two.kill()
+    two.append("c\n")
+    two.partition().sync()
+    two.crash(keep=0.0)
+    assert ["a", "b", "c"] == two.lines()
+    assert two.files(1) == two.files(2)
+    assert (1, 2) == two.in_sync()
+
+
+def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
+    """The replica in sync that has most leads: nothing that any of them kept is lost."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.append("b\n")
+    two.engine.controller.logs(ORDERS)[2].sync()
+    two.crash(keep=0.0)
+    assert ["a", "b"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_a_directory_that_was_away_is_not_believed():
+    """It names itself as in sync, the others do not: what was acknowledged without it stays."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(1))
+    two.append("b\n")
+    two.disk(1).heal()
+    two.kill()
+    assert 2 == two.leader()
+    assert ["a", "b"] == two.lines()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+
+
+def test_topics_are_changed_while_a_directory_is_away():
+    """What was created, extended, altered and deleted meanwhile is so there, too, once it is back."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.engine.create_topic("old")
+    break_disk(two.disk(2))
+    two.append("a\n")
+    two.append("a\n", TopicPartition("old", 0))
+    two.engine.maintenance(two.clock())
+    two.engine.delete_topic("old")
+    two.engine.alter_config("orders", {"retention.ms": "7"})
+    two.bring_back(2)
+    member = two.engine._members[2].engine
+    assert ["orders"] == list(member.topics())
+    assert 7 == member.topic("orders").config.retention_ms
+    assert (1, 2) == two.in_sync()
+
+
+def test_replicas_are_added_and_removed_while_it_serves():
+    """A second replica of a topic that had one is filled and joins; one less is dropped from its directory."""
+    three = Replicated(3, replicas=1)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    three.engine.set_replicas("orders", 3)
+    three.engine.catch_up()
+    assert 3 == len(three.in_sync())
+    three.append("b\n")
+    assert three.files(1) == three.files(2) == three.files(3)
+    three.engine.set_replicas("orders", 2)
+    three.append("c\n")
+    assert ["a", "b", "c"] == three.lines()
+    assert 2 == sum(bool(three.disks.exists(root / "orders-0")) for root in three.roots)

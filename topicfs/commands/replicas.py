@@ -1,0 +1,158 @@
+"""`topicfs replicas` and `topicfs topics replicas`: who leads, who is in sync, and how many replicas there are to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+from storage.engine import Engine, Replication
+from storage.errors import DirectoryLockedError, StorageError
+from topicfs.data_directory import data_option, mountpoint_of, opened_for_reading, require_directories
+from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.lines import say
+from topicfs.paths import parse_path
+
+
+@click.group(
+    cls=ExampleGroup,
+    examples=(
+        ("topicfs replicas list", "where the replicas of each partition are"),
+        ("topicfs replicas elect --preferred", "after a disk came back: let its replicas lead again"),
+    ),
+)
+def replicas() -> None:
+    """Show replicas, and elect leaders.
+
+    With a mount the same is done by cat MOUNT/orders/replicas and by writing there.
+    """
+
+
+@replicas.command(
+    "list",
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs replicas list --data /disk1/data,/disk2/data", "of all topics"),
+        ("topicfs replicas list orders", "of one"),
+    ),
+)
+@click.argument("topics", metavar="[TOPIC]…", nargs=-1)
+@data_option
+def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
+    """List the replicas of each partition: directory, role, log end, and how far it is behind its leader."""
+    from fusefs.files.replicas import replica_lines  # noqa: PLC0415 - `--help` needs no mount
+
+    with opened_for_reading(directories) as engine:
+        wanted = {name: engine.topic(name) for name in topics} or engine.topics()
+        for name, topic in wanted.items():
+            for number, partition in topic.partitions().items():
+                for line in replica_lines(partition.status()):
+                    say(f"{name}/{number} {line}")
+
+
+@replicas.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs replicas elect --preferred", "the first assigned replicas lead, where they are in sync"),
+        (
+            "topicfs replicas elect --unclean orders/0 /disk2/data",
+            "the only disk left lacks records: go on with what it has",
+        ),
+    ),
+)
+@click.argument("names", metavar="[TOPIC/PARTITION DIR]", nargs=-1)
+@click.option("--preferred", is_flag=True, help="Give the leadership back to the preferred leaders.")
+@click.option(
+    "--unclean", is_flag=True, help="Let the replica in DIR lead, which was not in sync: records may be lost."
+)
+@data_option
+def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories: tuple[Path, ...]) -> None:
+    """Elect leaders. A daemon that owns the directories is asked through its mount."""
+    if preferred == unclean or len(names) != (2 if unclean else 0):
+        raise click.UsageError("elect --preferred, or elect --unclean TOPIC/PARTITION DIR")
+    with _replication(directories) as owner:
+        if preferred:
+            for topic in owner.topics():
+                owner.write(topic, "elect")
+        else:
+            topic, number = parse_path(names[0]).topic_partition
+            owner.write(topic, f"elect {number} {Path(names[1]).absolute()}")
+
+
+@click.command(
+    "replicas",
+    cls=ExampleCommand,
+    examples=(
+        (
+            "topicfs topics replicas orders 2",
+            "a second replica of each partition, in the directory with the fewest",
+        ),
+        ("topicfs topics replicas orders 1", "only the leaders stay"),
+    ),
+)
+@click.argument("topic")
+@click.argument("number", metavar="N", type=click.IntRange(1))
+@data_option
+def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) -> None:
+    """Give each partition of TOPIC N replicas, while it serves: new ones catch up, others go."""
+    with _replication(directories) as owner:
+        owner.write(topic, str(number))
+
+
+class _Owner:
+    """Who changes replicas: a daemon through its mount, or this process."""
+
+    def __init__(self, mountpoint: Path | None, engine: Engine | None) -> None:
+        self._mountpoint = mountpoint
+        self._engine = engine
+
+    def topics(self) -> list[str]:
+        if self._engine is not None:
+            return list(self._engine.topics())
+        assert self._mountpoint is not None
+        return sorted(path.parent.name for path in self._mountpoint.glob("*/replicas"))
+
+    def write(self, topic: str, line: str) -> None:
+        """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
+        from fusefs.files.replicas import ReplicasTarget  # noqa: PLC0415 - `--help` needs no mount
+
+        if self._engine is not None:
+            self._engine.topic(topic)
+            target = ReplicasTarget(topic, topic, _checked(self._engine.replication))
+            target.append(f"{line}\n".encode())
+            return
+        assert self._mountpoint is not None
+        path = self._mountpoint / topic / "replicas"
+        if not path.exists():
+            raise StorageError(
+                f"{topic}: no such topic in {self._mountpoint}, or its directories do not replicate"
+            )
+        with path.open("a") as file:
+            file.write(f"{line}\n")
+
+
+def _checked(replication: Replication | None) -> Replication:
+    if replication is None:
+        raise StorageError("the directories do not replicate; mount them with --replicas N first")
+    return replication
+
+
+@contextmanager
+def _replication(directories: tuple[Path, ...]) -> Iterator[_Owner]:
+    from storage.replicas.opening import open_directories  # noqa: PLC0415 - `--help` needs no engine
+
+    require_directories(directories)
+    try:
+        engine = open_directories(directories)
+    except DirectoryLockedError as error:
+        mountpoint = mountpoint_of(error.holder_pid)
+        if mountpoint is None:
+            raise
+        yield _Owner(mountpoint, None)
+        return
+    with closing(engine):
+        yield _Owner(None, engine)
+        if engine.replication is not None:
+            engine.replication.catch_up()
