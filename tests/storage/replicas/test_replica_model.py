@@ -144,5 +144,5 @@ class ReplicaModel(RuleBasedStateMachine):
 
 TestReplicas = ReplicaModel.TestCase
 TestReplicas.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
