@@ -65,7 +65,7 @@ from topicfs.places import Place, place_option
 )
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last P1D, PT6H, …")
 @click.option(
-    "--from-file", "file", metavar="FILE", type=click.Path(path_type=Path, exists=True), help="As exported."
+    "--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported."
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
 @click.option(
