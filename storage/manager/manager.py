@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
-from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
@@ -38,7 +37,6 @@ from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.shares.groups import QueueGroups
 from storage.staging.placement import NewTopic
-from storage.staging.placing import CreateTopic, FindPartition
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.reopening import Reopening
@@ -62,7 +60,7 @@ class LogManager:
         self._registry = registry
         self._warnings = warnings
         self._changes = TopicChanges(directories, registry)
-        self._topics = _by_name(topics)
+        self._topics = by_name(topics)
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
         self._reopening = Reopening(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
@@ -170,7 +168,7 @@ class LogManager:
             check_partitions(count)
             merged = {**own_overrides(name, self._directories.config.creation_overrides), **(overrides or {})}
             topic = self._changes.create(name, partitions=count, overrides=merged, topic_id=topic_id)
-            self._topics = _by_name({**self._topics, name: topic})
+            self._topics = by_name({**self._topics, name: topic})
         self._listeners.notify()
         return topic
 
@@ -194,44 +192,9 @@ class LogManager:
                 self._changes.delete(topic)
             finally:
                 if self._changes.is_deleted(name):
-                    self._topics = _by_name({one: self._topics[one] for one in self._topics if one != name})
+                    self._topics = by_name({one: self._topics[one] for one in self._topics if one != name})
         self._listeners.notify()
         _wake(topic.partitions().values())
-
-    def hold_partitions(
-        self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
-    ) -> None:
-        """Make those of a topic's partitions that are missing here; its others are in other engines (blocking).
-
-        Raises StorageError, OSError.
-        """
-        with self._lock:
-            self._check_writable()
-            topic = self._topics.get(name)
-            if topic is None:
-                config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
-                topic = LogTopic(name, topic_id=topic_id, config=config, overrides=overrides, partitions={})
-            topic.put_partitions(self._changes.hold(topic, numbers))
-            self._topics = _by_name({**self._topics, name: topic})
-        self._listeners.notify()
-
-    def drop_partitions(self, name: str, numbers: Iterable[int]) -> None:
-        """Remove some of a topic's partitions from here; its others stay (StorageError, OSError)."""
-        with self._lock:
-            self._check_writable()
-            topic = self.topic(name)
-            gone = set(numbers)
-            self._changes.drop(topic, gone)
-            topic.take_partitions(gone)
-        self._listeners.notify()
-
-    def lend(self, action: Callable[[], T]) -> T:
-        """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
-        return self._directories.all[0].reserve.lend(action)
-
-    def redirect_writes(self, find: FindPartition, create: CreateTopic) -> None:
-        """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
-        self._staged = StagedWrites(self._directories, find, create, warn=self._warnings.add)
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         with self._lock:
@@ -244,7 +207,7 @@ class LogManager:
             before = self.partition(topic, number)
             old = list(self._partitions())
             for directory in self._failed_directories(before):
-                self._topics = _by_name(self._reopening.directory(directory, self._topics))
+                self._topics = by_name(self._reopening.directory(directory, self._topics))
             found = self.topic(topic)
             now = found.partitions()[number]
             if now is before or not isinstance(now, Log):
@@ -496,7 +459,8 @@ class LogManager:
             raise StorageError(f"{self._directories}: closed")
 
 
-def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
+def by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
+    """Return the topics by name, ascending, as a snapshot."""
     return MappingProxyType(dict(sorted(topics.items())))
 
 

@@ -19,6 +19,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.flushing import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.manager import LogManager
+from storage.manager.member import MemberManager
 from storage.messages import WarningBook
 from storage.model import TopicPartition
 from storage.topics.assembly import MOST_AT_START, assemble
@@ -117,7 +118,8 @@ def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_s
             stack.enter_context(one.reserve.lent_when_low())
         topics = assemble(directories, registry, warnings.add, most_at_start=most_at_start)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
-    return LogManager(directories, registry, warnings, topics)
+    manager = MemberManager if directories.one_of_many else LogManager
+    return manager(directories, registry, warnings, topics)
 
 
 def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManager:
@@ -145,7 +147,8 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
         registry = TopicRegistry({}, directories.files)
     directories.attempt_each(OpenDirectory.read_checkpoints)
     topics = assemble(directories, registry, warnings.add)
-    return LogManager(directories, registry, warnings, topics)
+    manager = MemberManager if directories.one_of_many else LogManager
+    return manager(directories, registry, warnings, topics)
 
 
 def _prepare(directory: OpenDirectory) -> None:

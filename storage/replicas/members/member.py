@@ -22,7 +22,7 @@ from storage.disk.native import NativeFileSystem, mountpoint_of
 from storage.errors import StorageError
 from storage.log.flushing import Flusher
 from storage.log.log import Log
-from storage.manager.manager import LogManager
+from storage.manager.member import MemberManager
 from storage.manager.opening import open_engine
 from storage.messages import Say, reason_of
 from storage.model import DirectoryStatus, TopicPartition
@@ -61,7 +61,7 @@ class Member:
         """Why it does not serve; None while it does."""
         self.full_until = 0.0
         """Monotonic time until which it is taken for full."""
-        self._engine: LogManager | None = None
+        self._engine: MemberManager | None = None
         self._opening = opening
         self._warn = warn
         self._pause_s = FIRST_PAUSE_S
@@ -71,7 +71,7 @@ class Member:
         return str(self.path)
 
     @property
-    def engine(self) -> LogManager:
+    def engine(self) -> MemberManager:
         """Its engine while it serves (StorageError)."""
         if self._engine is None or self.failure is not None:
             raise StorageError(f"{self.path}: {self.failure}")
@@ -127,6 +127,7 @@ class Member:
         )
         meta = read_meta_properties(files, self.path)
         self.directory_id = (meta.directory_id if meta else None) or ""
+        assert isinstance(engine, MemberManager)
         if isinstance(files, NativeFileSystem):
             self.mountpoint = str(mountpoint_of(self.path))
         self._engine, self.failure = engine, None
