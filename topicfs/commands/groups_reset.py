@@ -64,9 +64,7 @@ from topicfs.places import Place, place_option
     "--to-datetime", metavar="TIME", help="To the first record at or after a time, UTC without a zone."
 )
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last P1D, PT6H, …")
-@click.option(
-    "--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported."
-)
+@click.option("--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
 @click.option(
     "--execute", is_flag=True, hidden=True, help="As Kafka's tool wants it; here it is done without."
