@@ -27,7 +27,7 @@ async def client() -> AsyncIterator[MountClient]:
 
 async def test_names_without_segments(client: MountClient):
     """Neither a listing nor a lookup shows `segments`."""
-    assert ["@status", "orders"] == client.list()
+    assert ["@groups", "@status", "orders"] == client.list()
     assert ["config", "status", "0"] == client.list("orders")
     names = client.list("orders/0")
     assert {"log", "earliest", "latest", "start", "state", "status"} <= set(names)
@@ -114,5 +114,5 @@ async def test_topics_come_and_go(client: MountClient):
     await client.mkdir("events/1")
     assert ["config", "status", "0", "1"] == client.list("events")
     await client.rmdir("events")
-    assert ["@status", "orders"] == client.list()
+    assert ["@groups", "@status", "orders"] == client.list()
     assert 0 == client.filesystem.statfs().f_blocks

@@ -12,6 +12,7 @@ SIZES = "a size is known of what was read: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_FILES = "brokers show no files: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_DISK = "nothing is said of the brokers' disks: fusefs/SEMANTICS.md#a-kafka-cluster"
 MANY_TRIPS = "so many round trips take minutes: tests/cluster/test_shells_while_leaders_go.py"
+NO_GROUPS = "groups of a cluster are not shown yet: fusefs/SEMANTICS.md#errors"
 OWN_DISK = "it is about the disk of a data directory"
 
 DIFFERENT: Mapping[str, str] = {
@@ -42,7 +43,9 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_compaction_mounted": "brokers compact when they will: tests/cluster/topics/test_reader.py",
     "test_daemon": "it is about who owns a data directory",
     "test_disk_space": OWN_DISK,
+    "test_groups_mounted": NO_GROUPS,
     "test_last_words": OWN_DISK,
+    "test_queues_mounted": NO_GROUPS,
     "test_remote_mounted": "it has a remote engine of its own",
     "test_staged_writes": "tasks of Spark stage their writes in a data directory",
     "test_transactions": "it begins with a broker's files; tests/cluster/test_shown_as_files.py with its records",

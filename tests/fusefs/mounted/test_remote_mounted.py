@@ -62,7 +62,7 @@ def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
         grep -c . orders/0/log; cp orders/0/log ../copy; cat ../copy; grep ^state orders/0/status
         mkdir events; ls events; rmdir events; df . > /dev/null
     """)
-    expected = """@status orders earliest latest log log.batch log.json log.kv start state status a b c c d d d 4 a b c d state
+    expected = """@groups @status orders earliest latest log log.batch log.json log.kv start state status a b c c d d d 4 a b c d state
         online 0 config status"""
     assert (expected.split(), "") == (result.stdout.split(), result.stderr)
 
@@ -79,6 +79,7 @@ def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stal
     assert "" == result.stderr
     names = ["earliest", "latest", "log", "log.batch", "log.json", "log.kv", "start", "state", "status"]
     listed = [
+        "@groups",
         "@status",
         "orders",
         "4",
