@@ -94,7 +94,7 @@ class MountReader:
         Raises PathError; at a damaged batch after all that stands before it.
         """
         try:
-            opened = await self._filesystem.open(file.node_id, os.O_RDONLY, 0)
+            opened = await self._filesystem.open(file.node_id, os.O_RDONLY, os.getpid())
             # No page cache fills up what a damaged batch cut short.
             opened.handle.direct_io = True
             try:

@@ -136,3 +136,31 @@ def test_what_is_exported_is_read_back():
     assert "" == export([])
     with pytest.raises(Exception, match="line 2: must be topic,partition,offset"):
         parse_export("a,1,5\nb,1\n")
+
+
+def test_reading_as_a_member(orders: Topicfs):
+    """Each record once; what was printed is committed at the end."""
+    orders("topics", "create", "clicks", "--partitions", "2")
+    assert b"one\ntwo\nthree\n" == orders("cat", "--group", "g", "orders/log").output
+    assert b"" == orders("cat", "--group", "g", "orders/log").output
+    orders("append", "orders/0", stdin=b"four\n")
+
+    assert b"\\N\tfour\n" == orders("cat", "--group", "g", "orders/log.kv").output
+    assert b"" == orders("cat", "--group", "g", "clicks").output
+    assert 4 == json.loads(orders("groups", "describe", "g", "--json").text)[0]["positions"][0]["position"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("nothere/log",), "no such topic"),
+        (("orders/0/42",), "a group reads TOPIC/log"),
+        (("a", "b"), "takes one path"),
+    ],
+)
+def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], reason: str):
+    """One line with the reason."""
+    ran = orders("cat", "--group", "g", *words)
+
+    assert 0 != ran.status
+    assert reason in ran.errors.decode()

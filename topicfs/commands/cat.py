@@ -43,12 +43,21 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/log.json", "all partitions, merged by time"),
         ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
         ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
+        (
+            "topicfs cat --group billing orders/log",
+            "what the group has not read yet, and the group's position moves",
+        ),
         ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
         ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
     ),
 )
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True)
 @click.option("--follow", "-f", is_flag=True, help="Go on with the records that are appended later.")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="Read as a member of a group, made if there is none: its positions move. With --follow, wait for more.",
+)
 @click.option(
     "--isolation",
     type=click.Choice([level.value for level in Isolation]),
@@ -57,7 +66,7 @@ Signature: TypeAlias = tuple[int, ...]
     help="Whether records of aborted transactions show.",
 )
 @place_option
-def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, place: Place) -> None:
+def cat(paths: tuple[str, ...], *, follow: bool, group: str | None, isolation: str, place: Place) -> None:
     """Print the content of files by their paths in a mount.
 
     PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
@@ -70,11 +79,21 @@ def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, place: Place) -
 
     At a damaged batch a file ends with what stands before it, an error and exit status 1; the files after it are still
     printed. A range that begins behind the batch shows the rest.
+
+    With --group, PATH is TOPIC/log, .kv, .json or .batch. What was printed is committed when the next piece was asked
+    for, or at the end. While a daemon owns the directory this reads through its mount.
     """
     if follow and len(paths) > 1:
         raise click.UsageError("--follow takes one path")
     output = sys.stdout.buffer
     level = Isolation(isolation)
+    if group is not None:
+        if len(paths) > 1:
+            raise click.UsageError("--group takes one path")
+        from topicfs.groups.reading import copy_as_member  # noqa: PLC0415 - it alone needs groups
+
+        copy_as_member(place, group, paths[0], output, isolation=level, follow=follow)
+        return
     if follow:
         follow_from(place, parse_path(paths[0]), output, level)
         return

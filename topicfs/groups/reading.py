@@ -1,0 +1,73 @@
+"""Reading as a member of a group: `topicfs cat --group`, through the daemon's mount or by an engine of one's own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import aclosing, closing, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import trio
+
+from fusefs.forms import SUFFIXES
+from fusefs.reader import MountReader, PathError
+from storage.engine import Engine
+from storage.errors import GroupExistsError, InvalidNameError
+from storage.model import Isolation
+from topicfs.groups.where import serving_mount
+from topicfs.places import Place
+
+READ_BYTES = 512 * 1024
+"""Asked for at once: what was printed of it is committed when the next piece is asked for."""
+
+
+def file_of(group: str, path: str, *, follow: bool) -> str:
+    """Return the path of `orders/log.kv` as a member reads it, to its end or for ever. Raises InvalidNameError."""
+    topics, _, name = path.strip("/").partition("/")
+    suffix = (name or "log").removeprefix("log")
+    if suffix not in {"", *SUFFIXES}:
+        raise InvalidNameError(
+            f"{path}: a group reads TOPIC/log, .kv, .json or .batch; of all partitions it is assigned"
+        )
+    return f"@groups/{group}/{topics}/{'log' if follow else 'drain'}{suffix}"
+
+
+def copy_as_member(  # noqa: PLR0913 (keyword-only from the fourth on)
+    place: Place, group: str, path: str, output: BinaryIO, *, isolation: Isolation, follow: bool
+) -> None:
+    """Write what the group has not read yet. Raises StorageError, OSError."""
+    name = file_of(group, path, follow=follow)
+    mountpoint = serving_mount(place)
+    if mountpoint is not None:
+        with suppress(FileExistsError):
+            (mountpoint / "@groups" / group).mkdir()
+        _copy_file(mountpoint / name, output)
+        return
+    with place.opened_for_writing(through_mount=f"cat MOUNTPOINT/{name}") as engine:
+        with suppress(GroupExistsError):
+            engine.groups.create(group)
+        try:
+            trio.run(_copy, engine, name, output, isolation, place.directories)
+        except PathError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _copy_file(path: Path, output: BinaryIO) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while data := os.read(descriptor, READ_BYTES):
+            output.write(data)
+            output.flush()  # Before more is asked for: then it is done.
+    finally:
+        os.close(descriptor)
+
+
+async def _copy(
+    engine: Engine, name: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
+) -> None:
+    with closing(MountReader(engine, directories=directories, isolation=isolation)) as reader:
+        async with aclosing(reader.contents(reader.find(name))) as contents:
+            async for data in contents:
+                output.write(data)
+                output.flush()
