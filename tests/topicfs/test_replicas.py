@@ -1,0 +1,110 @@
+"""`topicfs replicas`, `topicfs topics replicas` and `topics create --replicas`: without a mount, over directories."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.replicas.opening import open_replicas
+
+BOTH = "a,b"
+
+
+@pytest.fixture
+def two(topicfs, monkeypatch):
+    """Two directories that replicate, with a topic of one partition and two replicas."""
+    monkeypatch.setenv("TOPICFS_DATA", BOTH)
+    engine = open_replicas(
+        [Path("a"), Path("b")], config=EngineConfig(replication_factor=2), in_background=False
+    )
+    with closing(engine):
+        engine.create_topic("orders")
+    assert 0 == topicfs("append", "orders/0", stdin=b"one\ntwo\n").status
+    return topicfs
+
+
+def roles(listing: str) -> list[tuple[str, str]]:
+    """Directory and role of each line of `replicas list`."""
+    return [(Path(line.split()[2]).name, line.split()[3]) for line in listing.splitlines()]
+
+
+def test_replicas_are_listed(two):
+    """Each with its directory, its role and its log end."""
+    listed = two("replicas", "list").text
+    assert [("a", "leader"), ("b", "in_sync")] == roles(listed)
+    assert ["2", "2"] == [line.split()[5] for line in listed.splitlines()]
+    assert listed == two("replicas", "list", "orders").text
+
+
+def test_both_directories_have_what_was_appended(two):
+    """Each of them alone, too."""
+    assert b"one\ntwo\n" == two("cat", "orders/0/log").output
+    assert [b"two", b"two"] == [two("cat", "orders/0/1", "--data", name).output for name in ("a", "b")]
+
+
+def test_the_number_of_replicas_is_changed(two):
+    """One less is dropped from its directory, one more is filled."""
+    assert 0 == two("topics", "replicas", "orders", "1").status
+    assert [("a", "leader")] == roles(two("replicas", "list").text)
+    assert not Path("b/orders-0").exists()
+    assert 0 == two("topics", "replicas", "orders", "2").status
+    assert [("a", "leader"), ("b", "in_sync")] == roles(two("replicas", "list").text)
+    assert b"one\ntwo\n" == two("cat", "orders/0/log", "--data", "b").output
+
+
+def test_more_replicas_than_directories_are_refused(two):
+    """With how many are possible; nothing is changed."""
+    ran = two("topics", "replicas", "orders", "3")
+    assert 1 == ran.status
+    assert b"3 replicas: 1 to 2 are possible, one in each data directory that serves" in ran.errors
+    assert [("a", "leader"), ("b", "in_sync")] == roles(two("replicas", "list").text)
+
+
+def test_a_topic_is_created_with_replicas(two):
+    """As many as are asked for, else as many as the mount was given."""
+    assert 0 == two("topics", "create", "single", "--replicas", "1").status
+    assert 0 == two("topics", "create", "double").status
+    assert [1, 2] == [len(roles(two("replicas", "list", name).text)) for name in ("single", "double")]
+
+
+def test_the_leadership_is_given_back(two):
+    """`elect --preferred` changes nothing where the preferred leaders lead."""
+    assert 0 == two("replicas", "elect", "--preferred").status
+    assert [("a", "leader"), ("b", "in_sync")] == roles(two("replicas", "list").text)
+
+
+def test_an_unclean_election_goes_on_with_what_a_directory_has(two):
+    """It leads from then on, and the other one follows it."""
+    assert 0 == two("replicas", "elect", "--unclean", "orders/0", "b").status
+    assert ("b", "leader") in roles(two("replicas", "list").text)
+    assert b"one\ntwo\n" == two("cat", "orders/0/log").output
+
+
+def test_elections_say_what_is_missing(two):
+    """Neither or both of the options, or names that do not go with them."""
+    for words in ((), ("--preferred", "--unclean"), ("--unclean",), ("--preferred", "orders/0", "b")):
+        assert 2 == two("replicas", "elect", *words).status
+    ran = two("replicas", "elect", "--unclean", "orders/0", "c")
+    assert 1 == ran.status
+    assert b"no replica of it is there in" in ran.errors
+
+
+def test_directories_without_replicas_say_how_to_begin(topicfs):
+    """The remedy is in the message."""
+    topicfs("topics", "create", "orders")
+    ran = topicfs("topics", "replicas", "orders", "2")
+    assert 1 == ran.status
+    assert b"do not replicate; mount them with --replicas N first" in ran.errors
+    assert 1 == topicfs("topics", "create", "more", "--replicas", "2").status
+
+
+def test_a_check_of_both_finds_nothing(two):
+    """A partition in both is no finding where they replicate; maintenance is each directory's own."""
+    assert b"no findings in 2 partitions" in two("check", BOTH).errors
+    ran = two("maintain", "--dry-run", BOTH)
+    assert 1 == ran.status
+    assert b"holds replicas of what is in the other directories; name one directory alone" in ran.errors
+    assert 0 == two("maintain", "--dry-run", "a").status
