@@ -37,7 +37,13 @@ DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
-"""Examples of fusefs/SEMANTICS.md that print something else over a cluster."""
+"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of groups."""
+
+
+def differs(example: str) -> bool:
+    """Return whether an example prints something else over a cluster."""
+    return example in DIFFERENT_EXAMPLES or "@groups" in example
+
 
 DIRECTORY_ALONE: Mapping[str, str] = {
     "test_compaction_mounted": "brokers compact when they will: tests/cluster/topics/test_reader.py",
@@ -46,6 +52,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_groups_mounted": NO_GROUPS,
     "test_last_words": OWN_DISK,
     "test_queues_mounted": NO_GROUPS,
+    "test_replicas": OWN_DISK,
     "test_remote_mounted": "it has a remote engine of its own",
     "test_staged_writes": "tasks of Spark stage their writes in a data directory",
     "test_transactions": "it begins with a broker's files; tests/cluster/test_shown_as_files.py with its records",
