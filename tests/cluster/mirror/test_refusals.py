@@ -131,7 +131,7 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
     )
     problem = (
         "acl-described-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; "
-        "ask for an ACL on it: Describe and Read to read, Write to append, "
+        "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "
         "Create, Alter, AlterConfigs or Delete to change it"
     )
     summary = copy.once(*topics)
