@@ -139,7 +139,7 @@ def test_a_read_is_answered_with_its_bytes(mount: Mount):
     body = struct.pack("=QQIIQII", FH, 2**35, 4096, 0, 0, 0, 0)
     for content in (b"some text", b"", memoryview(b"0some text")[1:], b"x" * 100_000):
         assert answers(mount, wire.READ, body, content) == bytes(content)
-    assert mount.handlers.asked == [("read", FH, 2**35, 4096)] * 4
+    assert [("read", FH, 2**35, 4096)] * 4 == mount.handlers.asked
 
 
 @pytest.mark.parametrize("data", [b"a line\n", b"", b"x" * 2**17])
@@ -153,7 +153,7 @@ def test_a_write_gets_its_bytes_and_says_how_many_were_taken(mount: Mount, data:
 @pytest.mark.parametrize(("opcode", "name"), [(wire.FLUSH, "flush"), (wire.RELEASE, "release")])
 def test_the_end_of_a_file_is_answered_with_nothing(mount: Mount, opcode: int, name: str):
     """Flush and release."""
-    assert answers(mount, opcode, struct.pack("=QIIQ", FH, 0, 0, 0), None) == b""
+    assert b"" == answers(mount, opcode, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert mount.handlers.asked == [(name, FH)]
 
 
@@ -168,7 +168,7 @@ def test_an_open_says_how_the_file_is_to_be_used(
     handle = SimpleNamespace(direct_io=direct_io, keep_cache=keep_cache, flushes=flushes)
     content = answers(mount, wire.OPEN, struct.pack("=II", 0o100001, 0), (FH, handle))
     assert content == struct.pack("=QIi", FH, flags, 0)
-    assert mount.handlers.asked == [("open", NODE, 0o100001, PID)]
+    assert [("open", NODE, 0o100001, PID)] == mount.handlers.asked
 
 
 ATTRIBUTES = Attributes(0o100644, 1025, 1_700_000_000_123_456_789, 2.5, 42, 524_288)
@@ -184,14 +184,14 @@ def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
     node = SimpleNamespace(node_id=2**33 + 1, entry_timeout=60.0)
     content = answers(mount, wire.LOOKUP, b"42.json\0", (node, ATTRIBUTES))
     assert content == struct.pack("=QQQQII", 2**33 + 1, 0, 60, 2, 0, 500_000_000) + FUSE_ATTR
-    assert mount.handlers.asked == [("lookup", NODE, b"42.json", PID)]
+    assert [("lookup", NODE, b"42.json", PID)] == mount.handlers.asked
 
 
 def test_attributes_are_those_that_stat_shows(mount: Mount):
     """With the time for which the kernel may believe them."""
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
-    assert mount.handlers.asked == [("getattr", NODE, PID)]
+    assert [("getattr", NODE, PID)] == mount.handlers.asked
 
 
 def test_what_is_forgotten_gets_no_answer(mount: Mount):
@@ -200,7 +200,7 @@ def test_what_is_forgotten_gets_no_answer(mount: Mount):
     mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
     assert mount.serve() == -errno.EINTR
     assert not mount.kernel.is_answered()
-    assert mount.handlers.asked == [("forget", [(NODE, 3)]), ("forget", [(8, 1), (9, 2)])]
+    assert [("forget", [(NODE, 3)]), ("forget", [(8, 1), (9, 2)])] == mount.handlers.asked
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
     assert passed_on is not None
     assert passed_on[8:16] == struct.pack("=Q", number)
     assert passed_on.endswith(b"whatever it asks")
-    assert mount.kernel.answer()[2] == b"text"
+    assert b"text" == mount.kernel.answer()[2]
     assert not mount.kernel.is_answered()
     assert mount.requests.take() is None
 
@@ -245,8 +245,8 @@ async def test_a_request_that_waits_is_passed_on_begun(mount: Mount):
     begun = mount.requests.take()
     assert isinstance(begun, Begun)
     assert mount.requests.take() is None
-    assert await begun == b"at last"
-    assert len(mount.handlers.asked) == 1
+    assert b"at last" == await begun
+    assert 1 == len(mount.handlers.asked)
 
 
 def test_one_that_was_begun_and_never_taken_up_is_not_taken_for_another(mount: Mount):
@@ -267,7 +267,7 @@ def test_others_get_their_turn(mount: Mount):
     for _ in range(3):
         mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
     assert mount.serve() == -errno.EINTR
-    assert len(mount.handlers.asked) == 2
+    assert 2 == len(mount.handlers.asked)
 
 
 def test_without_requests_nobody_waits(mount: Mount):

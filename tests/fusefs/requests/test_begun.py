@@ -22,8 +22,8 @@ async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
             given.append(await trio.to_thread.run_sync(len, "ab"))
         return "done"
 
-    assert await begin(waits()) == "done"
-    assert given == [1, 2]
+    assert "done" == await begin(waits())
+    assert [1, 2] == given
 
 
 async def test_an_error_in_it_is_its_waiters():
@@ -50,7 +50,7 @@ async def test_who_waits_for_it_can_be_cancelled():
     with trio.move_on_after(0.01) as patience:
         await begin(waits())
     assert patience.cancelled_caught
-    assert cleaned == [True]
+    assert [True] == cleaned
 
 
 def test_one_that_nobody_takes_up_is_ended():
@@ -67,4 +67,4 @@ def test_one_that_nobody_takes_up_is_ended():
         begin(waits()).close()
 
     trio.run(main)
-    assert cleaned == [True]
+    assert [True] == cleaned
