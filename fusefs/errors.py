@@ -28,6 +28,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.UnknownTopicError: errno.ENOENT,
     storage.OffsetOutOfRangeError: errno.ENOENT,
     storage.NotEnoughReplicasError: errno.EAGAIN,
+    storage.NotLeaderError: errno.EAGAIN,
     storage.PartlyAppendedError: errno.EIO,
     storage.ProducerFencedError: errno.ESTALE,
     storage.SegmentDeletedError: errno.ESTALE,
