@@ -53,7 +53,7 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
         "u": TopicEntry("u"),
         "dying": TopicEntry("d", {}, PendingChange.DELETE),
     }
-    assert merge_copies([older, newer]) == (expected, 5, ())
+    assert RegistryCopy(expected, 5) == merge_copies([older, newer])
 
 
 def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: SeveralDisks) -> None:
