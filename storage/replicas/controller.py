@@ -49,8 +49,6 @@ class ReplicaController:
         self._warn = warn
         self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
         """Partitions that wait for directories that are away and may have later records than the others."""
-        self.member_failed: Callable[[], None] = lambda: None
-        """Called after a directory was found to have failed."""
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
         """Return the logs of a partition that are there, by the replicas that are assigned."""
@@ -117,7 +115,6 @@ class ReplicaController:
         offline = member.engine.directories()[0].offline
         if offline is not None:
             member.fail(offline)
-            self.member_failed()
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
         """Elect a leader of each partition anew: after a start, as after a failure, what the logs hold decides (blocking)."""

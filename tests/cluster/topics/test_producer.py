@@ -279,7 +279,7 @@ def test_too_few_replicas_are_told(three_brokers):
                 three_brokers[2].bootstrap_server
             )  # Another broker may know it before the leader does.
             wait_until(lambda: 1 == len(leader.in_sync("insync")), "the other replica is out of sync")
-            time.sleep(1.0)
+            time.sleep(1.0)  # What a broker says of a partition it says just before it acts on it.
             with pytest.raises(PartitionOfflineError, match=r"min\.insync\.replicas") as refused:
                 partition.append(batch(b"a"), durable=True)
             assert "nobody knows" not in str(refused.value)
