@@ -85,6 +85,8 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
 def _check_different(paths: Sequence[Path]) -> None:
     if not paths:
         raise ValueError("an engine needs a data directory")
+    if len(paths) == 1:
+        return  # Resolving takes a system call a component.
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:

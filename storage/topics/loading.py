@@ -47,9 +47,10 @@ def load_all(
     with collection_paused():
         if all(directory.clean for directory in directories.online):
             loaded += _load_cached(directories, found, warn)
-        threads_wanted = directories.config.recovery_threads * len(directories.all)
-        with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
-            loaded += threads.map(lambda one: load(directories, one, warn), found[len(loaded) :])
+        if left := found[len(loaded) :]:
+            threads_wanted = directories.config.recovery_threads * len(directories.all)
+            with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
+                loaded += threads.map(lambda one: load(directories, one, warn), left)
     return {one.partition: log for one, log in zip(found, loaded, strict=True)}
 
 
