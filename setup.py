@@ -22,7 +22,7 @@ COMPILED = (
     "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",
     "fusefs/requests/device.py",
-    "fusefs/requests/answering.py",
+    "fusefs/requests/common_requests.py",
     "fusefs/forms/values.py",
     "fusefs/forms/kv.py",
     "fusefs/forms/json_strings.py",

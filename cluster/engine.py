@@ -20,7 +20,7 @@ from cluster.cache.cache import Cache
 from cluster.place import ClusterAddress
 from cluster.protocol.connection import Connection
 from cluster.protocol.security import PLAINTEXT, Security
-from cluster.protocol.tracing import Trace, TracedConnection
+from cluster.protocol.traced_connection import Trace, TracedConnection
 from cluster.topics.catalog import Catalog
 from cluster.topics.partition import ClusterPartition
 from cluster.topics.producer import ProducerIds, Production

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.engine import ClusterEngine
-from cluster.protocol.tracing import Trace
+from cluster.protocol.traced_connection import Trace
 from cluster.topics.partition import ClusterPartition
 from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
 from storage.model import Isolation, Offset, Timestamp

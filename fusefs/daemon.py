@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 # isort: off
-import fusefs.requests.answering  # noqa: F401 - before pyfuse3, whose library it stands in front of
+import fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
 
 # isort: on
 import pyfuse3
@@ -34,7 +34,7 @@ from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
-from fusefs.requests.answering import CommonRequests, stand_in_front
+from fusefs.requests.common_requests import CommonRequests, stand_in_front
 from fusefs.threads.blocking import Blocking
 from fusefs.threads.remote import Asking
 from fusefs.views.view_file import ViewStore

@@ -25,7 +25,7 @@ import pyfuse3
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, Found, Listed, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
-from fusefs.requests.answering import CommonRequests
+from fusefs.requests.common_requests import CommonRequests
 
 log = logging.getLogger("topicfs")
 

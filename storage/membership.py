@@ -149,8 +149,8 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a member holds at one moment."""
+class MemberPartitions:
+    """The partitions of a member at one moment."""
 
     generation: int = -1
     """Generation of the group in which it was assigned; -1: it was not admitted yet."""
@@ -177,7 +177,7 @@ class Membership(Protocol):
         """The member's id; empty until the group gave it one."""
         ...
 
-    def held(self) -> Held:
+    def held(self) -> MemberPartitions:
         """Return what it holds now.
 
         Partitions come with their positions. Partitions go only after `give_up`, but for these: the partition was

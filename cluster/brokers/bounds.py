@@ -12,7 +12,7 @@ from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
 
-class Bounds(NamedTuple):
+class PartitionBounds(NamedTuple):
     """A partition's bounds, as the leader of an epoch answered them; all but the first are exclusive."""
 
     log_start_offset: Offset
@@ -20,9 +20,9 @@ class Bounds(NamedTuple):
     high_watermark: Offset
     leader_epoch: int
 
-    def raised(self, other: Bounds) -> Bounds:
+    def raised(self, other: PartitionBounds) -> PartitionBounds:
         """Return the larger of each bound: two answers may arrive in the wrong order."""
-        return Bounds(
+        return PartitionBounds(
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
             max(self.high_watermark, other.high_watermark),
@@ -42,25 +42,25 @@ class Bounds(NamedTuple):
 class KnownBounds(Protocol):
     """A partition with its bounds as last known, which learns newer ones from each answer."""
 
-    bounds: Bounds
+    bounds: PartitionBounds
 
-    def learn(self, bounds: Bounds, *, settled: bool = False) -> None: ...
+    def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None: ...
 
 
 class AskedBounds(NamedTuple):
     """The bounds of one partition, or Kafka's error code."""
 
     error: int
-    bounds: Bounds | None = None
+    bounds: PartitionBounds | None = None
 
 
-def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> Bounds:
+def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> PartitionBounds:
     """Return the bounds of one partition (blocking). Raises what `Leaders.ask` does, and the error that was answered."""
 
     def attempt(leader: Leader) -> AskedBounds:
         found = ask_bounds(leaders.brokers, leader.node, {partition: leader.epoch}, seconds=ATTEMPT_SECONDS)
         one = found.get(partition, LEADER_NOT_AVAILABLE)
-        return AskedBounds(NONE, one) if isinstance(one, Bounds) else AskedBounds(one)
+        return AskedBounds(NONE, one) if isinstance(one, PartitionBounds) else AskedBounds(one)
 
     answer = leaders.ask(partition, topic_id, attempt)
     if answer.bounds is None:
@@ -70,7 +70,7 @@ def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id:
 
 def ask_bounds(
     brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int], *, seconds: float
-) -> dict[TopicPartition, Bounds | int]:
+) -> dict[TopicPartition, PartitionBounds | int]:
     """Return the bounds of partitions that a broker leads since the epochs given, or Kafka's error codes (blocking).
 
     It needs the right to describe them, not to read. Raises what `Connection.call` does.
@@ -85,12 +85,12 @@ def ask_bounds(
         (LATEST, Isolation.READ_UNCOMMITTED),
         seconds=seconds,
     )
-    found: dict[TopicPartition, Bounds | int] = {}
+    found: dict[TopicPartition, PartitionBounds | int] = {}
     for one in asked:
         if one in starts and one in stable and one in ends:
             error = starts[one].error or stable[one].error or ends[one].error
             start = starts[one].offset
-            found[one] = error or Bounds(
+            found[one] = error or PartitionBounds(
                 start, max(start, stable[one].offset), max(start, ends[one].offset), epochs[one]
             )
     return found

@@ -45,7 +45,7 @@ _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """One partition of a fetch request: the offset to read from, and how much."""
 
     partition: TopicPartition
@@ -91,7 +91,7 @@ class FetchAnswer(NamedTuple):
 def fetch(  # noqa: PLR0913 (keyword-only)
     brokers: Brokers,
     node: int,
-    wanted: Iterable[Wanted],
+    wanted: Iterable[FetchPartition],
     *,
     max_bytes: int,
     wait_ms: int = 0,
@@ -127,13 +127,13 @@ class FetchSession:
         self._id = 0
         self._epoch = _FIRST_EPOCH
         """Epoch of the next request; the first request of a session names everything and ends the session before."""
-        self._known: dict[TopicPartition, Wanted] = {}
+        self._known: dict[TopicPartition, FetchPartition] = {}
         """The partitions as the broker remembers them."""
         self._names: dict[UUID, str] = {}
 
     def fetch(
         self,
-        wanted: Iterable[Wanted],
+        wanted: Iterable[FetchPartition],
         *,
         max_bytes: int,
         wait_ms: int = 0,
@@ -161,7 +161,7 @@ class FetchSession:
         found = _partitions(answer, self._names)
         return FetchAnswer({name: found[name] for name in found if name in now}, answer["throttleTimeMs"])
 
-    def _changes(self, now: Mapping[TopicPartition, Wanted]) -> dict[str, Any]:
+    def _changes(self, now: Mapping[TopicPartition, FetchPartition]) -> dict[str, Any]:
         """Return what the next request names: everything, or what differs from what the broker remembers."""
         known = {} if self._epoch == _FIRST_EPOCH else self._known
         changed = [one for one in now.values() if known.get(one.partition) != one]
@@ -215,7 +215,7 @@ def _partitions(answer: Values, names: Mapping[UUID, str]) -> dict[TopicPartitio
     }
 
 
-def _by_topic(wanted: Iterable[Wanted]) -> list[dict[str, Any]]:
+def _by_topic(wanted: Iterable[FetchPartition]) -> list[dict[str, Any]]:
     """Return the topics of a request, in the order of their first partitions."""
     topics: dict[str, dict[str, Any]] = {}
     for one in wanted:

@@ -54,8 +54,8 @@ class Coded(Protocol):
 Answer = TypeVar("Answer", bound=Coded)
 
 
-class Asking(NamedTuple):
-    """A question to the leader of a partition that has no answer yet."""
+class PendingRequest(NamedTuple):
+    """A request to the leader of a partition, without an answer yet."""
 
     partition: TopicPartition
     since: float
@@ -75,7 +75,7 @@ class Leaders:
         """The metadata last seen, an immutable value that newer metadata replace."""
         self._closed = threading.Event()
         self._looking = threading.Lock()
-        self._asking: dict[object, Asking] = {}
+        self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
         """Return newer metadata than `seen`, or than there is now (blocking). Raises what `Brokers.metadata` does."""
@@ -96,7 +96,7 @@ class Leaders:
         `attempt` raises but for UnreachableError.
         """
         question = object()
-        self._asking[question] = Asking(partition, time.monotonic())
+        self._asking[question] = PendingRequest(partition, time.monotonic())
         try:
             return self._ask(question, partition, topic_id, attempt)
         finally:
@@ -105,7 +105,7 @@ class Leaders:
     def waiting(self) -> list[str]:
         """Return a line for each partition whose leader has not answered for a while: since when, and why."""
         now, metadata = time.monotonic(), self.metadata
-        oldest: dict[TopicPartition, Asking] = {}
+        oldest: dict[TopicPartition, PendingRequest] = {}
         for one in sorted(self._asking.values(), key=lambda one: one.since):
             if now - one.since >= TOLD_AFTER_SECONDS:
                 oldest.setdefault(one.partition, one)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from cluster.cache.partition_cache import RUN_BYTES, PartitionCache
-from cluster.cache.run import Run, sync
+from cluster.cache.run import CachedRun, sync
 from cluster.errors import CacheError
 from storage.disk.lock import DirectoryLock
 from storage.errors import DirectoryLockedError
@@ -50,7 +50,7 @@ class Cache:
         self._partitions: dict[Path, PartitionCache] = {}
         self._unread: OrderedDict[Path, int] = OrderedDict()
         """Directories of partitions that nobody has asked for yet, with their bytes, the oldest first."""
-        self._runs: OrderedDict[Run, tuple[PartitionCache, int]] = OrderedDict()
+        self._runs: OrderedDict[CachedRun, tuple[PartitionCache, int]] = OrderedDict()
         """Runs with the partition and the bytes of each, the least recently used first."""
         self._bytes = 0
         self._working = True
@@ -120,13 +120,13 @@ class Cache:
             else:
                 return
 
-    def used(self, run: Run, cache: PartitionCache) -> None:
+    def used(self, run: CachedRun, cache: PartitionCache) -> None:
         """See `cluster.cache.partition_cache.Keeper`."""
         with self._lock:
             self._bytes += run.size - self._runs.pop(run, (cache, 0))[1]
             self._runs[run] = cache, run.size
 
-    def removed(self, run: Run) -> None:
+    def removed(self, run: CachedRun) -> None:
         """See `cluster.cache.partition_cache.Keeper`."""
         with self._lock:
             if run in self._runs:

@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
-from cluster.brokers.bounds import Bounds
-from cluster.cache.run import LOG_SUFFIX, DamagedError, Run, part_below
-from cluster.cache.window import Window
+from cluster.brokers.bounds import PartitionBounds
+from cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, part_below
+from cluster.cache.window import FetchedWindow
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import find_offset, scan
 from storage.codec.binary.fields import CURRENT_MAGIC
@@ -28,10 +28,10 @@ HURRY_SECONDS = 0.005
 class Keeper(Protocol):
     """The cache as a whole, as a partition's cache reports to it."""
 
-    def used(self, run: Run, cache: PartitionCache) -> None:
+    def used(self, run: CachedRun, cache: PartitionCache) -> None:
         """A run was read, or grew."""
 
-    def removed(self, run: Run) -> None:
+    def removed(self, run: CachedRun) -> None:
         """A run was removed."""
 
     def damaged(self, what: str) -> None:
@@ -47,7 +47,7 @@ class PartitionCache:
         """Load the files. `believes_transactions` is true if the last process that wrote there closed the cache in order."""
         self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
-        self._runs: list[Run] = []
+        self._runs: list[CachedRun] = []
         self._closed = False
         self._checked_epoch = -1
         """Epoch of the leader that has confirmed the kept records."""
@@ -57,7 +57,7 @@ class PartitionCache:
 
     def _load(self, path: Path, *, believes_transactions: bool) -> None:
         try:
-            run = Run.load(path)
+            run = CachedRun.load(path)
         except (DamagedError, StorageError, ValueError) as error:
             self._keeper.damaged(str(error))
             path.unlink()
@@ -71,7 +71,9 @@ class PartitionCache:
         self._runs.append(run)
         self._keeper.used(run, self)
 
-    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
+    def window(
+        self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
+    ) -> FetchedWindow | None:
         """Return batches from the one that holds `offset` on; None if they are not kept, or if the leader may have others."""
         # Who is in a hurry does not wait for a disk that is slow to take what others put there.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
@@ -91,7 +93,7 @@ class PartitionCache:
             self._lock.release()
         return found if offset < found.next_offset and _has(found, offset) else None
 
-    def put(self, window: Window, known: Bounds) -> None:
+    def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
         """Keep batches that every reader of their isolation sees the same way from now on (OSError)."""
         data = _keepable(window, known)
         if not data:
@@ -111,7 +113,7 @@ class PartitionCache:
                 data = data[find_offset(data, start, len(data)) :]
             self._append(data, start, min(window.next_offset, Offset(known.last_stable_offset)), window)
 
-    def _append(self, data: memoryview, start: Offset, end: Offset, window: Window) -> None:
+    def _append(self, data: memoryview, start: Offset, end: Offset, window: FetchedWindow) -> None:
         following = self._runs[bisect_right(self._bases(), start) :]
         if following and following[0].base_offset < end:
             data, end = part_below(data, following[0].base_offset), following[0].base_offset
@@ -125,7 +127,7 @@ class PartitionCache:
             if self._run_at(base) is not None:
                 return
             self._directory.mkdir(parents=True, exist_ok=True)
-            run = Run(self._directory / f"{base:020}{LOG_SUFFIX}", base)
+            run = CachedRun(self._directory / f"{base:020}{LOG_SUFFIX}", base)
             self._runs.insert(bisect_right(self._bases(), base), run)
         try:
             run.append(data, end, window.aborted)
@@ -134,7 +136,7 @@ class PartitionCache:
             raise
         self._keeper.used(run, self)
 
-    def end_from(self, offset: Offset, known: Bounds) -> Offset:
+    def end_from(self, offset: Offset, known: PartitionBounds) -> Offset:
         """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
         with self._lock:
             if self._checked_epoch != known.leader_epoch:
@@ -147,7 +149,7 @@ class PartitionCache:
     def empty(self) -> bool:
         return not self._runs
 
-    def needs_check(self, known: Bounds) -> bool:
+    def needs_check(self, known: PartitionBounds) -> bool:
         """Return whether the leader has yet to confirm the kept records."""
         return bool(self._runs) and self._checked_epoch != known.leader_epoch
 
@@ -173,7 +175,7 @@ class PartitionCache:
         with self._lock:
             self._checked_epoch = leader_epoch
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: CachedRun) -> None:
         """Remove a run, to make room."""
         with self._lock:
             self._drop(run)
@@ -197,7 +199,7 @@ class PartitionCache:
             for run in runs:
                 run.flush()
 
-    def _run_at(self, offset: Offset) -> Run | None:
+    def _run_at(self, offset: Offset) -> CachedRun | None:
         index = bisect_right(self._bases(), offset) - 1
         run = self._runs[index] if index >= 0 else None
         return run if run is not None and offset < run.next_offset else None
@@ -209,7 +211,7 @@ class PartitionCache:
         while self._runs and self._runs[0].next_offset <= start:
             self._drop(self._runs[0])
 
-    def _drop(self, run: Run) -> None:
+    def _drop(self, run: CachedRun) -> None:
         if run in self._runs:
             self._runs.remove(run)
             run.close()
@@ -217,12 +219,12 @@ class PartitionCache:
             self._keeper.removed(run)
 
 
-def _has(window: Window, offset: Offset) -> bool:
+def _has(window: FetchedWindow, offset: Offset) -> bool:
     """Return whether there is a batch at or after `offset` in a window."""
     return find_offset(window.data, offset, len(window.data)) < len(window.data)
 
 
-def _keepable(window: Window, known: Bounds) -> memoryview:
+def _keepable(window: FetchedWindow, known: PartitionBounds) -> memoryview:
     """Return the batches of a window that are decided: below the last stable offset, with what was aborted of them."""
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)

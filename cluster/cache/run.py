@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.cache.window import Window
+from cluster.cache.window import FetchedWindow
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import Batches
 from storage.disk.native import open_plain
@@ -29,7 +29,7 @@ class DamagedError(Exception):
     """The file is not as it was written."""
 
 
-class Run:
+class CachedRun:
     """Batches from `base_offset` on, up to `next_offset`. All but `window` is for one thread at a time."""
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
@@ -52,7 +52,7 @@ class Run:
         """The offsets at which a producer's transactions ended, either way."""
 
     @classmethod
-    def load(cls, path: Path) -> Run:
+    def load(cls, path: Path) -> CachedRun:
         """Open a file that was written before; what is torn at its end is cut off. Raises OSError, DamagedError."""
         run = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
         try:
@@ -83,7 +83,9 @@ class Run:
             raise DamagedError(f"{self.path}: batches reach offset {self.next_offset}, not {next_offset}")
         self.next_offset = next_offset
 
-    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int) -> Window:
+    def window(
+        self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int
+    ) -> FetchedWindow:
         """Return batches around `offset`: the one that holds it, and about `max_bytes` of what follows.
 
         Raises OSError, DamagedError.
@@ -105,7 +107,9 @@ class Run:
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation is Isolation.READ_COMMITTED and self._aborted:
             aborted = self._aborted_between(first, last)
-        return Window(offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch)
+        return FetchedWindow(
+            offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch
+        )
 
     def flush(self) -> None:
         """Put on disk which transactions were aborted. Raises OSError."""

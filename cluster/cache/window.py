@@ -9,7 +9,7 @@ from storage.codec.batch import find_end, find_offset, read_header, scan
 from storage.model import AbortedTransaction, Fetched, Isolation, Offset, Position
 
 
-class Window(NamedTuple):
+class FetchedWindow(NamedTuple):
     """Whole batches from an offset on, as the leader of an epoch gave them to a reader."""
 
     offset: Offset

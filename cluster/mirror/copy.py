@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from cluster.brokers.brokers import Backoff, Brokers, Leader
-from cluster.brokers.fetch import EARLIEST, LATEST, FetchedPartition, Wanted, fetch, list_offsets
+from cluster.brokers.fetch import EARLIEST, LATEST, FetchedPartition, FetchPartition, fetch, list_offsets
 from cluster.errors import (
     ERRORS,
     LEADER_NOT_AVAILABLE,
@@ -37,7 +37,7 @@ FAILURES_TOLD = 7
 _HEADER_BYTES = 61
 
 
-class PartitionCopy:
+class MirroredPartition:
     """One partition's log, and its position at the source."""
 
     def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: Say) -> None:
@@ -75,9 +75,9 @@ class PartitionCopy:
         """True once everything is there that the source had when it was first asked."""
         return self.goal is not None and self.log.log_end_offset >= self.goal
 
-    def wanted(self, leader: Leader) -> Wanted:
+    def wanted(self, leader: Leader) -> FetchPartition:
         """Return the next fetch."""
-        return Wanted(
+        return FetchPartition(
             self.partition,
             self.topic_id,
             self.log.log_end_offset,
@@ -105,7 +105,7 @@ class PartitionCopy:
         if not ours:
             return  # Compaction took it.
         header = read_header(ours)
-        wanted = Wanted(self.partition, self.topic_id, header.base_offset, leader.epoch, max_bytes=1)
+        wanted = FetchPartition(self.partition, self.topic_id, header.base_offset, leader.epoch, max_bytes=1)
         answer = fetch(
             brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
         ).partitions.get(self.partition)

@@ -23,7 +23,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class MirrorJournal:
     """The content of the file."""
 
     cluster_id: str
@@ -33,7 +33,7 @@ class Journal:
     ends: Mapping[str, int] | None = None
 
     @classmethod
-    def read(cls, directory: Path, files: FileSystem) -> Journal | None:
+    def read(cls, directory: Path, files: FileSystem) -> MirrorJournal | None:
         """Return the content, None without the file. Raises CorruptionError, OSError."""
         path = directory / names.MIRROR
         if not files.exists(path):

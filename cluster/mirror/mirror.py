@@ -21,8 +21,8 @@ from pathlib import Path
 from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
 from cluster.brokers.fetch import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
 from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
-from cluster.mirror.copy import PartitionCopy
-from cluster.mirror.journal import Journal
+from cluster.mirror.copy import MirroredPartition
+from cluster.mirror.journal import MirrorJournal
 from cluster.mirror.topics import TopicCopies, TopicNames
 from storage.config.broker import EngineConfig
 from storage.disk.native import NativeFileSystem, system_clock
@@ -95,12 +95,12 @@ def mirror(
     return run.summary()
 
 
-def _own_journal(directory: Path, metadata: Metadata) -> Journal:
+def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
     """Return the directory's journal, a new one for a new directory. Raises MirrorError."""
     files = NativeFileSystem(read_only=True)
     if not metadata.cluster_id:
         raise MirrorError("the cluster does not say its id; a mirror needs one")
-    journal = Journal.read(directory, files) or Journal(metadata.cluster_id)
+    journal = MirrorJournal.read(directory, files) or MirrorJournal(metadata.cluster_id)
     if journal.cluster_id != metadata.cluster_id:
         raise MirrorError(
             f"{directory}: a mirror of the cluster {journal.cluster_id}, and this one is {metadata.cluster_id}; "
@@ -183,9 +183,9 @@ class _Run:
         self._topics.say_once("metadata", None)
         return metadata
 
-    def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[PartitionCopy, Leader]]]:
+    def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[MirroredPartition, Leader]]]:
         """Return the copies that are due, those first that have waited longest, by the brokers that may be asked."""
-        found: dict[int, list[tuple[PartitionCopy, Leader]]] = defaultdict(list)
+        found: dict[int, list[tuple[MirroredPartition, Leader]]] = defaultdict(list)
         now = time.monotonic()
         for copy in sorted(self._topics.copies.values(), key=lambda one: one.served_at):
             leader = metadata.leader(copy.partition)
@@ -196,7 +196,7 @@ class _Run:
                 copy.failed(error_of(LEADER_NOT_AVAILABLE, str(copy.partition)), code=LEADER_NOT_AVAILABLE)
         return found
 
-    def _serve(self, node: int, copies: Sequence[tuple[PartitionCopy, Leader]], *, wait_ms: int) -> int:
+    def _serve(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]], *, wait_ms: int) -> int:
         """Ask one broker for its partitions, and return how many bytes they got (blocking)."""
         leaders = {copy.partition: (copy, leader) for copy, leader in copies}
         try:
@@ -232,7 +232,7 @@ class _Run:
         return came
 
     def _throttled(
-        self, node: int, copies: Iterable[tuple[PartitionCopy, Leader]], answer: FetchAnswer
+        self, node: int, copies: Iterable[tuple[MirroredPartition, Leader]], answer: FetchAnswer
     ) -> None:
         """Let a broker rest for as long as it wants, and report it where nothing comes for long."""
         seconds = answer.throttle_ms / 1000
@@ -245,7 +245,7 @@ class _Run:
             self._topics.say_once(f"quota of {node}", None if answer.partitions else text)
 
     def _take(
-        self, answer: FetchAnswer, leaders: Mapping[TopicPartition, tuple[PartitionCopy, Leader]]
+        self, answer: FetchAnswer, leaders: Mapping[TopicPartition, tuple[MirroredPartition, Leader]]
     ) -> int:
         """Do with the copies what an answer says, and return how many bytes brought them on (blocking)."""
         came = 0
@@ -258,14 +258,14 @@ class _Run:
                 copy.served_at = time.monotonic()
         return came
 
-    def _note_epochs(self, node: int, copies: Sequence[tuple[PartitionCopy, Leader]]) -> None:
+    def _note_epochs(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]]) -> None:
         """Ask for the epochs of leaders that have written nothing so far."""
         if copies:
             ends = epoch_ends(self._brokers, node, {copy.partition: leader.epoch for copy, leader in copies})
             for copy, leader in copies:
                 copy.note_epoch(leader, ends.get(copy.partition))
 
-    def _place(self, node: int, copies: Sequence[PartitionCopy]) -> None:
+    def _place(self, node: int, copies: Sequence[MirroredPartition]) -> None:
         """Find out where new copies begin."""
         if not copies:
             return
@@ -281,7 +281,7 @@ class _Run:
             else:
                 copy.place(bound.offset)
 
-    def _unanswered(self, node: int, copies: Sequence[PartitionCopy], error: ClusterError) -> None:
+    def _unanswered(self, node: int, copies: Sequence[MirroredPartition], error: ClusterError) -> None:
         backoff = self._backoff[node]
         self._resume_at[node] = time.monotonic() + backoff.next()
         if backoff.failures > 1 or not isinstance(error, UnreachableError):

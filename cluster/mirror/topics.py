@@ -11,8 +11,8 @@ from pathlib import Path
 from cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
 from cluster.brokers.settings import topic_settings
 from cluster.errors import NONE, MirrorError, WrittenByOthersError
-from cluster.mirror.copy import PartitionCopy
-from cluster.mirror.journal import Journal
+from cluster.mirror.copy import MirroredPartition
+from cluster.mirror.journal import MirrorJournal
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.disk.native import NativeFileSystem
 from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
@@ -47,8 +47,8 @@ class TopicCopies:
     def __init__(
         self, engine: LogManager, directory: Path, brokers: Brokers, names: TopicNames, report: Say
     ) -> None:
-        self.journal = Journal("")
-        self.copies: dict[TopicPartition, PartitionCopy] = {}
+        self.journal = MirrorJournal("")
+        self.copies: dict[TopicPartition, MirroredPartition] = {}
         """The copies that have a source now."""
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
@@ -67,7 +67,7 @@ class TopicCopies:
             self._said[about] = text
             self._report(text)
 
-    def take_over(self, journal: Journal) -> None:
+    def take_over(self, journal: MirrorJournal) -> None:
         """Make sure that the directory is as the mirror left it. Raises MirrorError."""
         for name, topic in self._engine.topics().items():
             if name not in journal.topics:
@@ -95,7 +95,7 @@ class TopicCopies:
             and topic.topic_id not in self._replaced_ids
         }
         settings = self._settings(found)
-        copies: dict[TopicPartition, PartitionCopy] = {}
+        copies: dict[TopicPartition, MirroredPartition] = {}
         for name, topic in found.items():
             try:
                 self._follow_topic(topic, settings.get(name))
@@ -150,7 +150,7 @@ class TopicCopies:
             gone = dict.fromkeys(copy.overrides.keys() - settings.keys())
             self._engine.alter_config(name, {**gone, **settings})
 
-    def _copies_of(self, source: TopicMetadata) -> dict[TopicPartition, PartitionCopy]:
+    def _copies_of(self, source: TopicMetadata) -> dict[TopicPartition, MirroredPartition]:
         copies = {}
         for number, log in self._engine.topic(source.name).partitions().items():
             partition = TopicPartition(source.name, number)
@@ -161,7 +161,7 @@ class TopicCopies:
                 unplaced = (
                     str(partition) in self.journal.unplaced and log.log_end_offset == log.log_start_offset
                 )
-                copies[partition] = PartitionCopy(
+                copies[partition] = MirroredPartition(
                     log,
                     source.topic_id,
                     placed=not unplaced,
@@ -205,7 +205,7 @@ class TopicCopies:
                 known[setting] = value
         return known
 
-    def _write(self, journal: Journal) -> None:
+    def _write(self, journal: MirrorJournal) -> None:
         journal.write(self._directory, self._files)
         self.journal = journal
 

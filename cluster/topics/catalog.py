@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster.brokers.bounds import Bounds, ask_bounds
+from cluster.brokers.bounds import PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Metadata, TopicMetadata
 from cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from cluster.cache.cache import Cache
@@ -90,7 +90,9 @@ class Catalog:
                     self._deleted.add(topic.topic_id)
                     for one in topic.known.values():
                         one.end()
-            changed = before != self.topics or any(isinstance(one, Bounds) for one in answers.values())
+            changed = before != self.topics or any(
+                isinstance(one, PartitionBounds) for one in answers.values()
+            )
         if changed:
             self.stir()
             self.listeners.notify()
@@ -120,12 +122,12 @@ class Catalog:
     def _add(
         self,
         lacking: Mapping[TopicPartition, ClusterTopic],
-        answers: Mapping[TopicPartition, Bounds | int],
+        answers: Mapping[TopicPartition, PartitionBounds | int],
     ) -> None:
         added: dict[ClusterTopic, dict[int, ClusterPartition]] = defaultdict(dict)
         for name, topic in lacking.items():
             bounds = answers[name]
-            if isinstance(bounds, Bounds):
+            if isinstance(bounds, PartitionBounds):
                 added[topic][name.partition] = ClusterPartition(
                     name,
                     topic_id=topic.topic_id,
@@ -142,14 +144,14 @@ class Catalog:
 
     def _ask_bounds(
         self, metadata: Metadata, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, Bounds | int]:
+    ) -> dict[TopicPartition, PartitionBounds | int]:
         """Return the bounds, asked of all leaders at once, or Kafka's error codes."""
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for one in partitions:
             leader = metadata.leader(one)
             if leader.node in metadata.brokers:
                 by_leader[leader.node][one] = leader.epoch
-        found: dict[TopicPartition, Bounds | int] = dict.fromkeys(partitions, LEADER_NOT_AVAILABLE)
+        found: dict[TopicPartition, PartitionBounds | int] = dict.fromkeys(partitions, LEADER_NOT_AVAILABLE)
         if by_leader:
             with ThreadPoolExecutor(min(MOST_THREADS, len(by_leader))) as threads:
                 for answer in threads.map(self._bounds_at, by_leader, by_leader.values()):
@@ -158,7 +160,7 @@ class Catalog:
 
     def _bounds_at(
         self, node: int, epochs: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, Bounds | int]:
+    ) -> Mapping[TopicPartition, PartitionBounds | int]:
         try:
             return ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_SECONDS)
         except ClusterError:

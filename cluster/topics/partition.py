@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cluster.brokers.admin import delete_records
-from cluster.brokers.bounds import Bounds
+from cluster.brokers.bounds import PartitionBounds
 from cluster.brokers.brokers import Leader
 from cluster.brokers.fetch import FetchedPartition, ListedOffset, list_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.brokers.log_sizes import log_size
 from cluster.brokers.settings import TopicSettings
 from cluster.cache.cache import Cache
-from cluster.cache.kept import KeptPartition
-from cluster.cache.window import Window
+from cluster.cache.read_through import ReadThroughCache
+from cluster.cache.window import FetchedWindow
 from cluster.errors import LEADER_NOT_AVAILABLE, error_of
 from cluster.topics.producer import PartitionProducer, Production
 from cluster.topics.reader import PartitionReader, WindowCache
@@ -58,7 +58,7 @@ class ClusterPartition:
         leaders: Leaders,
         windows: WindowCache,
         production: Production | None,
-        bounds: Bounds,
+        bounds: PartitionBounds,
         ask_settings: Callable[[], TopicSettings],
         cache: Cache | None,
         followed: Callable[[], None],
@@ -74,7 +74,7 @@ class ClusterPartition:
         self._leaders = leaders
         self._kept = None
         if cache is not None:
-            self._kept = KeptPartition(cache, leaders, name, topic_id, ask_settings)
+            self._kept = ReadThroughCache(cache, leaders, name, topic_id, ask_settings)
         self._reader = PartitionReader(name, topic_id, leaders, windows, known=self, kept=self._kept)
         self._producer = None
         if production is not None:
@@ -220,7 +220,7 @@ class ClusterPartition:
         if start is None:
             raise OffsetOutOfRangeError(before, bounds.log_start_offset, bounds.high_watermark, str(self))
         end = max(bounds.high_watermark, start)
-        self.learn(Bounds(start, max(bounds.last_stable_offset, start), end, bounds.leader_epoch))
+        self.learn(PartitionBounds(start, max(bounds.last_stable_offset, start), end, bounds.leader_epoch))
         return start
 
     @changes
@@ -248,7 +248,7 @@ class ClusterPartition:
         """True while it has listeners."""
         return bool(self._listeners) and not self._gone
 
-    def learn(self, bounds: Bounds, *, settled: bool = False) -> None:
+    def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None:
         """Remember bounds that a leader answered, and notify the listeners if they moved. Safe from any thread.
 
         A new leader says lower ones at first, until it knows how far the others are; `settled` are those that it has
@@ -268,7 +268,7 @@ class ClusterPartition:
             self.newest_timestamp = max(self.newest_timestamp, *(one.max_timestamp for one in batches))
             plain = not any(one.is_transactional or one.is_control for one in batches)
             self._reader.take(
-                Window(
+                FetchedWindow(
                     offset,
                     Offset(last_offset + 1),
                     memoryview(bytes(fetched.records[:size])),
@@ -280,7 +280,9 @@ class ClusterPartition:
                 )
             )
         self.learn(
-            Bounds(fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark, leader_epoch)
+            PartitionBounds(
+                fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark, leader_epoch
+            )
         )
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from cluster.brokers.bounds import Bounds, KnownBounds, ask_bounds, ask_leader_for_bounds
+from cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_bounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Backoff, Leader
 from cluster.brokers.fetch import LATEST, bounds_of, offsets_request
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
@@ -348,7 +348,7 @@ class PartitionProducer:
             found = ask_bounds(
                 self._leaders.brokers, leader.node, {self._partition: leader.epoch}, seconds=ATTEMPT_SECONDS
             ).get(self._partition)
-            if isinstance(found, Bounds):
+            if isinstance(found, PartitionBounds):
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
@@ -364,7 +364,7 @@ class PartitionProducer:
             stable = Offset(0)
         replicated = end if durable else stable
         start = max(answer.log_start_offset, Offset(0))
-        self._known.learn(Bounds(start, stable, max(stable, replicated), answer.leader_epoch))
+        self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
         if stable < end:
             self._moved()
 

@@ -18,12 +18,12 @@ from collections import OrderedDict
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from cluster.brokers.bounds import Bounds, KnownBounds, ask_leader_for_bounds
+from cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import FetchedPartition, Wanted, fetch
+from cluster.brokers.fetch import FetchedPartition, FetchPartition, fetch
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.cache.kept import KeptPartition
-from cluster.cache.window import Window
+from cluster.cache.read_through import ReadThroughCache
+from cluster.cache.window import FetchedWindow
 from cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
 from storage.codec.batch import find_end
 from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
@@ -80,14 +80,14 @@ class PartitionReader:
         cache: WindowCache,
         *,
         known: KnownBounds,
-        kept: KeptPartition | None = None,
+        kept: ReadThroughCache | None = None,
     ) -> None:
         """With `kept` fetched batches are kept on disk as well."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept
-        self._windows: tuple[Window, ...] = ()
-        self._latest: tuple[Window, ...] = ()
+        self._windows: tuple[FetchedWindow, ...] = ()
+        self._latest: tuple[FetchedWindow, ...] = ()
         """The records appended last, if the partition is followed."""
         self._ahead: Future[None] | None = None
         """The window that is fetched ahead."""
@@ -96,7 +96,9 @@ class PartitionReader:
         self._window_bytes = 0
         self._lock = threading.Lock()
 
-    def at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Fetched | None:
+    def at_hand(
+        self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
+    ) -> Fetched | None:
         """Return batches that were fetched before; None if there are none, or if another leader may have others."""
         for window in (*self._windows, *self._latest):
             if (
@@ -115,11 +117,11 @@ class PartitionReader:
             return found
         return None
 
-    def end_at_hand(self, offset: Offset, known: Bounds) -> Offset:
+    def end_at_hand(self, offset: Offset, known: PartitionBounds) -> Offset:
         """Return the end of the records that can be read from `offset` on without asking, exclusive."""
         return offset if self._kept is None else self._kept.end_from(offset, known)
 
-    def compare(self, known: Bounds) -> None:
+    def compare(self, known: PartitionBounds) -> None:
         """Ask a new leader whether it has the records that are kept on disk (blocking)."""
         if self._kept is not None:
             self._kept.check(known)
@@ -148,12 +150,14 @@ class PartitionReader:
         """Drop the windows: others need the memory more."""
         self._windows = self._latest = ()
 
-    def take(self, window: Window) -> None:
+    def take(self, window: FetchedWindow) -> None:
         """Keep records that were just appended: mostly they are read at once."""
         self._latest = (*self._latest[-1:], window)
         self._note()
 
-    def _fetch_ahead(self, window: Window, offset: Offset, isolation: Isolation, known: Bounds) -> None:
+    def _fetch_ahead(
+        self, window: FetchedWindow, offset: Offset, isolation: Isolation, known: PartitionBounds
+    ) -> None:
         """Fetch the records after a window that is read sequentially, unless they are there or on their way."""
         end = known.visible_end(isolation)
         if offset != self._goes_on_at or self._windows[-1:] != (window,) or window.next_offset >= end:
@@ -167,7 +171,7 @@ class PartitionReader:
     def _fetch_next(self, offset: Offset, isolation: Isolation) -> None:
         self.keep(self._fetch(offset, self._window_bytes, isolation))
 
-    def keep(self, window: Window) -> None:
+    def keep(self, window: FetchedWindow) -> None:
         """Keep a window for the next reads."""
         if self._kept is not None:
             self._kept.put(window, self._known.bounds)
@@ -179,13 +183,15 @@ class PartitionReader:
     def _note(self) -> None:
         self._cache.note(self, sum(len(one.data) for one in (*self._windows, *self._latest)))
 
-    def _fetch(self, offset: Offset, max_bytes: int, isolation: Isolation, tries: int = 3) -> Window:
+    def _fetch(self, offset: Offset, max_bytes: int, isolation: Isolation, tries: int = 3) -> FetchedWindow:
         epoch = 0
 
         def attempt(leader: Leader) -> FetchedPartition:
             nonlocal epoch
             epoch = leader.epoch
-            wanted = Wanted(self._partition, self._topic_id, offset, leader.epoch, max_bytes=max_bytes)
+            wanted = FetchPartition(
+                self._partition, self._topic_id, offset, leader.epoch, max_bytes=max_bytes
+            )
             return self._fetched(leader, wanted, isolation)
 
         answer = self._leaders.ask(self._partition, self._topic_id, attempt)
@@ -193,7 +199,9 @@ class PartitionReader:
             raise self._out_of_range(offset)
         if answer.error:
             raise error_of(answer.error, str(self._partition))
-        bounds = Bounds(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark, epoch)
+        bounds = PartitionBounds(
+            answer.log_start_offset, answer.last_stable_offset, answer.high_watermark, epoch
+        )
         known = self._known
         known.learn(bounds)
         if not answer.records and bounds.visible_end(isolation) <= offset < known.bounds.visible_end(
@@ -211,15 +219,15 @@ class PartitionReader:
         if answer.records and not offset <= last_offset:
             raise MalformedAnswerError(f"{self._partition}: no batch with offset {offset} is in the answer")
         after = Offset(last_offset + 1) if size else offset
-        return Window(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
+        return FetchedWindow(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
 
-    def _settle(self) -> Bounds:
+    def _settle(self) -> PartitionBounds:
         """Return the bounds as the leader has found them out, and learn them."""
         bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
         self._known.learn(bounds, settled=True)
         return bounds
 
-    def _fetched(self, leader: Leader, wanted: Wanted, isolation: Isolation) -> FetchedPartition:
+    def _fetched(self, leader: Leader, wanted: FetchPartition, isolation: Isolation) -> FetchedPartition:
         """Return the leader's answer about the partition. Over the quota that is empty, and asked for again later."""
         brokers, name = self._leaders.brokers, str(self._partition)
         while True:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from cluster.brokers.bounds import Bounds, ask_bounds
+from cluster.brokers.bounds import PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Backoff
-from cluster.brokers.fetch import FetchedPartition, FetchSession, Wanted
+from cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession
 from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
 from cluster.errors import NONE, kind_of
 from cluster.topics.catalog import Catalog
@@ -50,7 +50,7 @@ class Round(NamedTuple):
     """True if the broker refused a partition: perhaps another one leads it."""
 
 
-class Follower:
+class BoundsWatcher:
     """A reader of the bounds of the partitions that one broker leads, in rounds. It belongs to one thread."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Follower:
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
         self._partitions: dict[TopicPartition, ClusterPartition] = {}
-        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._wanted: dict[TopicPartition, FetchPartition] = {}
         self._epochs: dict[TopicPartition, int] = {}
         """Leader epochs of all the partitions that may be followed."""
         self._refused: set[TopicPartition] = set()
@@ -129,7 +129,7 @@ class Follower:
             ask_bounds(self._leaders.brokers, self._node, asked, seconds=METADATA_SECONDS) if asked else {}
         )
         for name, bounds in found.items():
-            if isinstance(bounds, Bounds):
+            if isinstance(bounds, PartitionBounds):
                 self._partitions[name].learn(bounds, settled=True)
 
     def _take(self, partition: ClusterPartition, fetched: FetchedPartition) -> None:
@@ -138,7 +138,7 @@ class Follower:
         self._want(partition)
 
     def _want(self, partition: ClusterPartition) -> None:
-        self._wanted[partition.name] = Wanted(
+        self._wanted[partition.name] = FetchPartition(
             partition.name,
             partition.topic_id,
             partition.bounds.high_watermark,
@@ -192,7 +192,9 @@ class Watch:
 
     def _follow(self, node: int) -> None:
         """Follow the partitions that have listeners."""
-        follower = Follower(self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES)
+        follower = BoundsWatcher(
+            self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES
+        )
         backoff = Backoff()
         while True:
             generation = self._catalog.generation
@@ -214,7 +216,7 @@ class Watch:
 
     def _sweep(self, node: int) -> None:
         """Look at all the partitions of a broker, at once where one has got its first listener."""
-        sweeper = Follower(self._leaders, self._catalog, node, sweeps=True, partition_bytes=0)
+        sweeper = BoundsWatcher(self._leaders, self._catalog, node, sweeps=True, partition_bytes=0)
         period, backoff = FIRST_PERIOD_SECONDS, Backoff()
         while True:
             generation, began = self._catalog.generation, time.monotonic()

@@ -1,10 +1,10 @@
 """Reading as a member of a group: what an open `log` or `drain` under `@groups` is given, and what of it is done.
 
-    partition ─► chunks ─► shares ─► delivery ─► read(2)
+    partition ─► chunks ─► assigned partitions ─► delivery ─► read(2)
                                         ▲            │ asks for more: what was given whole is done
                   membership ◄──────────┴────────────┘
 
-`chunks` renders records and knows where each of them ends in the text; `shares` are the partitions that a reader holds, each with
-its place; `delivery` keeps account of what was given, and what of that is answered for. Neither knows the kernel, nor
+`chunks` renders records and knows where each of them ends in the text; `assigned_partitions` has the partitions of a
+reader; `delivery` keeps account of what was given, and what of that is answered for. None of them knows the kernel, or
 waits. `reader` is the open file, which waits and joins the group; `words` are the lines that programs write to it.
 """

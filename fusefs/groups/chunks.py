@@ -33,8 +33,8 @@ CHUNK_BYTES = 256 * 1024
 """About how much of records becomes the text of one chunk; a single record may be larger."""
 
 
-class Place(NamedTuple):
-    """Where a record ends."""
+class RecordEnd(NamedTuple):
+    """The end of a record."""
 
     position: int
     """In the text."""
@@ -42,10 +42,10 @@ class Place(NamedTuple):
     """Offset at which reading goes on behind it."""
 
 
-class Ends(Protocol):
+class RecordEnds(Protocol):
     """The ends of the records in a text."""
 
-    def at_or_before(self, position: int) -> Place:
+    def at_or_before(self, position: int) -> RecordEnd:
         """Return the last of them that is not behind a position in the text; the front where there is none."""
         ...
 
@@ -61,15 +61,15 @@ class Chunk(NamedTuple):
     start_offset: Offset
     end_offset: Offset
     """Offset at which reading goes on when all of it was given."""
-    ends: Ends | None = None
+    ends: RecordEnds | None = None
     """None: no record ends within it."""
     error: CorruptionError | None = None
 
-    def at_or_before(self, position: int) -> Place:
+    def at_or_before(self, position: int) -> RecordEnd:
         """Return the last end of a record that is not behind a position."""
         if position >= len(self.text):
-            return Place(len(self.text), self.end_offset)
-        return Place(0, self.start_offset) if self.ends is None else self.ends.at_or_before(position)
+            return RecordEnd(len(self.text), self.end_offset)
+        return RecordEnd(0, self.start_offset) if self.ends is None else self.ends.at_or_before(position)
 
     def at_or_after(self, position: int) -> int:
         """Return the position of the first end of a record that is not before a position."""
@@ -86,7 +86,7 @@ class LineEnds:
         self._position = self._count = 0
         """An end, and the number of records before it."""
 
-    def at_or_before(self, position: int) -> Place:
+    def at_or_before(self, position: int) -> RecordEnd:
         end = self._text.rfind(b"\n", 0, position) + 1
         if end >= self._position:
             self._count += self._text.count(b"\n", self._position, end)
@@ -94,7 +94,7 @@ class LineEnds:
             self._count = self._text.count(b"\n", 0, end)
         self._position = end
         offset = self._offsets[self._count - 1] + 1 if self._count else self._start_offset
-        return Place(end, Offset(offset))
+        return RecordEnd(end, Offset(offset))
 
     def at_or_after(self, position: int) -> int:
         if position == 0:
@@ -106,16 +106,16 @@ class LineEnds:
 class LaterEnds:
     """The ends of records whose values were copied without looking at each: found out when they are asked for."""
 
-    def __init__(self, find: Callable[[], Ends]) -> None:
+    def __init__(self, find: Callable[[], RecordEnds]) -> None:
         self._find = find
-        self._found: Ends | None = None
+        self._found: RecordEnds | None = None
 
-    def _ends(self) -> Ends:
+    def _ends(self) -> RecordEnds:
         if self._found is None:
             self._found = self._find()
         return self._found
 
-    def at_or_before(self, position: int) -> Place:
+    def at_or_before(self, position: int) -> RecordEnd:
         return self._ends().at_or_before(position)
 
     def at_or_after(self, position: int) -> int:
@@ -129,9 +129,9 @@ class ListedEnds:
         self._positions = positions
         self._offsets = [start_offset, *offsets]
 
-    def at_or_before(self, position: int) -> Place:
+    def at_or_before(self, position: int) -> RecordEnd:
         count = bisect_right(self._positions, position)
-        return Place(self._positions[count - 1] if count else 0, Offset(self._offsets[count]))
+        return RecordEnd(self._positions[count - 1] if count else 0, Offset(self._offsets[count]))
 
     def at_or_after(self, position: int) -> int:
         if position == 0:
@@ -269,7 +269,7 @@ class ChunkReader:
             end_offset=offsets[last - 1] + 1,
         )
         shown = offsets[first:last]
-        ends: Ends = LineEnds(text, start_offset, shown)
+        ends: RecordEnds = LineEnds(text, start_offset, shown)
         if text.count(b"\n") != last - first:  # Values may have LFs in them.
             ends = _ends_by_length(start_offset, piece.value_lengths[first:last], shown)
         return Chunk(text, start_offset, self.next_offset, ends)

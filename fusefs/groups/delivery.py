@@ -21,8 +21,8 @@ from __future__ import annotations
 import errno
 
 from fusefs.errors import FileError
+from fusefs.groups.assigned_partitions import AssignedPartition
 from fusefs.groups.chunks import Chunk
-from fusefs.groups.shares import Share
 from fusefs.views.rendering import Text
 from storage.model import Offset, TopicPartition
 
@@ -31,7 +31,7 @@ class Delivery:
     """The account of one open file. One caller at a time."""
 
     def __init__(self) -> None:
-        self._share: Share | None = None
+        self._share: AssignedPartition | None = None
         self._chunk: Chunk | None = None
         """The one that is being given, or was given and is not answered for."""
         self._base = 0
@@ -40,7 +40,7 @@ class Delivery:
         """Bytes of it that were given."""
         self._answered = 0
         """Bytes of it that are answered for: whole records."""
-        self._next: tuple[Share, Chunk] | None = None
+        self._next: tuple[AssignedPartition, Chunk] | None = None
         """What comes next, of which nothing was given."""
         self.read_last: TopicPartition | None = None
         """The partition of which something was given last."""
@@ -52,7 +52,7 @@ class Delivery:
         """True if there is something to be given: text, or an error."""
         return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
 
-    def offer(self, share: Share, chunk: Chunk) -> None:
+    def offer(self, share: AssignedPartition, chunk: Chunk) -> None:
         """Have a chunk come next. What was to come before and was not given is given later."""
         self.withdraw()
         self._next = share, chunk

@@ -28,9 +28,9 @@ from fusefs.following.follow import INLINE_PARTITIONS, Notify
 from fusefs.following.waiting import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
+from fusefs.groups.assigned_partitions import AssignedPartition
 from fusefs.groups.chunks import Chunk
 from fusefs.groups.delivery import Delivery
-from fusefs.groups.shares import Share
 from fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from fusefs.reports import Reports
 from fusefs.threads.blocking import Blocking
@@ -38,7 +38,14 @@ from fusefs.views.measuring import Source
 from fusefs.views.rendering import Text
 from storage.engine import Cancel, Engine
 from storage.errors import NotAssignedError, StorageError, UnknownTopicError
-from storage.membership import CommittedPosition, GroupState, Held, Membership, Position, Subscription
+from storage.membership import (
+    CommittedPosition,
+    GroupState,
+    MemberPartitions,
+    Membership,
+    Position,
+    Subscription,
+)
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
 from storage.remote import NotAtHandError, ThreadNeededError
 
@@ -65,7 +72,7 @@ class GroupRead:
 class _Held(NamedTuple):
     """A partition that is held, and the end of listening to it."""
 
-    share: Share
+    share: AssignedPartition
     cancel: Cancel
 
 
@@ -267,7 +274,7 @@ class GroupHandle:
         if held.lost is not None and self._failure is None:
             self._failure = held.lost
 
-    def _take(self, partition: TopicPartition, held: Held) -> None:
+    def _take(self, partition: TopicPartition, held: MemberPartitions) -> None:
         what = self._what
         try:
             found = what.engine.partition(*partition)
@@ -279,10 +286,10 @@ class GroupHandle:
         before, said = self._given_up.pop(partition, (None, None))
         if committed == before and said is not None:
             committed = CommittedPosition(said)  # It was never away: wanted back, and left here after all.
-        share = Share(partition, source, committed, end_offset=end_offset)
+        share = AssignedPartition(partition, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
-    def _give_up(self, partition: TopicPartition, held: Held) -> None:
+    def _give_up(self, partition: TopicPartition, held: MemberPartitions) -> None:
         if partition in self._partitions:
             self._commit()
             share = self._partitions[partition].share

@@ -26,7 +26,7 @@ from typing import Any
 
 import trio
 
-from fusefs.requests.answering import may_stand_in_front
+from fusefs.requests.common_requests import may_stand_in_front
 from storage.errors import InvalidConfigError
 
 REQUESTS_IN_A_ROW = 64

@@ -1,6 +1,6 @@
 """The common requests of the kernel, answered by compiled code; all others are pyfuse3's.
 
-`answering` takes a request apart, begins its handler and writes the answer; `device` reads from /dev/fuse and writes to it
+`common_requests` takes a request apart, begins its handler and writes the answer; `device` reads from /dev/fuse and writes to it
 (raw memory); `wire` has the kernel's names and numbers; `in_front` (C, in `in_front.pxd`) stands in front of the function
 of libfuse with which pyfuse3 reads requests; `begun` is a handler that waits, with which pyfuse3 goes on.
 """
@@ -11,6 +11,6 @@ import sys
 _flags = sys.getdlopenflags()
 sys.setdlopenflags(_flags | os.RTLD_GLOBAL)  # See `in_front`.
 try:
-    import fusefs.requests.answering  # noqa: F401
+    import fusefs.requests.common_requests  # noqa: F401
 finally:
     sys.setdlopenflags(_flags)

@@ -1,4 +1,4 @@
-# The C side of device.py, for `answering`.
+# The C side of device.py, for `common_requests`.
 
 cdef extern from *:
     """

@@ -18,7 +18,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class SubscribedMember:
     """A member of a group as an assignor sees it."""
 
     member_id: str
@@ -36,7 +36,7 @@ class Member:
         return self.instance_id is None, self.instance_id or self.member_id
 
 
-def assign_ranges(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_ranges(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """Assign each topic for itself, in consecutive runs: q = P // C for each, one more for the first P mod C members."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in _topics(members, partitions):
@@ -50,7 +50,7 @@ def assign_ranges(members: Sequence[Member], partitions: Mapping[str, int]) -> A
     return assignment
 
 
-def assign_round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_round_robin(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """Assign all partitions in order of topic and number, dealt around the members, past those not subscribed."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = sorted(members, key=lambda m: m.order)
@@ -63,7 +63,7 @@ def assign_round_robin(members: Sequence[Member], partitions: Mapping[str, int])
     return assignment
 
 
-def assign_sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_sticky(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """Assign the partitions evenly, and leave as many as possible where they were."""
     if not members:
         return {}
@@ -74,7 +74,7 @@ def assign_sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> A
     return _assign_unequal(members, everything, owned)
 
 
-def assign_cooperative(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_cooperative(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """Return the sticky assignment without what another member still owns: that one gives it up first."""
     owner = {
         partition: member_id
@@ -87,21 +87,23 @@ def assign_cooperative(members: Sequence[Member], partitions: Mapping[str, int])
     }
 
 
-def _topics(members: Iterable[Member], partitions: Mapping[str, int]) -> list[str]:
+def _topics(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> list[str]:
     subscribed = {topic for member in members for topic in member.topics}
     return sorted(topic for topic in subscribed if partitions.get(topic, 0) > 0)
 
 
-def _all_partitions(members: Iterable[Member], partitions: Mapping[str, int]) -> list[TopicPartition]:
+def _all_partitions(
+    members: Iterable[SubscribedMember], partitions: Mapping[str, int]
+) -> list[TopicPartition]:
     return [TopicPartition(t, p) for t in _topics(members, partitions) for p in range(partitions[t])]
 
 
 def _valid_claims(
-    members: Sequence[Member], everything: Sequence[TopicPartition]
+    members: Sequence[SubscribedMember], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
     """Return what each member really owned: the newest generation wins, and nobody where two claim in the same one."""
     exist = set(everything)
-    claims: dict[TopicPartition, list[Member]] = {}
+    claims: dict[TopicPartition, list[SubscribedMember]] = {}
     for member in members:
         for partition in member.owned:
             if partition in exist and partition.topic in member.topics:
@@ -118,7 +120,7 @@ def _valid_claims(
 
 
 def _assign_equal(
-    members: Sequence[Member],
+    members: Sequence[SubscribedMember],
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
@@ -154,7 +156,7 @@ def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, m
 
 
 def _assign_unequal(
-    members: Sequence[Member],
+    members: Sequence[SubscribedMember],
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:

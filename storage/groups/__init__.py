@@ -1,7 +1,7 @@
 """The group coordinator: which member reads which partition, and the positions of groups, as a broker keeps both.
 
 `coordinator` is the classic protocol as a state machine without a thread, a disk or a clock of its own: `group` one
-group and its votes, `rebalancing` its phases, `joining` how members come, `offsets` the positions. `shard` keeps one
-partition of `__consumer_offsets`, and `service` runs all of them in one thread; `member` is a member of this process.
+group and its votes, `joins` how members come, `rebalance` the phases that follow, `offsets` the positions. `runtime/`
+runs one for each partition of `__consumer_offsets`, in one thread, and has the members of this process.
 Rules: kafka-coordinators.md#groups.
 """

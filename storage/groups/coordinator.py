@@ -13,8 +13,8 @@ from typing import Any
 
 from storage.coordinators.group_records import write_group_key
 from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group
-from storage.groups.joining import Joining
-from storage.groups.rebalancing import GroupLimits, Rebalancing
+from storage.groups.joins import Joins
+from storage.groups.rebalance import GroupLimits, RebalancePhases
 from storage.groups.requests import (
     Code,
     JoinAnswer,
@@ -51,8 +51,8 @@ class GroupCoordinator:
         self.timers = timers
         self.limits = limits
         self.log = log
-        self.phases = Rebalancing(timers, limits, log, changed=changed)
-        self._joining = Joining(self.phases, new_id)
+        self.phases = RebalancePhases(timers, limits, log, changed=changed)
+        self._joining = Joins(self.phases, new_id)
 
     def find(self, name: str) -> Group | None:
         return self.groups.get(name)

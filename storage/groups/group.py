@@ -41,7 +41,7 @@ _FROM = {
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class GroupMember:
     """A member of a group."""
 
     member_id: str
@@ -95,7 +95,7 @@ class Group:
     """None: no member ever joined."""
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     """Ids that were given out, and whose members have not joined with them yet."""
     pending_sync: set[str] = field(default_factory=set)
@@ -116,7 +116,7 @@ class Group:
 
     # Members.
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: GroupMember, protocol_type: str) -> None:
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -126,7 +126,7 @@ class Group:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> GroupMember | None:
         """Take a member, or an id that was given out, away; the first of the others leads in a leader's place."""
         self.pending.discard(member_id)
         self.pending_sync.discard(member_id)
@@ -139,7 +139,7 @@ class Group:
             self.leader = next(iter(self.in_map_order()), None)
         return member
 
-    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
+    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
         """Give a static member's place, assignment and leadership to its new id; who waits as the old one is fenced."""
         member = self.members.pop(old_id)
         member.answer_join(JoinAnswer(code=Code.FENCED_INSTANCE_ID, member_id=old_id))
@@ -154,7 +154,7 @@ class Group:
             self.pending_sync.add(new_id)
         return member
 
-    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+    def check_member(self, member_id: str, instance_id: str | None) -> GroupMember:
         """Return the member. Raises RequestError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if instance_id is not None:
             known = self.static.get(instance_id)
@@ -299,7 +299,7 @@ class Group:
         self.protocol = None if protocol is None else str(protocol)
         for each in members:
             self.add(
-                Member(
+                GroupMember(
                     member_id=each["memberId"],
                     instance_id=each.get("groupInstanceId"),
                     client_id=each["clientId"],

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from storage.coordinators.group_records import CommittedOffset, write_committed_offset, write_offset_key
 from storage.groups.group import COMPLETING, DEAD, EMPTY, STABLE, Group
-from storage.groups.rebalancing import GroupLimits
-from storage.groups.requests import Code, CommitReply, CommitRequest, RequestError, Write
+from storage.groups.rebalance import GroupLimits
+from storage.groups.requests import Code, CommitReply, OffsetCommitRequest, RequestError, Write
 from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -26,14 +26,14 @@ TopicIds = Callable[[TopicPartition], uuid.UUID | None]
 """Returns the id of a partition's topic, 0 where it has none; None: there is no such partition."""
 
 
-class Stored(NamedTuple):
+class StoredOffset(NamedTuple):
     """A position as it was committed, and where its record is."""
 
     position: CommittedOffset
     record_offset: Offset
 
 
-Own = dict[TopicPartition, Stored]
+Own = dict[TopicPartition, StoredOffset]
 
 
 class OffsetStore:
@@ -50,20 +50,20 @@ class OffsetStore:
 
     # What there is.
 
-    def committed(self, group: str) -> Mapping[TopicPartition, Stored]:
+    def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
         return self._committed.get(group, {})
 
     def groups(self) -> Collection[str]:
         """The groups with positions, those of open transactions too."""
         return self._committed.keys() | {group for own in self._pending.values() for group in own}
 
-    def pending(self, group: str) -> Iterator[tuple[ProducerId, TopicPartition, Stored]]:
+    def pending(self, group: str) -> Iterator[tuple[ProducerId, TopicPartition, StoredOffset]]:
         """Yield the positions of open transactions."""
         for producer_id, groups in self._pending.items():
             for partition, stored in groups.get(group, {}).items():
                 yield producer_id, partition, stored
 
-    def fetch(self, group: str, partition: TopicPartition, *, require_stable: bool) -> Stored | None:
+    def fetch(self, group: str, partition: TopicPartition, *, require_stable: bool) -> StoredOffset | None:
         """Return a group's position; None: it has none, or has one in a former topic of that name.
 
         Raises RequestError (UNSTABLE_OFFSET_COMMIT) with `require_stable` while a transaction may move it.
@@ -83,7 +83,7 @@ class OffsetStore:
     def commit(
         self,
         group: Group | None,
-        request: CommitRequest,
+        request: OffsetCommitRequest,
         now: Timestamp,
         reply: CommitReply,
         *,
@@ -142,7 +142,7 @@ class OffsetStore:
             own = self._committed.setdefault(position.group, {})
         else:
             own = self._pending.setdefault(producer_id, {}).setdefault(position.group, {})
-        own[TopicPartition(position.topic, position.partition)] = Stored(position, record_offset)
+        own[TopicPartition(position.topic, position.partition)] = StoredOffset(position, record_offset)
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> list[str]:
         """Take what a producer's transaction committed, unless a newer record says otherwise; return its groups."""
@@ -260,7 +260,7 @@ class OffsetStore:
         return Write(tuple((write_offset_key(group, *place), None) for group, place in places), written)
 
 
-def check_commit(group: Group | None, request: CommitRequest, *, transactional: bool) -> None:
+def check_commit(group: Group | None, request: OffsetCommitRequest, *, transactional: bool) -> None:
     """Raise RequestError where a group does not take a commit (kafka-coordinators.md#positions)."""
     if group is None:
         if request.generation < 0:

@@ -138,7 +138,7 @@ class LeavingMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
+class OffsetCommitRequest:
     """Positions to be committed."""
 
     group: str

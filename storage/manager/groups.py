@@ -6,8 +6,8 @@ from typing import Protocol
 
 from storage.directories.directories import Directories
 from storage.engine import Engine
-from storage.groups.rebalancing import GroupLimits
-from storage.groups.serving.service import EmbeddedGroups, GroupOverrides
+from storage.groups.rebalance import GroupLimits
+from storage.groups.runtime.service import EmbeddedGroups, GroupOverrides
 
 MS_A_MINUTE = 60_000
 

@@ -11,15 +11,15 @@ from storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
 from storage.coordinators.group_records import read_key, read_value
 from storage.groups.coordinator import GroupCoordinator
 from storage.groups.group import Group
-from storage.groups.offsets import NO_TOPIC_ID, OffsetStore, Stored
-from storage.groups.rebalancing import GroupLimits
+from storage.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
+from storage.groups.rebalance import GroupLimits
 from storage.groups.requests import (
     Code,
-    CommitRequest,
     JoinAnswer,
     JoinRequest,
     KeyValue,
     LeavingMember,
+    OffsetCommitRequest,
     Protocol,
     SyncAnswer,
     SyncRequest,
@@ -186,7 +186,7 @@ class Coordination:
         answers: list[Code | Mapping[TopicPartition, Code]] = []
         where = positions if positions is not None else {T0: Position(offset)}
         name = str(fields.pop("group", G))
-        request = CommitRequest(group=name, positions=where, **fields)  # type: ignore[arg-type]
+        request = OffsetCommitRequest(group=name, positions=where, **fields)  # type: ignore[arg-type]
         group = self.coordinator.find(name)
         write = self.offsets.commit(group, request, self.clock(), answers.append, producer_id=producer_id)
         made = not self.refuse and write is not None and group is None
@@ -198,7 +198,7 @@ class Coordination:
             return answer[T0]
         return answer
 
-    def fetch(self, partition: TopicPartition = T0, *, stable: bool = False) -> Stored | None:
+    def fetch(self, partition: TopicPartition = T0, *, stable: bool = False) -> StoredOffset | None:
         return self.offsets.fetch(G, partition, require_stable=stable)
 
     def call(self, request: Callable[[Callable[[object], None]], Write | None]) -> object:

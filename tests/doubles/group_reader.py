@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from storage.engine import Engine
-from storage.membership import Held, Membership, Position, Subscription
+from storage.membership import MemberPartitions, Membership, Position, Subscription
 from storage.model import TopicPartition
 from tests.doubles.waiting import wait_until
 
@@ -24,7 +24,7 @@ class Reader:
         gives_up: bool = True,
     ) -> None:
         self.gives_up = gives_up
-        self.seen: list[Held] = []
+        self.seen: list[MemberPartitions] = []
         self._joined = threading.Event()
         self.member: Membership = engine.groups.join(
             group,
@@ -43,7 +43,7 @@ class Reader:
             self.member.give_up(held.wanted_back)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> MemberPartitions:
         return self.member.held()
 
     @property

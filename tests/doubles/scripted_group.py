@@ -12,8 +12,8 @@ from storage.membership import (
     CommittedPosition,
     GroupDescription,
     GroupState,
-    Held,
     MemberDescription,
+    MemberPartitions,
     NoGroups,
     Position,
     Subscription,
@@ -32,7 +32,7 @@ class ScriptedMember:
     member_id = "cat-7-1"
 
     def __init__(self, listener: Callable[[], None]) -> None:
-        self.now = Held(generation=1)
+        self.now = MemberPartitions(generation=1)
         self.said: list[str] = []
         """What it was told, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
         self.committed: dict[TopicPartition, int] = {}
@@ -42,7 +42,7 @@ class ScriptedMember:
         self.answers = True
         self._listener = listener
 
-    def held(self) -> Held:
+    def held(self) -> MemberPartitions:
         return self.now
 
     def assign(self, *numbers: int, **positions: int) -> None:
@@ -51,7 +51,9 @@ class ScriptedMember:
             orders(int(name[1:])): CommittedPosition(Offset(offset)) for name, offset in positions.items()
         }
         partitions = frozenset(map(orders, numbers))
-        self.now = Held(generation=self.now.generation + 1, partitions=partitions, positions=known)
+        self.now = MemberPartitions(
+            generation=self.now.generation + 1, partitions=partitions, positions=known
+        )
         self._listener()
 
     def want_back(self, *numbers: int) -> None:
@@ -59,7 +61,7 @@ class ScriptedMember:
         self._listener()
 
     def lose(self, error: Exception) -> None:
-        self.now = Held(generation=self.now.generation, lost=error)
+        self.now = MemberPartitions(generation=self.now.generation, lost=error)
         self._listener()
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:

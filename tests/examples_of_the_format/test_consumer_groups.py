@@ -6,7 +6,7 @@ import pytest
 
 from storage.codec.batch import assign_offsets
 from storage.codec.records import encode
-from storage.coordinators.assignors import Member, assign_ranges
+from storage.coordinators.assignors import SubscribedMember, assign_ranges
 from storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
 from storage.coordinators.group_records import (
     CommittedOffset,
@@ -81,8 +81,8 @@ def test_a_group_metadata_record_as_dumped(tmp_path, state, value_size, batch_si
     )
 
 
-def members(count: int) -> list[Member]:
-    return [Member(member_id=f"c{number}", topics=frozenset({"t"})) for number in range(count)]
+def members(count: int) -> list[SubscribedMember]:
+    return [SubscribedMember(member_id=f"c{number}", topics=frozenset({"t"})) for number in range(count)]
 
 
 def test_group1_gets_every_record_and_each_of_group2_a_share():

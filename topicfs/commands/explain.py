@@ -106,7 +106,7 @@ def _opened(place: Place) -> Iterator[tuple[Engine, Explainer[Any]]]:
         return
     from cluster.engine import open_engine  # noqa: PLC0415 - a data directory needs none of it
     from cluster.explain import ClusterExplainer  # noqa: PLC0415 - as above
-    from cluster.protocol.tracing import Trace  # noqa: PLC0415 - as above
+    from cluster.protocol.traced_connection import Trace  # noqa: PLC0415 - as above
 
     trace = Trace()
     opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, trace=trace)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 # isort: off
-import fusefs.requests.answering  # noqa: F401 - before pyfuse3, whose library it stands in front of
+import fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
 
 # isort: on
 import crc32c
@@ -49,7 +49,7 @@ from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_re
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
 from fusefs.operations import BLOCK as STAT_BLOCK
-from fusefs.requests.answering import CommonRequests, stand_in_front
+from fusefs.requests.common_requests import CommonRequests, stand_in_front
 from storage.codec.records import encode_lines
 from storage.disk.native import system_clock
 

@@ -23,7 +23,7 @@ from benchmarks.mount.setup.mounts import (
     topicfs,
 )
 from fusefs.mounting.request_loop import RequestLoop
-from fusefs.requests.answering import may_stand_in_front
+from fusefs.requests.common_requests import may_stand_in_front
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from contextlib import closing
 import pytest
 
 from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import EARLIEST, LATEST, FetchSession, Wanted, epoch_ends, fetch, list_offsets
+from cluster.brokers.fetch import (
+    EARLIEST,
+    LATEST,
+    FetchPartition,
+    FetchSession,
+    epoch_ends,
+    fetch,
+    list_offsets,
+)
 from cluster.brokers.settings import topic_settings
 from cluster.errors import UNKNOWN_TOPIC_OR_PARTITION, MalformedAnswerError, UnreachableError
 from cluster.place import ClusterAddress, Server
@@ -41,7 +49,9 @@ class OldConnection(Connection):
 
 def read(brokers, topic_id, name, offset=0, **how):
     partition = TopicPartition(name, 0)
-    answer = fetch(brokers, NODE, [Wanted(partition, topic_id, Offset(offset))], max_bytes=1 << 20, **how)
+    answer = fetch(
+        brokers, NODE, [FetchPartition(partition, topic_id, Offset(offset))], max_bytes=1 << 20, **how
+    )
     return answer.partitions[partition]
 
 
@@ -96,7 +106,7 @@ def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
     topic_id = client.create_topic("known")
     client.produce("known", [Outgoing(b"a")])
     known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)
-    wanted = [Wanted(unknown, new_id(), Offset(0)), Wanted(known, topic_id, Offset(0))]
+    wanted = [FetchPartition(unknown, new_id(), Offset(0)), FetchPartition(known, topic_id, Offset(0))]
     answer = fetch(brokers, NODE, wanted, max_bytes=1 << 20)
     assert (100, 0) == (answer.partitions[unknown].error, answer.partitions[known].error)
 
@@ -107,7 +117,7 @@ def test_a_log_that_went_another_way_is_told(brokers, client):
     topic_id = client.create_topic("diverging")
     client.produce("diverging", [Outgoing(b"a")])
     partition = TopicPartition("diverging", 0)
-    wanted = Wanted(partition, topic_id, Offset(5), last_epoch=0)
+    wanted = FetchPartition(partition, topic_id, Offset(5), last_epoch=0)
     found = fetch(brokers, NODE, [wanted], max_bytes=1 << 20).partitions[partition]
     assert EpochEnd(0, Offset(1)) == found.diverging
     missing = TopicPartition("missing", 0)
@@ -167,11 +177,11 @@ def test_a_session_names_only_what_changed(address, client, connection):
         zero, one, two = (TopicPartition(name, number) for number in range(3))
         for each in (zero, one, two):
             client.produce(name, [Outgoing(b"a")], partition=each.partition)
-        wanted = {each: Wanted(each, topic_id, Offset(1)) for each in (zero, one)}
+        wanted = {each: FetchPartition(each, topic_id, Offset(1)) for each in (zero, one)}
         assert {zero: False, one: False} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
         assert {} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
         client.produce(name, [Outgoing(b"b")], partition=1)
-        wanted[two] = Wanted(two, topic_id, Offset(1))
+        wanted[two] = FetchPartition(two, topic_id, Offset(1))
         assert {one: True, two: False} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
         wanted[one] = wanted[one]._replace(offset=Offset(2))
         assert {} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
@@ -197,11 +207,11 @@ def test_a_session_and_a_topic_made_again(brokers, client):
     session = FetchSession(brokers, NODE, Isolation.READ_UNCOMMITTED)
     partition = TopicPartition("session-remade", 0)
     first = client.create_topic(partition.topic)
-    session.fetch([Wanted(partition, first, Offset(0))], max_bytes=1 << 20)
+    session.fetch([FetchPartition(partition, first, Offset(0))], max_bytes=1 << 20)
     client.admin.delete_topics([partition.topic])[partition.topic].result(30)
     second = client.create_topic(partition.topic)
     client.produce(partition.topic, [Outgoing(b"new")])
-    answer = session.fetch([Wanted(partition, second, Offset(0))], max_bytes=1 << 20)
+    answer = session.fetch([FetchPartition(partition, second, Offset(0))], max_bytes=1 << 20)
     assert {partition: True} == records(answer)
 
 
@@ -217,7 +227,7 @@ def test_over_the_quota_nothing_is_said_of_partitions(served):
     server = served(agreeing(then))
     with closing(Brokers(ClusterAddress((server,)))) as brokers:
         brokers._known = {NODE: server}
-        wanted = Wanted(TopicPartition("t", 0), new_id(), Offset(0))
+        wanted = FetchPartition(TopicPartition("t", 0), new_id(), Offset(0))
         answer = fetch(brokers, NODE, [wanted], max_bytes=1 << 20)
     assert ({}, 1234) == (answer.partitions, answer.throttle_ms)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.brokers.bounds import Bounds
+from cluster.brokers.bounds import PartitionBounds
 from cluster.cache.cache import CLEAN, Cache
-from cluster.cache.window import Window
+from cluster.cache.window import FetchedWindow
 from storage.codec.records import BatchStamp, encode
 from storage.messages import WarningBook
 from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
 
-KNOWN = Bounds(Offset(0), Offset(2), Offset(2), 0)
+KNOWN = PartitionBounds(Offset(0), Offset(2), Offset(2), 0)
 ABORTED = AbortedTransaction(ProducerId(7), Offset(0))
 
 
@@ -31,7 +31,7 @@ def kept(tmp_path: Path) -> Path:
     stamp = BatchStamp(transactional=True, producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     data = memoryview(bytes(encode(records, stamp)))
     cache = opened(tmp_path)
-    window = Window(Offset(0), Offset(2), data, (ABORTED,), Isolation.READ_COMMITTED, 0)
+    window = FetchedWindow(Offset(0), Offset(2), data, (ABORTED,), Isolation.READ_COMMITTED, 0)
     cache.partition("cluster", "topic", 0).put(window, KNOWN)
     cache.close()
     return tmp_path

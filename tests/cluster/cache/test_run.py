@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from cluster.cache.run import DamagedError, Run
+from cluster.cache.run import CachedRun, DamagedError
 from storage.codec.batch import find_offset, read_header
 from storage.codec.records import BatchStamp, encode
 from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
@@ -29,7 +29,7 @@ def batch(base, *, size=4000, **stamp):
 def written(tmp_path):
     """A file of batches from offset 100 on, appended in three parts; and the batches."""
     batches = [batch(100 + RECORDS * number) for number in range(BATCHES)]
-    run = Run(tmp_path / f"{100:020}.log", Offset(100))
+    run = CachedRun(tmp_path / f"{100:020}.log", Offset(100))
     for first in range(0, BATCHES, BATCHES // 3):
         part = batches[first : first + BATCHES // 3]
         run.append(memoryview(b"".join(part)), Offset(100 + RECORDS * (first + len(part))), ())
@@ -47,7 +47,7 @@ def test_every_offset_is_found(written, again):
     run, batches = written
     if again:
         run.close()
-        run = Run.load(run.path)
+        run = CachedRun.load(run.path)
     assert (100, 100 + RECORDS * BATCHES) == (run.base_offset, run.next_offset)
     for offset in range(100, run.next_offset):
         found = read(run, offset)
@@ -67,7 +67,7 @@ def test_a_file_that_was_cut_off_ends_at_its_last_whole_batch(written):
     for cut in (ends[-1] - 1, ends[-2] + 30, ends[20], ends[20] - 5, ends[0], 61, 5, 0):
         with run.path.open("r+b") as file:
             file.truncate(cut)
-        shorter = Run.load(run.path)
+        shorter = CachedRun.load(run.path)
         whole = cut // len(batches[0])
         assert 100 + RECORDS * whole == shorter.next_offset
         assert whole * len(batches[0]) == shorter.size
@@ -94,7 +94,7 @@ def test_damage_is_never_read(written, seed):
                 data[at:at] = chance.randbytes(chance.randint(1, 200))
     run.path.write_bytes(data)
     try:
-        damaged = Run.load(run.path)
+        damaged = CachedRun.load(run.path)
     except DamagedError:
         return
     for offset in range(100, 100 + RECORDS * BATCHES):
@@ -138,9 +138,9 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
     )
     first = AbortedTransaction(ProducerId(7), Offset(0))
     open_at_the_end = AbortedTransaction(ProducerId(8), Offset(9))
-    run = Run(tmp_path / f"{0:020}.log", Offset(0))
+    run = CachedRun(tmp_path / f"{0:020}.log", Offset(0))
     run.append(memoryview(data), Offset(RECORDS * len(stamps)), (first, open_at_the_end))
-    for one in (run, Run.load(run.path)):
+    for one in (run, CachedRun.load(run.path)):
         assert one.transactional
         assert first in read(one, 0).aborted
         assert first in read(one, RECORDS * 2).aborted
@@ -154,4 +154,4 @@ def test_a_file_of_aborted_transactions_that_makes_no_sense_is_damage(written):
     run, _ = written
     run.path.with_suffix(".aborted").write_text("7 nonsense\n")
     with pytest.raises(DamagedError):
-        Run.load(run.path)
+        CachedRun.load(run.path)

@@ -7,7 +7,7 @@ import pytest
 from cluster.brokers.brokers import Leader
 from cluster.brokers.fetch import FetchedPartition
 from cluster.errors import WrittenByOthersError
-from cluster.mirror.copy import PartitionCopy, _contradict
+from cluster.mirror.copy import MirroredPartition, _contradict
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import read_header
 from storage.model import Offset
@@ -38,7 +38,7 @@ class Copy:
         self.log = self.on_disk.log
         for offset, epoch in enumerate(epochs):
             self.log.append_as_follower(sized_batch(150, offset=offset, epoch=epoch))
-        self.copy = PartitionCopy(self.log, "id", placed=True, verified=True, report=self.said.append)
+        self.copy = MirroredPartition(self.log, "id", placed=True, verified=True, report=self.said.append)
 
     def take(self, answer, epoch=9):
         self.copy.take(answer, NOBODY, Leader(1, epoch))

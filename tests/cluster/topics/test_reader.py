@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cluster.brokers.fetch import Wanted, fetch
+from cluster.brokers.fetch import FetchPartition, fetch
 from cluster.engine import open_engine
 from cluster.topics.reader import FIRST_WINDOW_BYTES, Window, WindowCache
 from storage.codec.batch import find_end
@@ -227,7 +227,7 @@ def test_over_the_quota_reads_wait(address, broker, client, java):
     try:
         with closing(open_engine(address)) as engine:
             partition = engine.partition("throttled", 0)
-            wanted = Wanted(partition.name, partition.topic_id, Offset(0))
+            wanted = FetchPartition(partition.name, partition.topic_id, Offset(0))
             for _ in range(20):
                 answer = fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20)
                 if not answer.partitions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusefs.forms import BATCH, JSON, KV, VALUES, Form
-from fusefs.groups.chunks import Chunk, ChunkReader, Place
+from fusefs.groups.chunks import Chunk, ChunkReader, RecordEnd
 from fusefs.views.measuring import Source
 from storage.errors import SegmentDeletedError
 from storage.model import Isolation, Offset, Record, Timestamp
@@ -23,7 +23,7 @@ def all_chunks(chunks: ChunkReader, end_offset: int) -> list[Chunk]:
     return found
 
 
-def places(chunk: Chunk) -> list[Place]:
+def places(chunk: Chunk) -> list[RecordEnd]:
     """Each end of a record within the text, found from every byte of it."""
     return sorted({chunk.at_or_before(position) for position in range(len(chunk.text) + 1)})
 
@@ -36,7 +36,7 @@ def places(chunk: Chunk) -> list[Place]:
     ],
     ids=["values", "kv"],
 )
-def test_each_records_end_is_known(form: Form, expected: list[Place]):
+def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
     """An LF within a value ends nothing; and a null value is a line, too."""
     partition = MemoryPartition()
     partition.add(b"a\n" if form is VALUES else b"ab", b"bc", None)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.coordinators.assignors import (
-    Member,
+    SubscribedMember,
     assign_cooperative,
     assign_ranges,
     assign_round_robin,
@@ -16,7 +16,7 @@ from storage.model import TopicPartition
 
 
 def member(name, *topics, **fields):
-    return Member(member_id=name, topics=frozenset(topics), **fields)
+    return SubscribedMember(member_id=name, topics=frozenset(topics), **fields)
 
 
 def numbers(assignment):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
-from storage.groups.group import Group, Member, hash_map_order
+from storage.groups.group import Group, GroupMember, hash_map_order
 from storage.groups.requests import Code, JoinAnswer, Protocol, RequestError, SyncAnswer
 from storage.model import Timestamp
 from tests.doubles.group_coordinator import subscribed
@@ -11,8 +11,8 @@ from tests.doubles.group_coordinator import subscribed
 T = Timestamp(1_700_000_000_000)
 
 
-def member(member_id: str, *protocols: str, instance_id: str | None = None) -> Member:
-    return Member(
+def member(member_id: str, *protocols: str, instance_id: str | None = None) -> GroupMember:
+    return GroupMember(
         member_id=member_id,
         instance_id=instance_id,
         client_id="c",
@@ -23,7 +23,7 @@ def member(member_id: str, *protocols: str, instance_id: str | None = None) -> M
     )
 
 
-def group_of(*members: Member) -> Group:
+def group_of(*members: GroupMember) -> Group:
     group = Group(name="g", state_since=T)
     for one in members:
         group.add(one, "consumer")

@@ -8,7 +8,7 @@ import pytest
 
 from storage.groups.group import Group
 from storage.groups.offsets import check_commit
-from storage.groups.requests import Code, CommitRequest, RequestError
+from storage.groups.requests import Code, OffsetCommitRequest, RequestError
 from storage.membership import GroupState, Position
 from storage.model import ProducerId, Timestamp, TopicPartition
 from tests.doubles.group_coordinator import RANGE, T0, Coordination, G
@@ -116,7 +116,7 @@ def test_a_position_is_seen_when_it_is_in_the_log():
     all_ = Coordination()
     all_.commit(42)
     write = all_.offsets.commit(
-        all_.group, CommitRequest(group=G, positions={T0: Position(50)}), all_.clock(), lambda _: None
+        all_.group, OffsetCommitRequest(group=G, positions={T0: Position(50)}), all_.clock(), lambda _: None
     )
     assert 42 == offset(all_)
     all_.append(write)
@@ -226,7 +226,7 @@ def test_who_may_commit():
     group = all_.group
 
     def code(transactional: bool = False, **fields: object) -> Code:
-        request = CommitRequest(group=G, positions={}, **fields)  # type: ignore[arg-type]
+        request = OffsetCommitRequest(group=G, positions={}, **fields)  # type: ignore[arg-type]
         try:
             check_commit(group, request, transactional=transactional)
         except RequestError as error:

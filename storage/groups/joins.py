@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member
-from storage.groups.rebalancing import NEW_MEMBER_TIMEOUT_MS, Rebalancing, session_timer
+from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
+from storage.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, RebalancePhases, session_timer
 from storage.groups.requests import Code, JoinAnswer, JoinReply, JoinRequest, Protocol, RequestError, Write
 from storage.model import Offset
 
@@ -19,10 +19,10 @@ VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 """From this one on a static leader that comes back is told all members, and that it need not assign."""
 
 
-class Joining:
+class Joins:
     """Joins of the groups of one coordinator."""
 
-    def __init__(self, phases: Rebalancing, new_id: Callable[[], str]) -> None:
+    def __init__(self, phases: RebalancePhases, new_id: Callable[[], str]) -> None:
         self._phases = phases
         self._new_id = new_id
 
@@ -94,7 +94,7 @@ class Joining:
         return self._add(group, request, reply, member_id)
 
     def _add(self, group: Group, request: JoinRequest, reply: JoinReply, member_id: str) -> Write | None:
-        member = Member(
+        member = GroupMember(
             member_id=member_id,
             instance_id=request.instance_id,
             client_id=request.client_id,
@@ -129,7 +129,7 @@ class Joining:
             return None
         return self._update(group, member, request, reply, reason)
 
-    def _reason_to_rebalance(self, group: Group, member: Member, request: JoinRequest) -> str | None:
+    def _reason_to_rebalance(self, group: Group, member: GroupMember, request: JoinRequest) -> str | None:
         """Return why a member that joins again changes the group; None: it gets the answer it had before."""
         if group.state is PREPARING:
             return f"Member {member.member_id} joining during {group.state.value}"
@@ -140,7 +140,7 @@ class Joining:
         return None
 
     def _update(
-        self, group: Group, member: Member, request: JoinRequest, reply: JoinReply, reason: str
+        self, group: Group, member: GroupMember, request: JoinRequest, reply: JoinReply, reason: str
     ) -> Write | None:
         _set(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         member.join_reply = reply
@@ -178,7 +178,7 @@ class Joining:
     def _replaced(  # noqa: PLR0913, PLR0917 -- what was before, to go back to it
         self,
         group: Group,
-        member: Member,
+        member: GroupMember,
         request: JoinRequest,
         old: tuple[str, str | None],
         before: tuple[tuple[Protocol, ...], int, int],
@@ -233,7 +233,7 @@ class Joining:
 
 
 def _set(
-    member: Member, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int, session_timeout_ms: int
+    member: GroupMember, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int, session_timeout_ms: int
 ) -> None:
     member.protocols = protocols
     member.rebalance_timeout_ms = rebalance_timeout_ms

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import cython
 
-from fusefs.requests.begun import Begun
+from fusefs.requests.begun_coroutine import BegunCoroutine
 
 if cython.compiled:
     from cython.cimports.fusefs.requests import device, wire
@@ -142,7 +142,7 @@ class CommonRequests:
                 return False
             ended, result = device.begin(coroutine)
             if not ended:
-                self._begun = Begun(coroutine, result)
+                self._begun = BegunCoroutine(coroutine, result)
                 return False
             self._answer(octets, opcode, result)
         except Exception as error:

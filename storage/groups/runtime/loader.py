@@ -48,7 +48,7 @@ class OtherGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedGroups:
     """What was read."""
 
     records: int
@@ -58,7 +58,7 @@ class Loaded:
 
 
 @dataclass(slots=True)
-class Loader:
+class GroupLoader:
     """Reads into a coordinator and its positions."""
 
     coordinator: GroupCoordinator
@@ -68,7 +68,7 @@ class Loader:
     records: int = 0
     unknown_types: set[int] = field(default_factory=set)
 
-    def load(self, partition: Partition) -> Loaded:
+    def load(self, partition: Partition) -> LoadedGroups:
         """Read all of the partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
         offset, size = partition.log_start_offset, 0
         while not self.stop():
@@ -82,7 +82,7 @@ class Loader:
         for group in self.offsets.groups():
             if group not in self.coordinator.groups:
                 self.coordinator.new_group(group)
-        return Loaded(self.records, size, frozenset(self.unknown_types))
+        return LoadedGroups(self.records, size, frozenset(self.unknown_types))
 
     def _take(self, columns: Columns) -> None:
         first = 0

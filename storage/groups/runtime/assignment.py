@@ -88,14 +88,14 @@ def read_topics(data: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _member(assignor: str, joined: JoinedMember) -> assignors.Member:
+def _member(assignor: str, joined: JoinedMember) -> assignors.SubscribedMember:
     fields = read_versioned(SUBSCRIPTION, joined.metadata)
     owned = _flat(fields.get("ownedPartitions", []))
     generation = fields.get("generationId", -1)
     if assignor == STICKY and not owned and fields["userData"]:
         previous = _STICKY_DATA.read(fields["userData"], 0)
         owned, generation = _flat(previous["previous"]), previous["generation"]
-    return assignors.Member(
+    return assignors.SubscribedMember(
         member_id=joined.member_id,
         topics=frozenset(fields["topics"]),
         instance_id=joined.instance_id,

@@ -28,9 +28,9 @@ from storage.errors import (
 from storage.groups.coordinator import GroupCoordinator, group_tombstone
 from storage.groups.group import EMPTY, Group
 from storage.groups.offsets import OffsetStore, TopicIds
-from storage.groups.rebalancing import GroupLimits
-from storage.groups.requests import Code, CommitReply, CommitRequest, Write
-from storage.groups.serving.loading import Loader, OtherGroups
+from storage.groups.rebalance import GroupLimits
+from storage.groups.requests import Code, CommitReply, OffsetCommitRequest, Write
+from storage.groups.runtime.loader import GroupLoader, OtherGroups
 from storage.groups.timers import Timers
 from storage.log.log import Log
 from storage.messages import reason_of
@@ -106,7 +106,7 @@ class Shard:
         """Read what is there (blocking); what cannot be read fails the shard, with the reason."""
         begun = self.clock()
         try:
-            loaded = Loader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
+            loaded = GroupLoader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
         except (StorageError, OSError, ValueError, AssertionError) as error:
             self.fail(f"cannot be loaded: {reason_of(error)}")
             return
@@ -221,7 +221,7 @@ class Shard:
     # Requests that need both groups and positions.
 
     def commit(
-        self, request: CommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
+        self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> Write | None:
         """Commit positions; in a group that there is not, in the name of no member, it is made."""
         if request.group in self.others.keys:

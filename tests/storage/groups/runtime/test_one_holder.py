@@ -9,7 +9,7 @@ import pytest
 
 from storage.config.broker import EngineConfig
 from storage.manager.manager import LogManager
-from storage.membership import Held, Position, Subscription
+from storage.membership import MemberPartitions, Position, Subscription
 from storage.model import TopicPartition
 from tests.doubles.engines import engine_on
 from tests.doubles.manual_clock import ManualClock
@@ -79,7 +79,7 @@ class WatchedReader:
         made.set()
 
     def told(self) -> None:
-        held: Held = self.member.held()
+        held: MemberPartitions = self.member.held()
         holders = self.group.holders
         for partition in [one for one, who in list(holders.items()) if who is self]:
             if partition not in held.partitions:

@@ -24,21 +24,21 @@ from storage.errors import (
 from storage.groups.group import COMPLETING, PREPARING
 from storage.groups.requests import (
     Code,
-    CommitRequest,
     JoinAnswer,
     JoinRequest,
     LeavingMember,
+    OffsetCommitRequest,
     Protocol,
     RequestError,
     SyncAnswer,
     SyncRequest,
     Write,
 )
-from storage.groups.serving.assigning import COOPERATIVE, assign, read_assignment, subscription
-from storage.groups.serving.commits import Commit, Commits, error_of, shown_position
-from storage.groups.serving.runner import Runner
-from storage.groups.serving.shard import Shard
-from storage.membership import CommittedPosition, Held, Position, Subscription
+from storage.groups.runtime.assignment import COOPERATIVE, assign, read_assignment, subscription
+from storage.groups.runtime.commits import Commit, Commits, error_of, shown_position
+from storage.groups.runtime.runner import Runner
+from storage.groups.runtime.shard import Shard
+from storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
 from storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EmbeddedMember:
         self._config = config
         self._assignor = ""
         self._listener = listener
-        self._held = Held()
+        self._held = MemberPartitions()
         self._commits = Commits()
         self._begun = self._joining = self._again = self._retrying = False
         self._generation = -1
@@ -90,7 +90,7 @@ class EmbeddedMember:
 
     # From any thread.
 
-    def held(self) -> Held:
+    def held(self) -> MemberPartitions:
         return self._held
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:
@@ -137,11 +137,13 @@ class EmbeddedMember:
         try:
             self.shard = self._runner.shard_to_write(self.group)
         except (StorageError, OSError) as error:
-            self._hold(Held(lost=error))
+            self._hold(MemberPartitions(lost=error))
             return
         if self.group in self.shard.others.keys:
             self._hold(
-                Held(lost=IncompatibleMemberError(f"{self.group}: a group of another protocol has that name"))
+                MemberPartitions(
+                    lost=IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
+                )
             )
             return
         self._begun = True
@@ -271,7 +273,7 @@ class EmbeddedMember:
             self._runner.timers.set(("unstable", self), UNSTABLE_RETRY_MS, self._look_again)
         self._previous = assigned
         self._hold(
-            Held(
+            MemberPartitions(
                 generation=self._generation,
                 partitions=kept | ready.keys(),
                 wanted_back=kept - assigned,
@@ -289,7 +291,7 @@ class EmbeddedMember:
         held = self._held
         if held.wanted_back != partitions:
             self._hold(
-                Held(
+                MemberPartitions(
                     generation=held.generation,
                     partitions=held.partitions,
                     wanted_back=partitions,
@@ -329,7 +331,7 @@ class EmbeddedMember:
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
         held, gone = self._held, frozenset(partitions)
         self._hold(
-            Held(
+            MemberPartitions(
                 generation=held.generation,
                 partitions=held.partitions - gone,
                 wanted_back=held.wanted_back - gone,
@@ -339,7 +341,7 @@ class EmbeddedMember:
             )
         )
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: MemberPartitions) -> None:
         self._held = held
         try:
             self._listener()
@@ -384,7 +386,7 @@ class EmbeddedMember:
             for call in calls:
                 call.done()
             return None
-        request = CommitRequest(
+        request = OffsetCommitRequest(
             group=self.group, positions=positions, member_id=self.member_id, generation=self._generation
         )
         return self.shard.commit(request, lambda codes: self._committed(calls, codes))
@@ -401,7 +403,7 @@ class EmbeddedMember:
     def _leave(self) -> None:
         if not self._begun:
             if self._held.lost is None:
-                self._held = Held(lost=NotAssignedError(f"{self.group}: left"))
+                self._held = MemberPartitions(lost=NotAssignedError(f"{self.group}: left"))
             return
         self._commit_now()
         shard = self.shard
@@ -420,5 +422,5 @@ class EmbeddedMember:
             self._runner.members.pop(self.group, None)
         for timer in ("poll", "retry", "unstable"):
             self._runner.timers.cancel((timer, self))
-        self._hold(Held(lost=reason))
+        self._hold(MemberPartitions(lost=reason))
         self._commits.fail(reason)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fusefs.requests.begun import Begun
+from fusefs.requests.begun_coroutine import BegunCoroutine
 
 
 def begin(coroutine):
-    return Begun(coroutine, coroutine.send(None))
+    return BegunCoroutine(coroutine, coroutine.send(None))
 
 
 async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():

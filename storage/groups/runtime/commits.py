@@ -16,7 +16,7 @@ from storage.errors import (
     StorageError,
     UnknownTopicError,
 )
-from storage.groups.offsets import Stored
+from storage.groups.offsets import StoredOffset
 from storage.groups.requests import Code
 from storage.membership import CommittedPosition, Position
 from storage.model import Offset, Timestamp, TopicPartition
@@ -96,7 +96,7 @@ class Commits:
             call.fail(error)
 
 
-def shown_position(stored: Stored) -> CommittedPosition:
+def shown_position(stored: StoredOffset) -> CommittedPosition:
     """Return a position as callers see it."""
     position = stored.position
     return CommittedPosition(

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Begun(Generic[T]):
-    """Who awaits it goes on with the coroutine, from where it first waited on."""
+class BegunCoroutine(Generic[T]):
+    """A coroutine that waits for something: awaiting this goes on with it from there."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: object) -> None:
         """Take over a coroutine whose first `send` returned what is `awaited`."""

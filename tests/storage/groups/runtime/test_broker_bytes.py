@@ -8,17 +8,17 @@ from pathlib import Path
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.columns import decode
 from storage.coordinators.group_records import read_value
-from storage.groups.rebalancing import GroupLimits
+from storage.groups.rebalance import GroupLimits
 from storage.groups.requests import (
     Code,
-    CommitRequest,
     JoinAnswer,
     JoinRequest,
     LeavingMember,
+    OffsetCommitRequest,
     Protocol,
     SyncRequest,
 )
-from storage.groups.serving.shard import Shard
+from storage.groups.runtime.shard import Shard
 from storage.membership import Position
 from storage.model import TopicPartition
 from tests.doubles.engines import engine_on
@@ -76,7 +76,7 @@ def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock:
     )
     ours.append([ours.coordinator.sync(sync, lambda answer: None)])
     clock.now = 1795234091623
-    commit = CommitRequest(
+    commit = OffsetCommitRequest(
         group="p",
         member_id=member["memberId"],
         generation=1,
@@ -103,7 +103,7 @@ def test_the_positions_that_kafkas_reset_tool_set_have_the_same_bytes(
         TopicPartition("t", 1): Position(1),
         TopicPartition("t", 0): Position(101, leader_epoch=0),
     }
-    request = CommitRequest(group="test-group-1795234091904", positions=positions)
+    request = OffsetCommitRequest(group="test-group-1795234091904", positions=positions)
     ours.append([ours.commit(request, codes.append)])
 
     assert [dict.fromkeys(positions, Code.NONE)] == codes

@@ -22,14 +22,14 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.groups.group import EMPTY, Group, Member
-from storage.groups.rebalancing import GroupLimits
-from storage.groups.requests import Code, CommitRequest, RequestError
-from storage.groups.serving.assigning import read_assignment, read_topics
-from storage.groups.serving.commits import error_of, position_error, shown_position
-from storage.groups.serving.member import EmbeddedMember
-from storage.groups.serving.runner import TOPIC, Runner
-from storage.groups.serving.shard import Shard, ShardState
+from storage.groups.group import EMPTY, Group, GroupMember
+from storage.groups.rebalance import GroupLimits
+from storage.groups.requests import Code, OffsetCommitRequest, RequestError
+from storage.groups.runtime.assignment import read_assignment, read_topics
+from storage.groups.runtime.commits import error_of, position_error, shown_position
+from storage.groups.runtime.member import EmbeddedMember
+from storage.groups.runtime.runner import TOPIC, Runner
+from storage.groups.runtime.shard import Shard, ShardState
 from storage.membership import (
     GroupDescription,
     GroupListing,
@@ -112,7 +112,7 @@ class EmbeddedGroups:
             members=tuple(sorted(members, key=lambda one: one.member_id)),
         )
 
-    def _member(self, group: Group, member: Member) -> MemberDescription:
+    def _member(self, group: Group, member: GroupMember) -> MemberDescription:
         protocol = group.protocol or (member.protocols[0].name if member.protocols else None)
         return MemberDescription(
             member_id=member.member_id,
@@ -168,7 +168,7 @@ class EmbeddedGroups:
             if len(position.metadata.encode("utf-16-le")) // 2 > limit:
                 raise position_error(Code.OFFSET_METADATA_TOO_LARGE, name, place)
         answers: list[Code | Mapping[TopicPartition, Code]] = []
-        shard.append([shard.commit(CommitRequest(group=name, positions=positions), answers.append)])
+        shard.append([shard.commit(OffsetCommitRequest(group=name, positions=positions), answers.append)])
         (answer,) = answers
         _raise_first(answer, name, shard)
 
@@ -192,7 +192,7 @@ class EmbeddedGroups:
 
     @changes
     def commit_in_transaction(
-        self, request: CommitRequest, producer_id: ProducerId, producer_epoch: int
+        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
     ) -> None:
         """Commit positions that count when the producer's transaction is committed.
 
@@ -203,7 +203,7 @@ class EmbeddedGroups:
         self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
 
     def _commit_in_transaction(
-        self, request: CommitRequest, producer_id: ProducerId, producer_epoch: int
+        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
     ) -> None:
         shard = self._runner.shard_to_write(request.group)
         answers: list[Code | Mapping[TopicPartition, Code]] = []

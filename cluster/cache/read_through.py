@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from cluster.brokers.bounds import Bounds
+from cluster.brokers.bounds import PartitionBounds
 from cluster.brokers.fetch import epoch_ends
 from cluster.brokers.leaders import Leaders
 from cluster.brokers.settings import TopicSettings
 from cluster.cache.cache import Cache
 from cluster.cache.partition_cache import PartitionCache
 from cluster.cache.run import DamagedError
-from cluster.cache.window import Window
+from cluster.cache.window import FetchedWindow
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.errors import StorageError
 from storage.model import Isolation, Offset, TopicPartition
@@ -22,7 +22,7 @@ PLAIN_SECONDS = 60.0
 """Time for which a topic that was not compacted is believed not to be."""
 
 
-class KeptPartition:
+class ReadThroughCache:
     """The cached records of a partition. Safe from any thread. It raises nothing: the cluster is asked for what is missing."""
 
     def __init__(
@@ -41,17 +41,19 @@ class KeptPartition:
         self._plain_until = 0.0
         """Time until which the topic is believed not to be compacted."""
 
-    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
+    def window(
+        self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
+    ) -> FetchedWindow | None:
         """Return batches from the one that holds `offset` on; None if they are not kept."""
         if self._found is None or time.monotonic() >= self._plain_until:
             return None
         return self._found.window(offset, max_bytes, isolation, known)
 
-    def end_from(self, offset: Offset, known: Bounds) -> Offset:
+    def end_from(self, offset: Offset, known: PartitionBounds) -> Offset:
         """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
         return self._found.end_from(offset, known) if self._found else offset
 
-    def check(self, known: Bounds) -> None:
+    def check(self, known: PartitionBounds) -> None:
         """Check that the kept records are still the cluster's, after a change of leader or of cleanup.policy (blocking)."""
         if not self._cache.working and self._found is None:
             return
@@ -62,7 +64,7 @@ class KeptPartition:
             with suppress(StorageError):  # Another time.
                 files.check(self._ask_epoch_end, known.leader_epoch)
 
-    def put(self, window: Window, known: Bounds) -> None:
+    def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
         """Keep a window (blocking), unless the topic is compacted: it changes without a trace."""
         if not window.data or not self._cache.working:
             return

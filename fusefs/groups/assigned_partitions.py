@@ -1,4 +1,4 @@
-"""The partitions that a reader holds, each with its place: where it began, what comes next, and what is done."""
+"""The partitions that are assigned to a reader, each with where it began, what comes next, and what is done."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: 
     return partition.visible_end(source.isolation)
 
 
-class Share:
-    """One partition, from when it was assigned until it is given up. Who fills it holds a lock."""
+class AssignedPartition:
+    """One partition of a reader, from its assignment until it is given up. Calls come one at a time (the reader's lock)."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member
+from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
 from storage.groups.requests import Code, JoinAnswer, SyncAnswer, Write
 from storage.groups.timers import Timers
 from storage.model import Offset, Timestamp
@@ -36,7 +36,7 @@ class GroupLimits:
     retention_ms: int = 7 * 24 * 3600 * 1000
 
 
-class Rebalancing:
+class RebalancePhases:
     """What the phases of all groups of one coordinator share."""
 
     def __init__(
@@ -167,7 +167,7 @@ class Rebalancing:
         )
         self.changed(group)
 
-    def join_answer(self, group: Group, member: Member) -> JoinAnswer:
+    def join_answer(self, group: Group, member: GroupMember) -> JoinAnswer:
         leads = member.member_id == group.leader
         return JoinAnswer(
             member_id=member.member_id,
@@ -205,7 +205,7 @@ class Rebalancing:
 
     # Members that end.
 
-    def keep_alive(self, group: Group, member: Member) -> None:
+    def keep_alive(self, group: Group, member: GroupMember) -> None:
         """Start the session timer again."""
         self.set_session_timer(group, member.member_id, member.session_timeout_ms, member.heartbeats)
 

@@ -23,9 +23,9 @@ from storage.engine import Engine, Listeners, Topic
 from storage.errors import GroupError, ReadOnlyError
 from storage.groups.group import PREPARING, Group
 from storage.groups.offsets import NO_TOPIC_ID
-from storage.groups.rebalancing import GroupLimits
+from storage.groups.rebalance import GroupLimits
 from storage.groups.requests import Write
-from storage.groups.serving.shard import Shard, ShardState
+from storage.groups.runtime.shard import Shard, ShardState
 from storage.groups.timers import Timers
 from storage.model import TopicPartition
 from storage.partitioning import coordinator_partition
@@ -43,7 +43,7 @@ CLOSED = "the groups are closed"
 
 
 class LocalMember(Protocol):
-    """A member of this process, as the thread knows it (`storage.groups.serving.member`)."""
+    """A member of this process, as the thread knows it (`storage.groups.runtime.member`)."""
 
     shard: Shard
 

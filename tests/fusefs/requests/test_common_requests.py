@@ -15,8 +15,8 @@ import trio
 from fusefs.errors import FileError
 from fusefs.nodes.nodes import Attributes
 from fusefs.requests import wire
-from fusefs.requests.answering import CommonRequests
-from fusefs.requests.begun import Begun
+from fusefs.requests.begun_coroutine import BegunCoroutine
+from fusefs.requests.common_requests import CommonRequests
 
 NODE, FH, PID = 7, 2**40 + 3, 4711
 OWNER = (1000, 100)
@@ -243,7 +243,7 @@ async def test_a_request_that_waits_is_passed_on_begun(mount: Mount):
     assert mount.passed_on() is not None
     assert not mount.kernel.is_answered()
     begun = mount.requests.take()
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, BegunCoroutine)
     assert mount.requests.take() is None
     assert b"at last" == await begun
     assert 1 == len(mount.handlers.asked)
