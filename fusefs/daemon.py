@@ -42,7 +42,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
 from storage.messages import PrintableFormatter, reason_of
-from storage.replicas.opening import open_directories
+from storage.replicas.startup import open_directories
 
 __all__ = ["MountOptions", "run", "unmount"]
 

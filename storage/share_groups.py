@@ -41,7 +41,7 @@ from storage.model import Offset, Record, Timestamp, TopicPartition
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<offset>0|[1-9][0-9]{0,18})")
 
 
-class RecordPlace(NamedTuple):
+class RecordName(NamedTuple):
     """A record by its whole name, which is written `orders-0-42`."""
 
     topic: str
@@ -56,12 +56,12 @@ class RecordPlace(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-def parse_place(text: str) -> RecordPlace:
+def parse_place(text: str) -> RecordName:
     """Return the place that is written so. Raises InvalidNameError."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise InvalidNameError(f"{text!r}: a record is named by topic, partition and offset, as orders-0-42")
-    return RecordPlace(found["topic"], int(found["partition"]), Offset(int(found["offset"])))
+    return RecordName(found["topic"], int(found["partition"]), Offset(int(found["offset"])))
 
 
 class Acknowledgement(IntEnum):
@@ -81,7 +81,7 @@ class Acknowledgement(IntEnum):
 class Leased:
     """A record that one session holds, among the records it came with."""
 
-    place: RecordPlace
+    place: RecordName
     columns: Columns
     index: int
     """Index of the record in `columns`, as forms take it."""
@@ -99,7 +99,7 @@ class Leased:
 class InFlight(NamedTuple):
     """A record that is held now."""
 
-    place: RecordPlace
+    place: RecordName
     member_id: str
     holder: str
     """What the session said of itself; empty for a member that another process's records tell of."""
@@ -120,7 +120,7 @@ class RejectedBy(Enum):
 class Rejected(NamedTuple):
     """A record that was given up. It stands in its log as before, as long as that keeps it."""
 
-    place: RecordPlace
+    place: RecordName
     time: Timestamp
     by: RejectedBy
     delivery_count: int
@@ -144,7 +144,7 @@ class QueuePosition(NamedTuple):
     """Records that are not done: those in flight, those waiting, and those that never were delivered."""
 
 
-class Member(NamedTuple):
+class ShareMember(NamedTuple):
     """An open session."""
 
     member_id: str
@@ -187,7 +187,7 @@ class ShareSession(Protocol):
         """Lease up to `most` adjacent records of one partition; empty: there is none now (*changes*). Raises as `take`."""
         ...
 
-    def acknowledge(self, words: Mapping[RecordPlace, Acknowledgement]) -> None:
+    def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
         """Say what became of records: when it returns, that is kept (*changes*).
 
         Raises RecordNotHeldError where one of them is not held by this session, or no longer: nothing of its partition
@@ -243,7 +243,7 @@ class ShareGroup(Protocol):
         """Return the topics in which the group has a state, by name (*known*)."""
         ...
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[ShareMember]:
         """Return the open sessions, the oldest first (*known*)."""
         ...
 
@@ -264,7 +264,7 @@ class ShareGroup(Protocol):
         """Return the records that are held, by partition and offset (*known*)."""
         ...
 
-    def settle(self, place: RecordPlace, word: Acknowledgement) -> None:
+    def settle(self, place: RecordName, word: Acknowledgement) -> None:
         """Say for its holder, whoever that is, what becomes of a record in flight (*changes*).
 
         The holder is answered RecordNotHeldError from then on. Raises RecordNotHeldError where nobody holds it.
@@ -278,7 +278,7 @@ class ShareGroup(Protocol):
         """
         ...
 
-    def forget_rejected(self, place: RecordPlace) -> None:
+    def forget_rejected(self, place: RecordName) -> None:
         """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""
         ...
 

@@ -30,7 +30,7 @@ from storage.config.listing import ConfigSource
 from storage.engine import Engine
 from storage.errors import GroupExistsError, ReadOnlyError, StorageError
 from storage.messages import printable
-from storage.share_groups import RecordPlace, ShareGroup, ShareSession
+from storage.share_groups import RecordName, ShareGroup, ShareSession
 
 
 class TakeNode(FileNode):
@@ -155,7 +155,7 @@ class QueuedRecord(FileNode):
     """It is there for a moment."""
 
     def __init__(
-        self, parent: Directory, name: str, place: RecordPlace, places: Callable[[], Sequence[RecordPlace]]
+        self, parent: Directory, name: str, place: RecordName, places: Callable[[], Sequence[RecordName]]
     ) -> None:
         """`places` are the records that are in its directory now."""
         super().__init__(parent.context, parent, name)

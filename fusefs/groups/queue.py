@@ -25,7 +25,7 @@ from fusefs.forms import Form
 from fusefs.groups.words import QueueWord, parse_word, whole_lines
 from fusefs.threads.blocking import Blocking
 from storage.errors import RecordNotHeldError
-from storage.share_groups import Leased, RecordPlace, ShareSession
+from storage.share_groups import Leased, RecordName, ShareSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class TakeHandle:
         self._stop_listening = session.listen(self._news.signal)
         self._ahead: Leased | None = None
         """A record that poll(2) took for the next read."""
-        self._last: RecordPlace | None = None
+        self._last: RecordName | None = None
         """The record that is read, or was read last."""
         self._text = b""
         self._base = self._given = 0

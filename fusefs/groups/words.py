@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from storage.errors import InvalidConfigError, InvalidNameError
 from storage.model import Offset, TopicPartition
-from storage.share_groups import Acknowledgement, RecordPlace, parse_place
+from storage.share_groups import Acknowledgement, RecordName, parse_place
 
 LINE_BYTES = 1024
 """A line may have so much."""
@@ -50,7 +50,7 @@ class QueueWord(NamedTuple):
     """A line that is written to a queue."""
 
     acknowledgement: Acknowledgement
-    place: RecordPlace | None = None
+    place: RecordName | None = None
     """None: the record read last."""
 
 

@@ -12,7 +12,7 @@ from fusefs.following.waiting import Program
 from fusefs.forms import FORMS
 from fusefs.nodes.nodes import Directory, Node
 from storage.errors import InvalidNameError
-from storage.share_groups import Acknowledgement, RecordPlace, ShareGroup, parse_place
+from storage.share_groups import Acknowledgement, RecordName, ShareGroup, parse_place
 
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 
@@ -92,7 +92,7 @@ class _Records(Directory):
         """The share group as it is now."""
         return self.context.engine.share_groups.group(self._group)
 
-    def places(self) -> Sequence[RecordPlace]:
+    def places(self) -> Sequence[RecordName]:
         """The records that are there now."""
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class _Records(Directory):
     def make(self, name: str) -> Node:
         return QueuedRecord(self, name, self._place(name), self.places)
 
-    def _place(self, name: str) -> RecordPlace:
+    def _place(self, name: str) -> RecordName:
         try:
             place = parse_place(name)
         except InvalidNameError:
@@ -123,7 +123,7 @@ class InFlightDirectory(_Records):
 
     __slots__ = ()
 
-    def places(self) -> Sequence[RecordPlace]:
+    def places(self) -> Sequence[RecordName]:
         return [one.place for one in self.group.in_flight(self._topic)]
 
     async def remove_file(self, name: str, pid: int) -> None:
@@ -142,7 +142,7 @@ class RejectedDirectory(_Records):
 
     __slots__ = ()
 
-    def places(self) -> Sequence[RecordPlace]:
+    def places(self) -> Sequence[RecordName]:
         leave_event_loop()
         return [one.place for one in self.group.rejected(self._topic)]
 

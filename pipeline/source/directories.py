@@ -29,9 +29,9 @@ from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.model import Offset, TopicPartition
-from storage.recovery.following import FileStamp, FollowedLog, grew_only
-from storage.recovery.load import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
+from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import SegmentDirectory
 
 
 class _DataDirectory(NamedTuple):
@@ -173,7 +173,7 @@ class SourceDirectories:
         directory = data_directory.path / names.partition_directory(partition)
         recovery_point = data_directory.recovery_points.get(partition, Offset(0))
         checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark)
-        place = PartitionDirectory(directory, self._files, system_clock)
+        place = SegmentDirectory(directory, self._files, system_clock)
         if data_directory.clean:
             log = load_log(place, TopicConfig(), clean=True, options=LoadOptions(checkpointed=checkpointed))
             return _Loaded(stamp, log, None)

@@ -2,5 +2,5 @@
 
 `data_directory` is one of them while it is owned, `directories` all of them together. `contents` sorts what is
 there by name, `identity` says whose it is; `deletion` keeps deleted partitions until their delay has passed, `reserve` the
-room that freeing space needs. A partition whose log could not be loaded is `offline`.
+room that freeing space needs. A partition whose log could not be loaded is an `offline_partition`.
 """

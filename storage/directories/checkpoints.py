@@ -10,7 +10,7 @@ from threading import Lock
 from types import MappingProxyType
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.directories.offline import loaded_logs
+from storage.directories.offline_partition import loaded_logs
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.engine import Partition
@@ -18,7 +18,7 @@ from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.messages import Say
 from storage.model import Offset, TopicPartition
-from storage.recovery.load import Checkpointed
+from storage.recovery.loader import Checkpointed
 
 Offsets = Mapping[TopicPartition, Offset]
 

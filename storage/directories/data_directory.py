@@ -16,7 +16,7 @@ from storage.directories.contents import Contents, read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import DirectoryMark
-from storage.log.flushing import Flusher
+from storage.log.flush import Flusher
 from storage.model import TopicPartition
 
 

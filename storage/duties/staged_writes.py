@@ -13,8 +13,8 @@ from storage.errors import StorageError
 from storage.messages import Say, reason_of
 from storage.model import Timestamp
 from storage.staging.area import StagingArea
-from storage.staging.committing import Committer
-from storage.staging.placing import CreateTopic, FindPartition
+from storage.staging.committer import Committer
+from storage.staging.placer import CreateTopic, FindPartition
 
 SETTLED_MS = 1000
 """A directory may change again without another time of change, but not for so long."""

@@ -31,7 +31,7 @@ _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterTopic:
+class TopicDescription:
     """A topic as the cluster knows it."""
 
     topic_id: str
@@ -52,11 +52,11 @@ class Cluster(Protocol):
 
     def cluster_id(self) -> str: ...
 
-    def find_topic(self, name: str) -> ClusterTopic | None: ...
+    def find_topic(self, name: str) -> TopicDescription | None: ...
 
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
-    ) -> ClusterTopic:
+    ) -> TopicDescription:
         """Create it with one replica a partition, all of them on the broker `node_id`; known when this returns."""
         ...
 
@@ -94,7 +94,7 @@ class KafkaCluster:
     def cluster_id(self) -> str:
         return str(self._answer(self._admin.describe_cluster(**_PATIENCE)).cluster_id)
 
-    def find_topic(self, name: str) -> ClusterTopic | None:
+    def find_topic(self, name: str) -> TopicDescription | None:
         future = self._admin.describe_topics(self._kafka.TopicCollection([name]), **_PATIENCE)[name]
         try:
             found = future.result()
@@ -103,11 +103,11 @@ class KafkaCluster:
                 return None
             raise self._failure(error) from None
         nodes = frozenset(node.id for partition in found.partitions for node in partition.replicas)
-        return ClusterTopic(id_text(found.topic_id), len(found.partitions), nodes)
+        return TopicDescription(id_text(found.topic_id), len(found.partitions), nodes)
 
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
-    ) -> ClusterTopic:
+    ) -> TopicDescription:
         topic = self._admin_module.NewTopic(
             name,
             num_partitions=partitions,

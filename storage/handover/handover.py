@@ -33,10 +33,10 @@ from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
 from storage.engine import Topic
 from storage.errors import ClusterError, StorageError
-from storage.handover.cluster import Cluster, ClusterTopic
+from storage.handover.cluster import Cluster, TopicDescription
 from storage.handover.handover_positions import PositionCommitter
 from storage.handover.journal import (
-    Journal,
+    HandoverJournal,
     JournalTopic,
     read_journal,
     write_journal,
@@ -127,7 +127,7 @@ class Handover:
             )
         own = self._own_topics()
         self._check_transactions(own)
-        journal = self._journal or Journal(cluster_id)
+        journal = self._journal or HandoverJournal(cluster_id)
         if journal.cluster_id != cluster_id:
             raise StorageError(
                 f"{self._journal_dir / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
@@ -140,7 +140,9 @@ class Handover:
             )
         self._commit_positions(cluster, journal, own)
 
-    def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None) -> ClusterTopic:
+    def _prepare_topic(
+        self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
+    ) -> TopicDescription:
         partitions = max(topic.offsets) + 1
         found = cluster.find_topic(topic.name)
         if found is None:
@@ -178,7 +180,9 @@ class Handover:
             self._report(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
         self._commit_positions(cluster, journal, topics)
 
-    def _commit_positions(self, cluster: Cluster, journal: Journal, topics: Iterable[OwnTopic]) -> None:
+    def _commit_positions(
+        self, cluster: Cluster, journal: HandoverJournal, topics: Iterable[OwnTopic]
+    ) -> None:
         by_name = {topic.name: topic for topic in topics}
         directories = [
             data_dir / names.partition_directory(partition)
@@ -195,7 +199,7 @@ class Handover:
         PositionCommitter(cluster=cluster, report=self._report, note=self._note).commit(journal, positions)
         self._put_share_groups(journal, by_name)
 
-    def _put_share_groups(self, journal: Journal, topics: Mapping[str, OwnTopic]) -> None:
+    def _put_share_groups(self, journal: HandoverJournal, topics: Mapping[str, OwnTopic]) -> None:
         places = find_partitions(self._files, self._data)
         states = [one for one in places if one.topic == STATES_TOPIC]
         if self._share_groups is None or not states:
@@ -233,11 +237,11 @@ class Handover:
 
     def _place_partition(
         self,
-        journal: Journal,
+        journal: HandoverJournal,
         topics: Mapping[str, OwnTopic],
         data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
-    ) -> Journal:
+    ) -> HandoverJournal:
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(
@@ -254,7 +258,7 @@ class Handover:
         self._report(f"{partition}: {'put into' if copied else 'already in'} {copy.target}, {records}")
         return self._note(journal.with_placed(partition))
 
-    def _find_place(self, journal: Journal, partition: TopicPartition) -> Path:
+    def _find_place(self, journal: HandoverJournal, partition: TopicPartition) -> Path:
         """Return the log directory in which the broker keeps the partition."""
         name = names.partition_directory(partition)
         found = [directory for directory in self._log_dirs if self._files.exists(directory / name)]
@@ -271,7 +275,7 @@ class Handover:
         )
 
     def _copy_of(
-        self, journal: Journal, partition: TopicPartition, data_dir: Path, log_dir: Path
+        self, journal: HandoverJournal, partition: TopicPartition, data_dir: Path, log_dir: Path
     ) -> PartitionCopy:
         """Return the copy to make. Raises StorageError where the broker's partition is of another topic."""
         target = log_dir / names.partition_directory(partition)
@@ -340,7 +344,7 @@ class Handover:
         noted = self._journal.topics.get(topic.name) if self._journal else None
         return noted is not None and noted.partitions == max(topic.offsets) + 1
 
-    def _note(self, journal: Journal) -> Journal:
+    def _note(self, journal: HandoverJournal) -> HandoverJournal:
         write_journal(self._files, self._journal_dir, journal)
         self._journal = journal
         return journal
@@ -383,7 +387,7 @@ def _closed_topic(topic: Topic) -> OwnTopic:
     return OwnTopic(topic.name, topic.topic_id, dict(topic.overrides), offsets)
 
 
-def _check_fits(name: str, found: ClusterTopic, partitions: int, node_id: int) -> None:
+def _check_fits(name: str, found: TopicDescription, partitions: int, node_id: int) -> None:
     if found.partitions != partitions:
         raise StorageError(f"{name}: {_count(found.partitions)} in the cluster, {_count(partitions)} here")
     if found.node_ids != {node_id}:

@@ -14,11 +14,11 @@ from itertools import groupby
 from storage.coordinators.group_records import CommittedOffset
 from storage.errors import ClusterError
 from storage.handover.cluster import Cluster, GroupPosition
-from storage.handover.journal import Journal
+from storage.handover.journal import HandoverJournal
 from storage.messages import Say
 from storage.model import Offset, TopicPartition
 
-Note = Callable[[Journal], Journal]
+Note = Callable[[HandoverJournal], HandoverJournal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class PositionCommitter:
     note: Note
     """Writes the journal."""
 
-    def commit(self, journal: Journal, positions: Iterable[CommittedOffset]) -> Journal:
+    def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
         """Commit each group's position here in the cluster, unless the group has moved on there; noted group by group (blocking).
 
         Raises ClusterError, also for a group that has members: its position cannot be set then.
@@ -45,8 +45,8 @@ class PositionCommitter:
         return journal
 
     def _commit_group(
-        self, journal: Journal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
-    ) -> Journal:
+        self, journal: HandoverJournal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
+    ) -> HandoverJournal:
         present = self.cluster.positions(group, list(wanted))
         committed = journal.positions.get(group, {})
         missing = {}

@@ -35,7 +35,7 @@ class JournalTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class HandoverJournal:
     """The file's content. Immutable."""
 
     cluster_id: str
@@ -45,7 +45,7 @@ class Journal:
     positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Offset by partition by group, as they were given to the cluster."""
 
-    def with_topic(self, name: str, topic: JournalTopic) -> Journal:
+    def with_topic(self, name: str, topic: JournalTopic) -> HandoverJournal:
         """Note a topic; what was placed for a former one of that name no longer counts."""
         if self.topics.get(name) == topic:
             return self
@@ -63,13 +63,13 @@ class Journal:
             },
         )
 
-    def with_place(self, partition: TopicPartition, log_dir: Path) -> Journal:
+    def with_place(self, partition: TopicPartition, log_dir: Path) -> HandoverJournal:
         return replace(self, places={**self.places, str(partition): log_dir})
 
-    def with_placed(self, partition: TopicPartition) -> Journal:
+    def with_placed(self, partition: TopicPartition) -> HandoverJournal:
         return replace(self, placed=self.placed | {str(partition)})
 
-    def with_positions(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> Journal:
+    def with_positions(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> HandoverJournal:
         given = {**self.positions.get(group, {}), **{str(one): offset for one, offset in offsets.items()}}
         return replace(self, positions={**self.positions, group: given})
 
@@ -87,7 +87,7 @@ def partitions_of(name: str, topic: JournalTopic) -> list[TopicPartition]:
     return [TopicPartition(name, number) for number in range(topic.partitions)]
 
 
-def encode_journal(journal: Journal) -> bytes:
+def encode_journal(journal: HandoverJournal) -> bytes:
     content = {
         "version": VERSION,
         "cluster_id": journal.cluster_id,
@@ -104,13 +104,13 @@ def encode_journal(journal: Journal) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def decode_journal(data: bytes, *, file: Path) -> Journal:
+def decode_journal(data: bytes, *, file: Path) -> HandoverJournal:
     """Read the file's bytes; raises CorruptionError."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
             raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
-        return Journal(
+        return HandoverJournal(
             cluster_id=content["cluster_id"],
             topics={
                 name: JournalTopic(str(topic["topic_id"]), int(topic["partitions"]))
@@ -127,12 +127,12 @@ def decode_journal(data: bytes, *, file: Path) -> Journal:
         raise CorruptionError(file, 0, f"no journal of a handover: {error!r}") from None
 
 
-def read_journal(files: FileSystem, directory: Path) -> Journal | None:
+def read_journal(files: FileSystem, directory: Path) -> HandoverJournal | None:
     """Read a data directory's journal; None: no handover was begun. Raises CorruptionError, OSError."""
     path = directory / names.HANDOVER
     return decode_journal(files.read_bytes(path), file=path) if files.exists(path) else None
 
 
-def write_journal(files: FileSystem, directory: Path, journal: Journal) -> None:
+def write_journal(files: FileSystem, directory: Path, journal: HandoverJournal) -> None:
     """Replace a data directory's journal atomically (OSError; blocking)."""
     write_atomically(files, directory / names.HANDOVER, encode_journal(journal))

@@ -17,7 +17,7 @@ from storage.coordinators.share_state_records import SharePartitionKey, ShareSta
 from storage.disk.filesystem import FileSystem
 from storage.handover.positions import read_columns
 from storage.model import Offset, TopicPartition
-from storage.shares.coordinator_topic import KeyValue
+from storage.shares.coordinator_topic import TopicRecord
 from storage.shares.memberships import GroupRecords
 from storage.shares.state.shard import StateShard
 
@@ -90,14 +90,14 @@ def put_share_groups(
             yield f"share group {group}: has begun there: {there}"
 
 
-def _read(files: FileSystem, directory: Path, replay: Callable[[KeyValue, Offset], None]) -> None:
+def _read(files: FileSystem, directory: Path, replay: Callable[[TopicRecord, Offset], None]) -> None:
     def take(columns: Columns) -> None:
         first = 0
         for batch in columns.batches:
             for index in range(first, batch.record_end):
                 record = columns.record(index)
                 if record.key is not None and not batch.is_control:
-                    replay(KeyValue(record.key, record.value), record.offset)
+                    replay(TopicRecord(record.key, record.value), record.offset)
             first = batch.record_end
 
     read_columns(files, directory, take)

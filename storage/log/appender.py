@@ -14,10 +14,9 @@ from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import PartitionOfflineError
-from storage.log.flushing import FlushTarget
+from storage.log.flush import FlushTarget
 from storage.log.parts import LogParts
 from storage.log.producers import NOTHING_PENDING, Pending
-from storage.log.roll import RollParameters, RollReason, roll_reason, stays_active
 from storage.log.state import LogState
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -33,6 +32,7 @@ from storage.producers.append import Origin
 from storage.producers.entry import ProducerEntry
 from storage.producers.verification import VerificationGuard
 from storage.segment.chain import Chain
+from storage.segment.roll import RollParameters, RollReason, roll_reason, stays_active
 from storage.segment.segment import Segment
 from storage.segment.sparse import Placed, PlacedBatch
 from storage.validation.batches import (

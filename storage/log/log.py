@@ -21,7 +21,7 @@ from storage.engine import Cancel
 from storage.errors import NotEnoughReplicasError
 from storage.indexes.transaction_index import AbortedSpan
 from storage.log.appender import LogAppender
-from storage.log.parts import Loaded, LogContext, LogParts, SmallFiles
+from storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
 from storage.log.reading.reader import LogReader
 from storage.log.replacer import LogReplacer
 from storage.log.roles import LogRoles
@@ -30,7 +30,7 @@ from storage.segment.chain import Chain
 
 
 class Log:
-    """One partition's log: see the module's text. `storage.recovery.load.load_log` makes it."""
+    """One partition's log: see the module's text. `storage.recovery.loader.load_log` makes it."""
 
     # A dictionary of so many attributes would take 1.3 KB more, of each of many logs.
     __slots__ = (
@@ -82,7 +82,7 @@ class Log:
     def __init__(
         self,
         directory: Path,
-        loaded: Loaded,
+        loaded: LoadedLog,
         context: LogContext,
         *,
         config: TopicConfig,

@@ -16,14 +16,14 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Listeners
 from storage.errors import NotLeaderError, PartitionGoneError, PartitionOfflineError, ReadOnlyError
-from storage.log.flushing import Flusher, FlushProgress
+from storage.log.flush import Flusher, FlushProgress
 from storage.log.producers import LogProducers
 from storage.log.removal import Removal
-from storage.log.roll import segment_settings
 from storage.log.state import LogState
 from storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
 from storage.segment.chain import Chain, aborted_spans
-from storage.segment.segment import PartitionDirectory, Segment
+from storage.segment.roll import segment_settings
+from storage.segment.segment import Segment, SegmentDirectory
 from storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class LogContext(NamedTuple):
     flusher: Flusher
 
 
-class Loaded(NamedTuple):
+class LoadedLog(NamedTuple):
     """The result of loading a partition's directory."""
 
     chain: Chain
@@ -83,7 +83,7 @@ class LogParts:
     def __init__(
         self,
         directory: Path,
-        loaded: Loaded,
+        loaded: LoadedLog,
         context: LogContext,
         *,
         config: TopicConfig,
@@ -162,7 +162,7 @@ class LogParts:
             path = self.directory / segment_file(base_offset, kind)
             if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
                 self.files.unlink(path)
-        directory = PartitionDirectory(self.directory, self.files, self.clock)
+        directory = SegmentDirectory(self.directory, self.files, self.clock)
         return Segment.create(directory, base_offset, segment_settings(self.config, self.random))
 
     def check_writable(self) -> None:

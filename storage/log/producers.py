@@ -34,7 +34,7 @@ from storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
 from storage.producers.verification import VerificationGuard
 from storage.segment.scan import Window, windows
-from storage.segment.segment import PartitionDirectory, Segment
+from storage.segment.segment import Segment, SegmentDirectory
 from storage.validation.batches import Incoming, incoming_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LogProducers:
     def __init__(
         self,
         partition: TopicPartition,
-        directory: PartitionDirectory,
+        directory: SegmentDirectory,
         *,
         snapshots: Iterable[Offset],
         rules: ProducerRules | None = None,

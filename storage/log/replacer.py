@@ -11,11 +11,11 @@ from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, PolicyV
 from storage.log.appender import LogAppender
 from storage.log.parts import LogParts
 from storage.log.producers import rebuild_producers
-from storage.log.roll import segment_settings
 from storage.log.state import Bound
 from storage.model import NO_LEADER_EPOCH, Offset, Timestamp
 from storage.segment.chain import Chain, aborted_spans
-from storage.segment.segment import PartitionDirectory, Segment
+from storage.segment.roll import segment_settings
+from storage.segment.segment import Segment, SegmentDirectory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class LogReplacer:
     def new_cleaned_segment(self, base_offset: Offset) -> Segment:
         """Make an empty `.cleaned` segment, to be filled and then put into the log by `replace_segments`."""
         parts = self._parts
-        directory = PartitionDirectory(parts.directory, parts.files, parts.clock)
+        directory = SegmentDirectory(parts.directory, parts.files, parts.clock)
         settings = segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0)
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 

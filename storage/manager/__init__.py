@@ -1,10 +1,10 @@
 """The engine as a whole: many topics over one or more data directories.
 
-`opening` takes the directories (locks them, reads their small files, has their logs loaded) and returns a
+`startup` takes the directories (locks them, reads their small files, has their logs loaded) and returns a
 `manager.LogManager`, which implements storage.engine.Engine. `warnings` keeps what the owner should know.
 """
 
 from storage.manager.manager import LogManager
-from storage.manager.opening import open_engine
+from storage.manager.startup import open_engine
 
 __all__ = ["LogManager", "open_engine"]

@@ -15,11 +15,11 @@ from typing import TypeVar
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline import loaded_logs
+from storage.directories.offline_partition import loaded_logs
 from storage.directories.reserve import is_full
 from storage.disk.names import check_new_topic, check_partitions
-from storage.duties.cleaning import Cleaner
-from storage.duties.planning import PlannedStep, plan_log, roll_due
+from storage.duties.log_cleaner import LogCleaner
+from storage.duties.plan import PlannedStep, plan_log, roll_due
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Listeners, Partition, Replication, records_of
@@ -39,9 +39,9 @@ from storage.shares.groups import QueueGroups
 from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
-from storage.topics.reopening import Reopening
+from storage.topics.restart import Restart
 from storage.topics.topic import LogTopic, own_overrides
-from storage.topics.unopened import UnopenedDuties
+from storage.topics.unopened_partitions import UnopenedDuties
 
 T = TypeVar("T")
 
@@ -62,9 +62,9 @@ class LogManager:
         self._changes = TopicChanges(directories, registry)
         self._topics = by_name(topics)
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
-        self._reopening = Reopening(directories, registry, warnings.add)
+        self._reopening = Restart(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
-        self._cleaner = Cleaner(
+        self._cleaner = LogCleaner(
             directories.config,
             self._logs,
             clock=directories.clock,

@@ -8,7 +8,7 @@ from typing import TypeVar
 from storage.config.topic import TopicConfig
 from storage.duties.staged_writes import StagedWrites
 from storage.manager.manager import LogManager, by_name
-from storage.staging.placing import CreateTopic, FindPartition
+from storage.staging.placer import CreateTopic, FindPartition
 from storage.topics.topic import LogTopic
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position
 from storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
-from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
+from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 
 
@@ -39,7 +39,7 @@ class _Run(NamedTuple):
     end: int
 
 
-def split_segment(segment: Segment, directory: PartitionDirectory, settings: SegmentSettings) -> list[Offset]:
+def split_segment(segment: Segment, directory: SegmentDirectory, settings: SegmentSettings) -> list[Offset]:
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
     The first part keeps the base offset, so that the parts take the old one's place by name; it is empty where the

@@ -16,7 +16,7 @@ from storage.log.log import Log
 from storage.messages import Say, reason_of
 from storage.model import ReplicaStatus, TopicPartition
 from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import Member, Members
+from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.partition import Replica, ReplicatedPartition
 from storage.replicas.rules.follower import log_end
 from storage.replicas.rules.state import (
@@ -39,7 +39,7 @@ class ReplicaController:
     def __init__(
         self,
         agreement: Agreement,
-        members: Members,
+        members: ReplicatingDirectories,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         warn: Say,
     ) -> None:
@@ -93,7 +93,7 @@ class ReplicaController:
             raise PartitionOfflineError(f"{partition.name}: no replica in sync is left: {reason}") from error
         return partition.state
 
-    def directory_failed(self, member: Member) -> None:
+    def directory_failed(self, member: ReplicatingDirectory) -> None:
         """Go on without the replicas of a directory that serves no longer (blocking)."""
         concerned = [
             one
@@ -108,7 +108,7 @@ class ReplicaController:
                 for partition in concerned:
                     partition.show(None)
 
-    def _check_member(self, member: Member) -> None:
+    def _check_member(self, member: ReplicatingDirectory) -> None:
         """Take a directory that does not serve at all for failed: its other partitions follow."""
         if not member.serves:
             return
@@ -155,7 +155,7 @@ class ReplicaController:
             self._agree_and_take_roles(wanted, changes)
         return len(changes)
 
-    def returned(self, member: Member) -> None:
+    def returned(self, member: ReplicatingDirectory) -> None:
         """Go on with the partitions that waited for a directory, and those that have no leader (blocking)."""
         waited = [name for name, missing in self.waiting.items() if member.number in missing]
         if member.copy is not None:

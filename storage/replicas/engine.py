@@ -21,10 +21,10 @@ from storage.errors import (
 from storage.membership import Groups, NoGroups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
-from storage.replicas.catching_up import CatchingUp
 from storage.replicas.controller import ReplicaController
+from storage.replicas.fetcher_thread import FetcherThread
 from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import Member, Members
+from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.reconciliation import adopt, reconcile
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.state import ReplicaId
@@ -38,7 +38,7 @@ class ReplicatedEngine:
 
     def __init__(
         self,
-        members: Members,
+        members: ReplicatingDirectories,
         agreement: Agreement,
         config: EngineConfig,
         warnings: WarningBook,
@@ -59,7 +59,7 @@ class ReplicatedEngine:
         self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
         self._table = TopicTable(members, agreement, config, self.controller, warnings.add)
         self._catching_up = {
-            member.number: CatchingUp(
+            member.number: FetcherThread(
                 member,
                 self._partitions,
                 self.controller,
@@ -160,7 +160,7 @@ class ReplicatedEngine:
                 self._agreement.settle()
         self._want_all()
 
-    def _settle(self, member: Member) -> None:
+    def _settle(self, member: ReplicatingDirectory) -> None:
         """Bring a directory in line; one that cannot be is left out (blocking)."""
         try:
             reconcile(member, self._agreement.content, self._warnings.add)
@@ -298,7 +298,7 @@ class ReplicatedEngine:
                     self._bring_back(member)
         self._want_all()
 
-    def _bring_back(self, member: Member) -> None:
+    def _bring_back(self, member: ReplicatingDirectory) -> None:
         """Try to open a directory that is away (blocking)."""
         if not member.attempt(self._agreement.content.cluster_id):
             return

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from storage.codec.batch import assign_offsets, scan
 from storage.config.topic import TopicConfig
-from storage.directories.offline import OfflinePartition
+from storage.directories.offline_partition import OfflinePartition
 from storage.engine import Cancel, Listeners, Partition
 from storage.errors import (
     CorruptionError,

@@ -18,7 +18,7 @@ from storage.messages import Say, reason_of
 from storage.model import TopicPartition
 from storage.replicas.controller import ReplicaController
 from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import Members
+from storage.replicas.members.member import ReplicatingDirectories
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.placement import place
@@ -75,7 +75,7 @@ class TopicTable:
 
     def __init__(
         self,
-        members: Members,
+        members: ReplicatingDirectories,
         agreement: Agreement,
         config: EngineConfig,
         controller: ReplicaController,

@@ -48,7 +48,7 @@ class SegmentSettings(NamedTuple):
     """Milliseconds that this segment rolls earlier than segment.ms."""
 
 
-class PartitionDirectory(NamedTuple):
+class SegmentDirectory(NamedTuple):
     """The directory of a log's segments, the disk that it is on, and the clock."""
 
     path: Path
@@ -61,7 +61,7 @@ class Segment:
 
     def __init__(
         self,
-        directory: PartitionDirectory,
+        directory: SegmentDirectory,
         base_offset: Offset,
         settings: SegmentSettings,
         *,
@@ -102,7 +102,7 @@ class Segment:
     @classmethod
     def create(
         cls,
-        directory: PartitionDirectory,
+        directory: SegmentDirectory,
         base_offset: Offset,
         settings: SegmentSettings,
         state: SegmentFileState = SegmentFileState.LIVE,

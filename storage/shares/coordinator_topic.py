@@ -16,14 +16,14 @@ from storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
 READ_BYTES = 1 << 20
 
 
-class KeyValue(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record; without a value it deletes the key."""
 
     key: bytes
     value: bytes | None
 
 
-Take: TypeAlias = Callable[[KeyValue, Offset], None]
+Take: TypeAlias = Callable[[TopicRecord, Offset], None]
 
 
 class CoordinatorTopic:
@@ -80,7 +80,7 @@ def replay(partition: Partition, take: Take) -> None:
                 for index in range(len(columns)):
                     record = columns.record(index)
                     if record.key is not None and record.offset >= offset:
-                        take(KeyValue(record.key, record.value), record.offset)
+                        take(TopicRecord(record.key, record.value), record.offset)
         except CorruptBatchError as error:
             name = f"{fetched.segment_base_offset:020}.log"
             where = name if partition.directory is None else partition.directory / name
@@ -88,7 +88,7 @@ def replay(partition: Partition, take: Take) -> None:
         offset = fetched.next_offset
 
 
-def append(partition: Partition, records: Sequence[KeyValue], now: Timestamp) -> Offset:
+def append(partition: Partition, records: Sequence[TopicRecord], now: Timestamp) -> Offset:
     """Append records as one batch, all or none; returns the offset of the first. Raises as `Partition.append`."""
     batch = encode([Record(Offset(at), now, one.key, one.value) for at, one in enumerate(records)])
     return partition.append(batch, encoded_here=True).base_offset

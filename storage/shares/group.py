@@ -36,10 +36,10 @@ from storage.share_groups import (
     Acknowledgement,
     InFlight,
     Leased,
-    Member,
     QueuePosition,
-    RecordPlace,
+    RecordName,
     Rejected,
+    ShareMember,
 )
 from storage.shares.group_queues import GroupQueues, QueuesServices
 from storage.shares.journal import QueueJournal, RejectedKey, RejectedRecord
@@ -112,7 +112,7 @@ class QueueGroup:
         known = self._services.memberships.find(self._name)
         return [] if known is None else sorted({one.name for one in known.topics.initialized.values()})
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[ShareMember]:
         return [one.as_member() for one in list(self._sessions.values())]
 
     # Sessions.
@@ -195,7 +195,7 @@ class QueueGroup:
             if ended:
                 self._notify()
 
-    def acknowledge(self, session: QueueSession, words: Mapping[RecordPlace, Acknowledgement]) -> None:
+    def acknowledge(self, session: QueueSession, words: Mapping[RecordName, Acknowledgement]) -> None:
         by_partition: dict[TopicPartition, dict[Offset, Acknowledgement]] = defaultdict(dict)
         for place, word in words.items():
             by_partition[place.topic_partition][place.offset] = word
@@ -225,7 +225,7 @@ class QueueGroup:
         session = self._sessions.get(member_id)
         lease_end = Timestamp(now + self._settings.share_record_lock_duration_ms)
         for offset, word in words.items():
-            place = RecordPlace(*partition, offset)
+            place = RecordName(*partition, offset)
             if session is not None:
                 leased = session.holding.pop(place, None)
                 if leased is not None and word is Acknowledgement.RENEW:
@@ -233,7 +233,7 @@ class QueueGroup:
         accepted = [offset for offset, word in words.items() if word is Acknowledgement.ACCEPT]
         self._forget(RejectedKey(*queue.key, offset) for offset in accepted)
 
-    def settle(self, place: RecordPlace, word: Acknowledgement) -> None:
+    def settle(self, place: RecordName, word: Acknowledgement) -> None:
         with self._lock:
             found = self._queues.find(place.topic_partition)
             held = None if found is None else found.machine.holder(place.offset)
@@ -258,7 +258,7 @@ class QueueGroup:
                 ended = True
                 session = self._sessions.get(member_id)
                 if session is not None:
-                    session.holding.pop(RecordPlace(*queue.name, offset), None)
+                    session.holding.pop(RecordName(*queue.name, offset), None)
         return ended
 
     def _note_given_up(self, queue: Queue, records: Sequence[GivenUp]) -> None:
@@ -325,7 +325,7 @@ class QueueGroup:
         session = self._sessions.get(member_id)
         since, deliveries, lease_end = numbers
         holder = "" if session is None else session.holder
-        place = RecordPlace(*partition, offset)
+        place = RecordName(*partition, offset)
         return InFlight(place, member_id, holder, Timestamp(since), deliveries, Timestamp(lease_end))
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
@@ -338,7 +338,7 @@ class QueueGroup:
         with self._lock:
             shown = [
                 Rejected(
-                    RecordPlace(topic, key.partition, key.offset),
+                    RecordName(topic, key.partition, key.offset),
                     one.time,
                     one.by,
                     one.deliveries,
@@ -357,7 +357,7 @@ class QueueGroup:
             return False
         return key.offset < machine.start_offset or machine.is_archived(key.offset)
 
-    def forget_rejected(self, place: RecordPlace) -> None:
+    def forget_rejected(self, place: RecordName) -> None:
         topic = self._services.engine.topic(place.topic)
         key = RejectedKey(*self._queues.key(topic, place.partition), place.offset)
         with self._services.journal_lock:

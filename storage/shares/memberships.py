@@ -28,7 +28,7 @@ from storage.disk.filesystem import Clock
 from storage.engine import Partition
 from storage.errors import CorruptBatchError
 from storage.model import Offset
-from storage.shares.coordinator_topic import CoordinatorTopic, KeyValue, append, replay
+from storage.shares.coordinator_topic import CoordinatorTopic, TopicRecord, append, replay
 
 TOPIC = "__consumer_offsets"
 
@@ -57,7 +57,7 @@ class GroupRecords:
         """Return whether the name is that of a group of another kind."""
         return group in self._others
 
-    def replay(self, record: KeyValue, offset: Offset) -> None:
+    def replay(self, record: TopicRecord, offset: Offset) -> None:
         """Take a record of the log. Raises CorruptBatchError."""
         del offset
         key = read_group_key(record.key)
@@ -68,7 +68,7 @@ class GroupRecords:
         else:
             self._put(key, record.value)
 
-    def _replay_other(self, record: KeyValue) -> None:
+    def _replay_other(self, record: TopicRecord) -> None:
         try:
             group = other_group(record.key)
         except CorruptBatchError:
@@ -156,10 +156,10 @@ class Memberships:
             records = []
             if GroupRecordKey(GroupRecord.EPOCH, group) not in known.keys or epoch != known.epoch:
                 value = write_epoch(epoch, known.metadata_hash)
-                records.append(KeyValue(write_group_key(GroupRecordKey(GroupRecord.EPOCH, group)), value))
+                records.append(TopicRecord(write_group_key(GroupRecordKey(GroupRecord.EPOCH, group)), value))
             if topics is not None and topics != known.topics:
                 key = write_group_key(GroupRecordKey(GroupRecord.TOPICS, group))
-                records.append(KeyValue(key, write_topics(topics)))
+                records.append(TopicRecord(key, write_topics(topics)))
             self._append(shard, records)
 
     def delete(self, group: str) -> None:
@@ -176,9 +176,9 @@ class Memberships:
                     GroupRecord.EPOCH,
                 ]
                 keys = sorted(known.keys, key=lambda key: (order.index(key.record), key.member_id))
-                self._append(self._of(group), [KeyValue(write_group_key(key), None) for key in keys])
+                self._append(self._of(group), [TopicRecord(write_group_key(key), None) for key in keys])
 
-    def _append(self, shard: _Shard, records: list[KeyValue]) -> None:
+    def _append(self, shard: _Shard, records: list[TopicRecord]) -> None:
         if not records:
             return
         first = append(shard.partition, records, self._clock())

@@ -1,6 +1,6 @@
 """One partition in a share group: its records handed out, and what becomes of them kept before it counts.
 
-It joins what knows nothing of each other: the state machine (`records`), the log (`reading`) and the store of states
+It joins what knows nothing of each other: the state machine (`records`), the log (`record_reader`) and the store of states
 (`state`). The group's lock is held in every call.
 """
 
@@ -15,13 +15,13 @@ from storage.coordinators.share_state_records import NO_START, SharePartitionKey
 from storage.engine import Partition
 from storage.errors import CorruptionError, RecordNotHeldError, StorageError
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from storage.share_groups import Acknowledgement, Leased, RecordPlace, RejectedBy
-from storage.shares.reading import BatchReader, FetchedBatch, find
-from storage.shares.records.acquiring import Acquired, Wanted
-from storage.shares.records.settling import GAP, AckBatch, Change, NotAcquiredError
-from storage.shares.records.share_partition import Held, SharePartition
+from storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy
+from storage.shares.record_reader import FetchedBatch, RecordReader, find
+from storage.shares.records.acknowledgement import GAP, AckBatch, NotAcquiredError, StateChange
+from storage.shares.records.acquisition import Acquired, AcquireRequest
+from storage.shares.records.partition_state import Limits
+from storage.shares.records.share_partition import HeldRecords, SharePartition
 from storage.shares.records.states import ARCHIVED, RecordState
-from storage.shares.records.window import Limits
 from storage.shares.state.shard import StateWrite
 from storage.shares.state.store import StateStore
 
@@ -57,7 +57,7 @@ class Queue:
         self.key = key
         self.partition = partition
         self._services = services
-        self._reader = BatchReader(partition)
+        self._reader = RecordReader(partition)
         self._rewrites = partition.rewrites
         store = services.store
         known = store.peek(key)
@@ -120,7 +120,7 @@ class Queue:
             fetched = self._reader.fetch(offset, self._isolation, most=most)
             if not fetched:
                 return []
-            wanted = Wanted(
+            wanted = AcquireRequest(
                 member_id,
                 most,
                 offset,
@@ -179,7 +179,7 @@ class Queue:
         index = None if columns is None else find(columns, offset)
         if columns is None or index is None:
             return None
-        place = RecordPlace(self.partition.topic, self.partition.number, offset)
+        place = RecordName(self.partition.topic, self.partition.number, offset)
         return Leased(place, columns, index, batch.data, deliveries, lease_end)
 
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
@@ -241,7 +241,7 @@ class Queue:
             self.machine.drop(member_id).commit()
         return True
 
-    def _given_up(self, change: Change, member_id: str, rejected: set[int]) -> list[GivenUp]:
+    def _given_up(self, change: StateChange, member_id: str, rejected: set[int]) -> list[GivenUp]:
         return [
             GivenUp(
                 Offset(offset),
@@ -254,7 +254,7 @@ class Queue:
             for offset in range(max(one.first, self.machine.start_offset), one.last + 1)
         ]
 
-    def _write(self, change: Change, now: Timestamp, *, given_up: Sequence[GivenUp] = ()) -> None:
+    def _write(self, change: StateChange, now: Timestamp, *, given_up: Sequence[GivenUp] = ()) -> None:
         """Keep a change and go on with it, or undo it."""
         if not change:
             return
@@ -267,7 +267,7 @@ class Queue:
             raise
         change.commit()
 
-    def _keep(self, change: Change) -> None:
+    def _keep(self, change: StateChange) -> None:
         machine = self.machine
         write = StateWrite(
             self._state_epoch,
@@ -280,7 +280,7 @@ class Queue:
 
     # What there is.
 
-    def held(self) -> Iterator[tuple[Offset, Held]]:
+    def held(self) -> Iterator[tuple[Offset, HeldRecords]]:
         """Yield what is held, record by record."""
         for held in self.machine.held():
             for offset in range(held.first, held.last + 1):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.engine import Listeners
 from storage.errors import SessionClosedError
 from storage.model import Timestamp
-from storage.share_groups import Acknowledgement, Leased, Member, RecordPlace
+from storage.share_groups import Acknowledgement, Leased, RecordName, ShareMember
 
 if TYPE_CHECKING:
     from storage.shares.group import QueueGroup
@@ -25,7 +25,7 @@ class QueueSession:
         self.topics = topics
         self.holder = holder
         self.since = since
-        self.holding: dict[RecordPlace, Leased] = {}
+        self.holding: dict[RecordName, Leased] = {}
         """The oldest lease first; changed by the group alone."""
         self.listeners = Listeners()
         self.is_closed = False
@@ -46,7 +46,7 @@ class QueueSession:
         self._check_open()
         return self._group.take(self, most)
 
-    def acknowledge(self, words: Mapping[RecordPlace, Acknowledgement]) -> None:
+    def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
         self._check_open()
         self._group.acknowledge(self, words)
 
@@ -59,8 +59,8 @@ class QueueSession:
     def close(self) -> None:
         self._group.leave(self)
 
-    def as_member(self) -> Member:
-        return Member(self._member_id, self.holder, self.topics, self.since, len(self.holding))
+    def as_member(self) -> ShareMember:
+        return ShareMember(self._member_id, self.holder, self.topics, self.since, len(self.holding))
 
     def _check_open(self) -> None:
         if self.is_closed:

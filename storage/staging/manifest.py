@@ -27,7 +27,7 @@ PLACED_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunAppend:
     """The producer and the log ends of a write whose appending began."""
 
     producer_id: ProducerId
@@ -41,7 +41,7 @@ class Manifest:
     """The file's content. Immutable."""
 
     files: tuple[StagedFile, ...]
-    begun: Begun | None = None
+    begun: BegunAppend | None = None
     placement: Placement | None = None
     """None: the batches are appended wherever the logs end."""
 
@@ -84,9 +84,9 @@ def _plain_name(name: str) -> str:
     return name
 
 
-def _begun(content: Mapping[str, Any]) -> Begun:
+def _begun(content: Mapping[str, Any]) -> BegunAppend:
     ends = {}
     for name, end in content["end_offsets"].items():
         topic, _, number = name.rpartition("-")
         ends[TopicPartition(topic, int(number))] = Offset(int(end))
-    return Begun(ProducerId(int(content["producer_id"])), int(content["epoch"]), ends)
+    return BegunAppend(ProducerId(int(content["producer_id"])), int(content["epoch"]), ends)

@@ -12,7 +12,7 @@ from storage.disk.names import DirectoryMark
 from storage.engine import Partition
 from storage.messages import Say
 from storage.model import Timestamp, TopicPartition
-from storage.topics.loading import PartitionToLoad, load, load_all
+from storage.topics.loader import PartitionToLoad, load, load_all
 from storage.topics.reconciliation import FoundTopic, find_topics, marked, refusal, survey
 from storage.topics.registry import TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, lenient_config

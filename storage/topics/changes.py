@@ -18,12 +18,12 @@ from storage.checkpoints.identifiers import LAST_RESERVED_TOPIC_ID, decode_id, n
 from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import name_of
 from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline import loaded_logs
+from storage.directories.offline_partition import loaded_logs
 from storage.engine import Partition
 from storage.errors import InvalidConfigError, StorageError
 from storage.log.log import Log
 from storage.model import Timestamp, TopicPartition
-from storage.topics.loading import collection_paused, load_new
+from storage.topics.loader import collection_paused, load_new
 from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, merge_overrides
 

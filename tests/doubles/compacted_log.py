@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from storage.codec.records import BatchStamp, decode, encode
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.model import Isolation, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk

@@ -8,7 +8,7 @@ from storage.codec.records import encode_lines
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
-from storage.log.flushing import Flusher, NoFlusher
+from storage.log.flush import Flusher, NoFlusher
 from storage.manager import LogManager, open_engine
 from storage.model import Appended
 from tests.doubles.manual_clock import ManualClock

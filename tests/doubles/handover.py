@@ -12,7 +12,7 @@ from storage.checkpoints.meta_properties import read_meta_properties
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
 from storage.errors import StorageError
-from storage.handover.cluster import ClusterTopic, GroupPosition
+from storage.handover.cluster import GroupPosition, TopicDescription
 from storage.handover.handover import Handover
 from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.manager import open_engine
@@ -75,7 +75,7 @@ class OwnCluster:
     """A cluster of one node, whose log directory our own engine serves."""
 
     disk: SimulatedDisk
-    known: dict[str, ClusterTopic] = field(default_factory=dict)
+    known: dict[str, TopicDescription] = field(default_factory=dict)
     settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, GroupPosition]] = field(default_factory=dict)
 
@@ -84,16 +84,16 @@ class OwnCluster:
         assert meta is not None
         return meta.cluster_id or ""
 
-    def find_topic(self, name: str) -> ClusterTopic | None:
+    def find_topic(self, name: str) -> TopicDescription | None:
         engine = served(self.disk, LOG_DIR)
         topic = engine.topics().get(name)
-        found = topic and ClusterTopic(topic.topic_id, len(topic.partitions()), frozenset({1}))
+        found = topic and TopicDescription(topic.topic_id, len(topic.partitions()), frozenset({1}))
         engine.close()
         return found
 
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
-    ) -> ClusterTopic:
+    ) -> TopicDescription:
         assert 1 == node_id
         engine = served(self.disk, LOG_DIR)
         engine.create_topic(name, partitions=partitions, overrides=settings)

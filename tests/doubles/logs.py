@@ -8,13 +8,13 @@ from typing import Any
 
 from storage.config.topic import TopicConfig
 from storage.indexes.transaction_index import AbortedSpan
-from storage.log.flushing import Flusher, NoFlusher
+from storage.log.flush import Flusher, NoFlusher
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
-from storage.recovery.load import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced, read_records, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -58,7 +58,7 @@ class LogOnDisk:
     ) -> Log:
         """Load the directory as it stands; `offsets` are the checkpointed ones."""
         return load_log(
-            PartitionDirectory(DIRECTORY, disk or self.disk, self.clock),
+            SegmentDirectory(DIRECTORY, disk or self.disk, self.clock),
             self.config,
             clean=clean,
             options=LoadOptions(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.log.flushing import Flush
+from storage.log.flush import Flush
 
 
 class ManualFlusher:
-    """See `storage.log.flushing.Flusher`."""
+    """See `storage.log.flush.Flusher`."""
 
     def __init__(self) -> None:
         self.waiting: dict[Flush, None] = {}

@@ -9,8 +9,8 @@ from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.model import TopicPartition
 from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.opening import open_replicas
 from storage.replicas.partition import ReplicatedPartition
+from storage.replicas.startup import open_replicas
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage.codec.records import decode, encode
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.logs import LogOnDisk
 

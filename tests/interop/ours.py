@@ -15,8 +15,8 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
-from storage.recovery.load import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import SegmentDirectory
 from testing.broker.client import Outgoing
 
 READ_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def load(
     """Load a partition's directory to read and write; it is made where it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     return load_log(
-        PartitionDirectory(directory, NativeFileSystem(), clock),
+        SegmentDirectory(directory, NativeFileSystem(), clock),
         TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
         clean=clean,
         options=LoadOptions(

@@ -14,8 +14,8 @@ import pytest
 from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.codec.batch import scan
 from storage.codec.headers import BatchHeader, Codec
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.log.log import Log

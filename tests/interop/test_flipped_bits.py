@@ -14,8 +14,8 @@ from storage.config.topic import TopicConfig
 from storage.disk import names
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 from testing.broker.broker import Broker
 from testing.broker.client import Client
 from tests.interop import ours
@@ -80,7 +80,7 @@ class Damaged(NamedTuple):
 def write_log(directory: Path) -> list[Place]:
     """A log of several segments; the first, a middle and the last batch of its first, a middle and its last segment."""
     directory.mkdir()
-    log = load_log(PartitionDirectory(directory, FILES, system_clock), CONFIG, clean=True)
+    log = load_log(SegmentDirectory(directory, FILES, system_clock), CONFIG, clean=True)
     for first in range(0, RECORDS, IN_A_BATCH):
         log.append(ours.batch_of(plain_records(first, first + IN_A_BATCH)))
     log.close()
@@ -148,7 +148,7 @@ def own_end(source: Path, parent: Path, place: Place, bit: int) -> int:
     target = parent / f"{TOPIC}-0"
     target.mkdir(parents=True)
     damage(source, target, place, bit)
-    log = load_log(PartitionDirectory(target, FILES, system_clock), CONFIG, clean=False)
+    log = load_log(SegmentDirectory(target, FILES, system_clock), CONFIG, clean=False)
     end_offset = log.log_end_offset
     records = [one.offset for one in ours.read_records(log)]
     log.close()

@@ -2,7 +2,7 @@
 
 [[mutant]]
 id = "R2"                                                       unique, and kept for ever
-file = "storage/log/roll.py"
+file = "storage/segment/roll.py"
 rule = "A segment rolls when it has waited longer than …"       what holds, and what the edit breaks
 tests = ["tests/storage/log"]                                   tried first
 harmless = "…"                                                  why no test can notice; such a one does not count

@@ -108,7 +108,7 @@ def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
 
 def test_the_score_counts_what_matters():
     """By package and in all; what is harmless is no part of it, nor what was not tried."""
-    harmless = Mutant("H", "storage/log/roll.py", "", (), (), "No reader sees it.")
+    harmless = Mutant("H", "storage/segment/roll.py", "", (), (), "No reader sees it.")
     lines = score(
         [KILLED, ALIVE, STALE, harmless], {"K": Verdict.KILLED, "A": Verdict.ALIVE, "H": Verdict.ALIVE}
     )

@@ -15,8 +15,8 @@ from storage.codec.batch import assign_offsets
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, encode
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,

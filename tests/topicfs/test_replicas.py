@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.config.broker import EngineConfig
-from storage.replicas.opening import open_replicas
+from storage.replicas.startup import open_replicas
 
 BOTH = "a,b"
 

@@ -12,10 +12,10 @@ import click
 
 from fusefs.selectors import SelectorError, parse_time
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.duties.planning import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
+from storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
 from storage.manager import LogManager
 from storage.model import Timestamp
-from storage.retention.decide import Reason
+from storage.retention.decision import Reason
 from storage.topics.registry import read_copy
 from topicfs.data_directory import (
     data_argument,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from fusefs.forms import JSON
 from storage.engine import Engine
-from storage.share_groups import Acknowledgement, RecordPlace
+from storage.share_groups import Acknowledgement, RecordName
 
 LINE_BYTES = 1 << 20
 """Read of a record at once."""
@@ -22,7 +22,7 @@ LINE_BYTES = 1 << 20
 class Job:
     """A record that is held."""
 
-    place: RecordPlace
+    place: RecordName
     value: bytes
     shown: Mapping[str, Any]
     """The record as `take.json` shows it."""
@@ -74,7 +74,7 @@ class MountJobs:
             except BlockingIOError:
                 return None
         shown = json.loads(line)
-        place = RecordPlace(shown["topic"], shown["partition"], shown["offset"])
+        place = RecordName(shown["topic"], shown["partition"], shown["offset"])
         record = self._mountpoint / place.topic / str(place.partition) / str(place.offset)
         return Job(place, record.read_bytes(), shown)
 

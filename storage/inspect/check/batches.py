@@ -17,7 +17,7 @@ from storage.codec.columns import Columns, decode, decode_each
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.inspect.check.findings import Finding, SegmentFacts
-from storage.inspect.check.sound import Expected, end_of_sound
+from storage.inspect.check.sound_batches import Expected, end_of_sound
 from storage.model import Offset, Position, TimestampType
 
 MAX_OFFSET_SPAN = 2**31 - 1

@@ -9,7 +9,7 @@ from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.log.parts import LogParts
-from storage.log.reading import describe
+from storage.log.reading import description
 from storage.log.reading.fetch import empty_fetch, fetch, remember
 from storage.log.reading.times import Search, TimeSearch
 from storage.log.state import LogState
@@ -70,10 +70,10 @@ class LogReader:
             segments=len(state.chain.segments),
             log_bytes=state.log_bytes(),
             index_bytes=self._or_default(
-                lambda state: describe.index_bytes(state.chain, parts.directory, parts.files), 0
+                lambda state: description.index_bytes(state.chain, parts.directory, parts.files), 0
             ),
             first_timestamp=self._or_default(
-                lambda state: describe.first_timestamp(state.chain), NO_TIMESTAMP
+                lambda state: description.first_timestamp(state.chain), NO_TIMESTAMP
             ),
             last_timestamp=self.newest_timestamp(),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
@@ -83,17 +83,17 @@ class LogReader:
 
     def newest_timestamp(self) -> Timestamp:
         """Return the largest time of all records; -1 where none has one, or where the disk does not answer."""
-        return self._or_default(lambda state: describe.largest_timestamp(state.chain), NO_TIMESTAMP)
+        return self._or_default(lambda state: description.largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
-        return self._with_segments(describe.describe_segments)
+        return self._with_segments(description.describe_segments)
 
     def segment_of(self, name: str) -> SegmentInfo | None:
         def look(state: LogState) -> SegmentInfo | None:
-            segment = describe.segment_of(name, state.chain)
+            segment = description.segment_of(name, state.chain)
             if segment is None:
                 return None
-            return describe.describe_segment(state, state.chain.floor(segment.base_offset))
+            return description.describe_segment(state, state.chain.floor(segment.base_offset))
 
         return self._with_segments(look)
 
@@ -102,7 +102,7 @@ class LogReader:
 
     def _map_segment_file(self, state: LogState, name: str) -> memoryview:
         path = self._parts.directory / name
-        segment = describe.segment_of(name, state.chain)
+        segment = description.segment_of(name, state.chain)
         if segment is None:
             raise SegmentDeletedError(f"{path}: no file of a segment, or no longer")
         file = self._parts.files.open(path, read_only=True)

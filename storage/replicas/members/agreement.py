@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from storage.messages import Say, reason_of
 from storage.model import TopicPartition
-from storage.replicas.members.member import Member, Members
+from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
 from storage.replicas.rules.state import ReplicaId, ReplicaState
 
@@ -17,7 +17,9 @@ from storage.replicas.rules.state import ReplicaId, ReplicaState
 class Agreement:
     """The content of the file, and its copies. Safe from any thread; its lock is held while it is written, and no other is taken then."""
 
-    def __init__(self, content: ReplicaFile, members: Members, *, read_only: bool, warn: Say) -> None:
+    def __init__(
+        self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, warn: Say
+    ) -> None:
         self._content = content
         self._members = members
         self.read_only = read_only
@@ -107,7 +109,9 @@ class Agreement:
             raise error or OSError("no data directory serves")
 
 
-def newest_of(members: Sequence[Member]) -> tuple[ReplicaFile | None, tuple[Member, ...]]:
+def newest_of(
+    members: Sequence[ReplicatingDirectory],
+) -> tuple[ReplicaFile | None, tuple[ReplicatingDirectory, ...]]:
     """Return the newest copy, and the directories that have it."""
     copies = [member for member in members if member.copy is not None]
     if not copies:
@@ -118,7 +122,7 @@ def newest_of(members: Sequence[Member]) -> tuple[ReplicaFile | None, tuple[Memb
 
 
 def doubtful(
-    content: ReplicaFile, members: Members, having: tuple[Member, ...]
+    content: ReplicaFile, members: ReplicatingDirectories, having: tuple[ReplicatingDirectory, ...]
 ) -> dict[TopicPartition, frozenset[ReplicaId]]:
     """Return the partitions that wait for directories that are away, given that only `having` say what is agreed on.
 

@@ -20,10 +20,10 @@ from storage.config.broker import EngineConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, mountpoint_of
 from storage.errors import StorageError
-from storage.log.flushing import Flusher
+from storage.log.flush import Flusher
 from storage.log.log import Log
 from storage.manager.member import MemberManager
-from storage.manager.opening import open_engine
+from storage.manager.startup import open_engine
 from storage.messages import Say, reason_of
 from storage.model import DirectoryStatus, TopicPartition
 from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
@@ -43,7 +43,7 @@ class Opening:
     flushers: Callable[[], Flusher] | None = None
 
 
-class Member:
+class ReplicatingDirectory:
     """One data directory. Changed under the lock of the engine that replicates."""
 
     def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: Say) -> None:
@@ -194,22 +194,22 @@ class Member:
         return DirectoryStatus(path=str(self.path), offline=self.failure, partitions=partitions)
 
 
-class Members:
+class ReplicatingDirectories:
     """All of them, by their numbers."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[ReplicatingDirectory]) -> None:
         self._members = tuple(members)
         self._by_number = {member.number: member for member in members}
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ReplicatingDirectory]:
         return iter(self._members)
 
-    def __getitem__(self, number: ReplicaId) -> Member:
+    def __getitem__(self, number: ReplicaId) -> ReplicatingDirectory:
         return self._by_number[number]
 
-    def get(self, number: ReplicaId) -> Member | None:
+    def get(self, number: ReplicaId) -> ReplicatingDirectory | None:
         return self._by_number.get(number)
 
     @property
-    def serving(self) -> tuple[Member, ...]:
+    def serving(self) -> tuple[ReplicatingDirectory, ...]:
         return tuple(member for member in self if member.serves)

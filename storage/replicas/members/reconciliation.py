@@ -8,12 +8,12 @@ from types import MappingProxyType
 from storage.errors import DuplicatePartitionError
 from storage.messages import Say
 from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import Member
+from storage.replicas.members.member import ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
 from storage.replicas.rules.state import new_state
 
 
-def adopt(member: Member, agreement: Agreement) -> None:
+def adopt(member: ReplicatingDirectory, agreement: Agreement) -> None:
     """Take in the topics of a directory that replicates for the first time: each partition has one replica, there (OSError).
 
     Raises DuplicatePartitionError where another directory has a partition of the same name.
@@ -39,7 +39,7 @@ def adopt(member: Member, agreement: Agreement) -> None:
         agreement.put_topic(name, entry)
 
 
-def reconcile(member: Member, content: ReplicaFile, warn: Say) -> None:
+def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> None:
     """Delete there what was deleted, make what is missing, and set the settings that hold (StorageError, OSError; blocking).
 
     A topic that nobody agreed on is left alone and not served: it may be somebody's only copy.
@@ -61,7 +61,7 @@ def reconcile(member: Member, content: ReplicaFile, warn: Say) -> None:
             _reconcile_topic(member, name, entry)
 
 
-def _reconcile_topic(member: Member, name: str, entry: ReplicatedTopicEntry) -> None:
+def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedTopicEntry) -> None:
     engine = member.engine
     held = [number for number, state in entry.partitions.items() if member.number in state.assigned]
     if held:

@@ -1,7 +1,7 @@
-"""Which records of a partition a share group's members hold, and which are done: a state machine without I/O.
+"""The records of a partition that a share group's members hold, and those that are done: a state machine without I/O.
 
 `states` is one record's state, or that of adjacent ones, `in_flight` a batch of them, one state for all or one for
-each, `cache` the batches in order. `share_partition` is the machine, `acquiring` and `settling` its two halves: what
-is handed out, and what becomes of it. It is given the time; what it returns to be written is written before it is told
-to go on. The rules are Kafka's (kafka-coordinators.md#share-groups).
+each, `partition_state` the batches in order. `share_partition` is the machine, `acquisition` and `acknowledgement` its
+two halves: what is handed out, and what becomes of it. It is given the time; what it returns to be written is written
+before it is told to go on. The rules are Kafka's (kafka-coordinators.md#share-groups).
 """

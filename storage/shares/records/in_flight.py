@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from storage.shares.records.states import ACQUIRED, AVAILABLE, NOBODY, Delivery, RecordState
+from storage.shares.records.states import ACQUIRED, AVAILABLE, NOBODY, DeliveryState, RecordState
 
 
 class InFlightBatch:
@@ -13,12 +13,12 @@ class InFlightBatch:
 
     __slots__ = ("_done", "_free_from", "each", "first", "last", "most_delivered", "whole")
 
-    def __init__(self, first: int, last: int, delivery: Delivery) -> None:
+    def __init__(self, first: int, last: int, delivery: DeliveryState) -> None:
         self.first = first
         self.last = last
-        self.whole: Delivery | None = delivery
+        self.whole: DeliveryState | None = delivery
         """The state of all; None once each has its own."""
-        self.each: list[Delivery] | None = None
+        self.each: list[DeliveryState] | None = None
         self.most_delivered = delivery.count
         """No record of it was delivered more often."""
         self._done = 0
@@ -27,7 +27,7 @@ class InFlightBatch:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def split(self) -> list[Delivery]:
+    def split(self) -> list[DeliveryState]:
         """Give each record a state of its own, and return them."""
         if self.each is None:
             whole = self.whole
@@ -37,33 +37,33 @@ class InFlightBatch:
             self.whole = None
         return self.each
 
-    def split_after(self, last: int) -> list[Delivery]:
+    def split_after(self, last: int) -> list[DeliveryState]:
         """Give each record a state of its own; those after `last` were not delivered after all."""
         each = self.split()
         for at in range(last - self.first + 1, len(each)):
-            each[at] = Delivery(AVAILABLE, each[at].count - 1, NOBODY)
+            each[at] = DeliveryState(AVAILABLE, each[at].count - 1, NOBODY)
         return each
 
-    def deliveries(self) -> list[Delivery]:
+    def deliveries(self) -> list[DeliveryState]:
         """Return the states, the one of all alone where there is one."""
         return self.each if self.each is not None else [self._whole()]
 
-    def _whole(self) -> Delivery:
+    def _whole(self) -> DeliveryState:
         assert self.whole is not None
         return self.whole
 
-    def at(self, offset: int) -> Delivery:
+    def at(self, offset: int) -> DeliveryState:
         """Return the state of one record."""
         return self.each[offset - self.first] if self.each is not None else self._whole()
 
-    def between(self, first: int, last: int) -> Iterator[tuple[int, Delivery]]:
+    def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
         """Yield offset and state of the records, each of which has its own, from `first` to `last`."""
         assert self.each is not None
         start, end = max(first, self.first), min(last, self.last)
         for offset in range(start, end + 1):
             yield offset, self.each[offset - self.first]
 
-    def runs(self, wanted: Callable[[Delivery], bool]) -> Iterator[tuple[int, int, Delivery]]:
+    def runs(self, wanted: Callable[[DeliveryState], bool]) -> Iterator[tuple[int, int, DeliveryState]]:
         """Yield first and last offset and the state of what is `wanted`, each record by itself where it has a state of its own."""
         if self.each is None:
             if wanted(self._whole()):
@@ -117,7 +117,7 @@ class InFlightBatch:
         return any(one.state is ACQUIRED for one in self.deliveries())
 
 
-class Batches:
+class InFlightBatches:
     """The batches in order; they do not overlap."""
 
     __slots__ = ("_by_first", "_firsts")

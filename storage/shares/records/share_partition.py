@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from storage.coordinators.share_state_records import StateBatch
 from storage.errors import StorageError
-from storage.shares.records import acquiring, settling
-from storage.shares.records.acquiring import Acquired, Wanted
+from storage.shares.records import acknowledgement, acquisition
+from storage.shares.records.acknowledgement import AckBatch, StateChange
+from storage.shares.records.acquisition import Acquired, AcquireRequest
 from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.settling import AckBatch, Change
-from storage.shares.records.states import ACQUIRED, ARCHIVED, AVAILABLE, Delivery, RecordState
-from storage.shares.records.window import Limits, Window
+from storage.shares.records.partition_state import Limits, PartitionState
+from storage.shares.records.states import ACQUIRED, ARCHIVED, AVAILABLE, DeliveryState, RecordState
 
 
-class Held(NamedTuple):
+class HeldRecords(NamedTuple):
     """Adjacent records that a member holds."""
 
     first: int
@@ -31,7 +31,7 @@ class SharePartition:
     """See the module."""
 
     def __init__(self, limits: Callable[[], Limits] = Limits) -> None:
-        self._window = Window(limits)
+        self._window = PartitionState(limits)
 
     def load(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
         """Begin with what was kept: the start offset, and the batches from there on, in order.
@@ -49,7 +49,7 @@ class SharePartition:
             if hole is None and one.first > expected:
                 hole = expected
             expected = one.last + 1
-            delivery = Delivery(RecordState(one.state), one.deliveries)
+            delivery = DeliveryState(RecordState(one.state), one.deliveries)
             window.batches.put(InFlightBatch(one.first, one.last, delivery))
             if delivery.state.is_final:
                 window.complete_count += one.last - one.first + 1
@@ -104,13 +104,13 @@ class SharePartition:
         """Yield what is kept, in order."""
         return iter(self._window.batches)
 
-    def held(self) -> Iterator[Held]:
+    def held(self) -> Iterator[HeldRecords]:
         """Yield what members hold, by offset."""
         for batch in self._window.batches:
             for first, last, one in batch.runs(lambda one: one.lease_end is not None and bool(one.member)):
-                yield Held(first, last, one.member, one.count, one.since, one.lease_end or 0)
+                yield HeldRecords(first, last, one.member, one.count, one.since, one.lease_end or 0)
 
-    def holder(self, offset: int) -> Held | None:
+    def holder(self, offset: int) -> HeldRecords | None:
         """Return who holds a record; None: nobody."""
         batch = self._window.batches.floor(offset)
         if batch is None or offset > batch.last:
@@ -118,7 +118,7 @@ class SharePartition:
         one = batch.at(offset)
         if one.state is not ACQUIRED or one.in_transition or one.lease_end is None:
             return None
-        return Held(offset, offset, one.member, one.count, one.since, one.lease_end)
+        return HeldRecords(offset, offset, one.member, one.count, one.since, one.lease_end)
 
     def waiting(self) -> int:
         """Return the number of records that were delivered and will be again."""
@@ -130,25 +130,25 @@ class SharePartition:
 
     # What happens.
 
-    def acquire(self, wanted: Wanted, now: int) -> list[Acquired]:
+    def acquire(self, wanted: AcquireRequest, now: int) -> list[Acquired]:
         """Acquire records of what was fetched; empty where there is nothing for the member."""
-        return acquiring.acquire(self._window, wanted, now)
+        return acquisition.acquire(self._window, wanted, now)
 
-    def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> Change:
+    def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
         """Begin what a member says of records. Raises RecordNotHeldError, NotAcquiredError: nothing is changed then."""
-        return settling.acknowledge(self._window, member, acks, now)
+        return acknowledgement.acknowledge(self._window, member, acks, now)
 
-    def release(self, member: str) -> Change:
+    def release(self, member: str) -> StateChange:
         """Begin to give back all that a member holds."""
-        return settling.release(self._window, member)
+        return acknowledgement.release(self._window, member)
 
-    def expire(self, now: int) -> Change:
+    def expire(self, now: int) -> StateChange:
         """End the locks whose time has come: at once; the change is to be written, and committed in any case."""
-        return settling.expire(self._window, now)
+        return acknowledgement.expire(self._window, now)
 
-    def drop(self, member: str) -> Change:
+    def drop(self, member: str) -> StateChange:
         """Give back all that a member holds, at once: the change cannot be written, and is committed all the same."""
-        return settling.drop(self._window, member)
+        return acknowledgement.drop(self._window, member)
 
     def advance(self) -> bool:
         """Move the start offset over what is done; return whether it moved."""

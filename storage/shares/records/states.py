@@ -42,7 +42,7 @@ class _Before(NamedTuple):
     limit: int
 
 
-class Delivery:
+class DeliveryState:
     """A state, how often it was delivered, who holds it until when."""
 
     __slots__ = ("_archived", "_before", "count", "lease_end", "member", "since", "state")
@@ -83,9 +83,9 @@ class Delivery:
         """Whether it is final for good."""
         return self._before is None and self.state.is_final
 
-    def copy(self) -> Delivery:
+    def copy(self) -> DeliveryState:
         """Return an equal one that changes by itself."""
-        return Delivery(self.state, self.count, self.member, since=self.since, lease_end=self.lease_end)
+        return DeliveryState(self.state, self.count, self.member, since=self.since, lease_end=self.lease_end)
 
     def acquire(self, member: str, now: int, lease_end: int) -> None:
         assert self.is_free

@@ -27,8 +27,8 @@ from storage.coordinators.share_state_records import (
 )
 from storage.errors import StorageError
 from storage.model import Offset, Timestamp
-from storage.shares.coordinator_topic import KeyValue
-from storage.shares.state.combining import combine
+from storage.shares.coordinator_topic import TopicRecord
+from storage.shares.state.combiner import combine
 
 UPDATES_PER_SNAPSHOT = 500
 """share.coordinator.snapshot.update.records.per.snapshot."""
@@ -55,8 +55,8 @@ class StateRecord(NamedTuple):
     content: ShareState | ShareUpdate | None
 
     @property
-    def bytes(self) -> KeyValue:
-        return KeyValue(self.key, self.value)
+    def bytes(self) -> TopicRecord:
+        return TopicRecord(self.key, self.value)
 
 
 class StateWrite(NamedTuple):
@@ -202,7 +202,7 @@ class StateShard:
 
     # What was appended.
 
-    def replay(self, record: KeyValue, offset: Offset) -> None:
+    def replay(self, record: TopicRecord, offset: Offset) -> None:
         """Take a record of the log. Raises CorruptBatchError; one of another type is passed over."""
         found = read_state_key(record.key)
         if found is None:

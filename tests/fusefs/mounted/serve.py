@@ -28,7 +28,7 @@ from storage.config.broker import EngineConfig
 from storage.engine import Engine
 from storage.manager import open_engine
 from storage.model import Isolation
-from storage.replicas.opening import open_replicas
+from storage.replicas.startup import open_replicas
 from tests.doubles.relay import Relay
 from tests.doubles.servers import servers
 from tests.doubles.stalling_engine import StallingEngine

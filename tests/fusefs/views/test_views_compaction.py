@@ -10,8 +10,8 @@ from fusefs.views.records import earliest_offset, find_record, latest_offset
 from fusefs.views.view import PartitionViews
 from fusefs.views.view_file import ViewStore
 from storage.codec.records import encode
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.errors import SegmentDeletedError
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.logs import DIRECTORY, LogOnDisk

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from storage.compaction.choose import CleanableSegment, CleaningParams, plan
-from storage.compaction.group import GroupingSegment, GroupLimits, group
+from storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
+from storage.compaction.selection import CleanableSegment, CleaningParams, plan
 from storage.model import Offset, Timestamp
 
 NOW = Timestamp(1_000_000)
@@ -93,7 +93,7 @@ def test_nothing_dirty_is_never_due():
     assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
 
-LIMITS = GroupLimits(segment_bytes=100, index_bytes=50)
+LIMITS = SegmentGroupLimits(segment_bytes=100, index_bytes=50)
 
 
 def grouped(rows, end=1000, limits=LIMITS):

@@ -8,9 +8,9 @@ from storage.codec.batch import read_header, set_append_time, verify_checksum
 from storage.codec.columns import decode
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
+from storage.compaction.batch_decision import LastOfProducer, RetentionParams
 from storage.compaction.offset_map import OffsetMap
-from storage.compaction.retain import LastOfProducer, RetentionParams
-from storage.compaction.rewrite import Rewriter
+from storage.compaction.rewriter import Rewriter
 from storage.compaction.transactions import PassTransactions
 from storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
 

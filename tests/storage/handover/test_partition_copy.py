@@ -15,8 +15,8 @@ from storage.config.broker import EngineConfig
 from storage.disk import names
 from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.model import TopicPartition
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -75,7 +75,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     source = DATA / "orders-0"
     disk.make_directory(source)
     config = EngineConfig().topic_defaults
-    log = load_log(PartitionDirectory(source, disk, ManualClock(NOW)), config, clean=True)
+    log = load_log(SegmentDirectory(source, disk, ManualClock(NOW)), config, clean=True)
     for epoch, first in ((3, 0), (3, 2), (7, 4)):
         follower = numbered(first, 2)
         follower[0:8], follower[12:16] = first.to_bytes(8), epoch.to_bytes(4)
@@ -95,7 +95,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     assert [3, 3, 5] == [each.leader_epoch for each in scan(data, check_crc=True)]
     path = LOG_DIR / "orders-0" / names.LEADER_EPOCHS
     assert ((3, 0), (5, 4)) == decode_epochs(disk.read_bytes(path), file=path)
-    placed = load_log(PartitionDirectory(LOG_DIR / "orders-0", disk, ManualClock(NOW)), config, clean=False)
+    placed = load_log(SegmentDirectory(LOG_DIR / "orders-0", disk, ManualClock(NOW)), config, clean=False)
     assert records == read_records(placed)
 
 

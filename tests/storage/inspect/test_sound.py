@@ -14,7 +14,7 @@ from storage.codec.batch import scan, seal, set_append_time
 from storage.codec.columns import decode
 from storage.inspect.check import batches as checking
 from storage.inspect.check.batches import BatchCheck
-from storage.inspect.check.sound import Expected, end_of_sound
+from storage.inspect.check.sound_batches import Expected, end_of_sound
 from storage.model import Offset
 from tests.doubles.records import batch
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from storage.codec.records import BatchStamp
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
-from storage.duties.planning import PlannedDeletion, plan_log
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
+from storage.duties.plan import PlannedDeletion, plan_log
 from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
 from storage.model import Isolation, Offset, ProducerId
 from storage.producers.append import Origin
-from storage.retention.apply import apply_retention
+from storage.retention.deletion import apply_retention
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.records import NOW, batch, marker, produced, sized_batch

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from storage.codec.columns import decode
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.errors import PartitionOfflineError
 from storage.model import Isolation, Offset
 from storage.producers.append import Origin

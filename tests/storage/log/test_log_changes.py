@@ -11,8 +11,8 @@ import pytest
 from storage.config.topic import TopicConfig
 from storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from storage.log.reading.fetch import fetch
-from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp
+from storage.segment.roll import segment_settings
 from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
 

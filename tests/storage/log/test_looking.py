@@ -8,14 +8,14 @@ from threading import Thread
 
 import pytest
 
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.config.topic import TopicConfig
 from storage.disk.native import NativeFileSystem
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Offset, Timestamp
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import sized_batch
@@ -112,11 +112,11 @@ def test_looking_while_segments_are_renamed(look, change, tmp_path):
     )
     directory = tmp_path / "orders-0"
     directory.mkdir()
-    log = load_log(PartitionDirectory(directory, disk, clock), config, clean=True)
+    log = load_log(SegmentDirectory(directory, disk, clock), config, clean=True)
     for number in range(7):
         log.append(sized_batch(140, timestamp=number + 1, key=b"%d" % (number % 3)))
     log.close()
-    log = load_log(PartitionDirectory(directory, disk, clock), config, clean=True)
+    log = load_log(SegmentDirectory(directory, disk, clock), config, clean=True)
     allowed = [look(log)]
     log.listen(lambda: allowed.append(look(log)))
     disk.at_each_step = lambda: look(log)

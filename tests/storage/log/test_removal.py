@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.disk.names import view_file
@@ -20,9 +20,9 @@ from storage.log.log import Log
 from storage.log.reading.fetch import fetch
 from storage.manager import open_engine
 from storage.model import Offset, Timestamp
-from storage.recovery.load import load_log
-from storage.retention.apply import apply_retention
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.retention.deletion import apply_retention
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.logs import TINY
 from tests.doubles.manual_clock import ManualClock
@@ -59,7 +59,7 @@ class LogOnMachine:
             "min_cleanable_dirty_ratio": 0.0,
         }
         self.log: Log = load_log(
-            PartitionDirectory(self.directory, NativeFileSystem(), self.clock),
+            SegmentDirectory(self.directory, NativeFileSystem(), self.clock),
             TopicConfig(**settings),
             clean=True,
         )

@@ -10,8 +10,8 @@ import pytest
 from storage.config.topic import TopicConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 PARTITIONS = sorted(path.name for path in LOG_DIRS.iterdir() if path.is_dir())
@@ -21,7 +21,7 @@ INDEX_INTERVAL_BYTES = {"g-": 1024, "__": 4096}
 
 def load(directory: Path, *, clean: bool, read_only: bool = False) -> Log:
     return load_log(
-        PartitionDirectory(directory, NativeFileSystem(read_only=read_only), system_clock),
+        SegmentDirectory(directory, NativeFileSystem(read_only=read_only), system_clock),
         TopicConfig(index_interval_bytes=INDEX_INTERVAL_BYTES[directory.name[:2]]),
         clean=clean,
     )

@@ -12,8 +12,8 @@ from storage.config.topic import TopicConfig
 from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.model import Offset, TopicPartition
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PARTITIONS = sorted(path.relative_to(VECTORS) for path in VECTORS.glob("*/log-dirs/*") if path.is_dir())
@@ -78,7 +78,7 @@ def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
     )
 
     load_log(
-        PartitionDirectory(directory, NativeFileSystem(), lambda: NOT_LONG_AFTER),
+        SegmentDirectory(directory, NativeFileSystem(), lambda: NOT_LONG_AFTER),
         TopicConfig(index_interval_bytes=interval),
         clean=False,
     ).close()

@@ -8,8 +8,8 @@ import pytest
 
 from storage.config.topic import TopicConfig
 from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
-from storage.retention.apply import apply_retention
-from storage.retention.decide import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
+from storage.retention.decision import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
+from storage.retention.deletion import apply_retention
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)

@@ -16,7 +16,7 @@ from storage.log.state import LogState
 from storage.model import Offset
 from storage.recovery.index_ends import read_end
 from storage.segment.chain import Chain
-from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
+from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 from tests.doubles.headers import headers
 from tests.doubles.manual_clock import ManualClock
@@ -35,7 +35,7 @@ class OneSegment:
         self.disk = SimulatedDisk()
         self.clock = ManualClock()
         self.settings = SegmentSettings(interval, index_bytes, **settings)
-        self.directory = PartitionDirectory(DIRECTORY, self.disk, self.clock)
+        self.directory = SegmentDirectory(DIRECTORY, self.disk, self.clock)
         self.segment = Segment.create(self.directory, Offset(base_offset), self.settings)
 
     def append(self, offset: int, *values: bytes, timestamp: int = -1) -> int:

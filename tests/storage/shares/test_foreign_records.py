@@ -7,7 +7,7 @@ import pytest
 from storage.errors import CorruptionError
 from storage.manager import LogManager
 from storage.share_groups import Acknowledgement
-from storage.shares.coordinator_topic import KeyValue, append
+from storage.shares.coordinator_topic import TopicRecord, append
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
@@ -16,7 +16,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 TOPICS = ("__consumer_offsets", "__share_group_state")
 
 
-def prepared(disk: SimulatedDisk, topic: str, record: KeyValue) -> LogManager:
+def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> LogManager:
     """An engine with a record of somebody else in one of the topics."""
     engine = engine_on(disk)
     for internal in TOPICS:
@@ -31,7 +31,7 @@ def prepared(disk: SimulatedDisk, topic: str, record: KeyValue) -> LogManager:
 def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: str):
     """A newer broker wrote them: they are passed over, and still there."""
     disk = SimulatedDisk()
-    engine = prepared(disk, topic, KeyValue(bytes.fromhex(key), b"whatever"))
+    engine = prepared(disk, topic, TopicRecord(bytes.fromhex(key), b"whatever"))
     session = engine.share_groups.group("g").open(["orders"], holder="")
     leased = session.take()
     assert leased is not None
@@ -53,7 +53,7 @@ def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: s
 @pytest.mark.parametrize("value", ["0007", "0000", "ff"])
 def test_a_record_that_cannot_be_read_is_told_with_its_file(topic: str, key: str, value: str):
     """Of another version, or cut off: nothing is guessed, and nothing written over it."""
-    engine = prepared(SimulatedDisk(), topic, KeyValue(bytes.fromhex(key), bytes.fromhex(value)))
+    engine = prepared(SimulatedDisk(), topic, TopicRecord(bytes.fromhex(key), bytes.fromhex(value)))
     before = engine.partition(topic, 0).offsets().log_end_offset
     with pytest.raises(CorruptionError, match=f"{topic}-0/0000"):
         engine.share_groups.group("g").open(["orders"], holder="")

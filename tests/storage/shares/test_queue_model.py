@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from storage.errors import RecordNotHeldError
 from storage.model import Offset
-from storage.share_groups import Acknowledgement, RecordPlace
+from storage.share_groups import Acknowledgement, RecordName
 from storage.shares.session import QueueSession
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
@@ -103,7 +103,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             self.engine.maintenance(self.clock())  # What a lease's end writes is written.
             self.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         try:
-            session.acknowledge({RecordPlace("orders", 0, Offset(offset)): word})
+            session.acknowledge({RecordName("orders", 0, Offset(offset)): word})
         except RecordNotHeldError:
             assert one.holder != member
         except OSError:

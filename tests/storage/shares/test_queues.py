@@ -25,8 +25,8 @@ from storage.errors import (
 from storage.model import Offset, TopicPartition
 from storage.partitioning import coordinator_partition
 from storage.producers.append import Origin
-from storage.share_groups import Acknowledgement, Leased, RecordPlace, RejectedBy, parse_place
-from storage.shares.coordinator_topic import KeyValue, append
+from storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
+from storage.shares.coordinator_topic import TopicRecord, append
 from storage.shares.group import MOST_MEMBERS, QueueGroup
 from storage.shares.groups import PRUNE_INTERVAL_MS
 from storage.shares.session import QueueSession
@@ -76,8 +76,8 @@ def value(leased: Leased | None) -> str | None:
     return None if leased is None else (leased.record.value or b"").decode()
 
 
-def place(offset: int, partition: int = 0) -> RecordPlace:
-    return RecordPlace("orders", partition, Offset(offset))
+def place(offset: int, partition: int = 0) -> RecordName:
+    return RecordName("orders", partition, Offset(offset))
 
 
 def settle(session: QueueSession, leased: Leased | None, word: Acknowledgement = ACCEPT) -> None:
@@ -382,7 +382,7 @@ def test_what_may_not_be():
     partition = bench.engine.partition("__consumer_offsets", coordinator_partition("readers", 2))
     append(
         partition,
-        [KeyValue(*write_group("readers", {"protocolType": "consumer", "members": []}))],
+        [TopicRecord(*write_group("readers", {"protocolType": "consumer", "members": []}))],
         bench.clock(),
     )
     with pytest.raises(GroupExistsError, match="consumers"):
@@ -461,7 +461,7 @@ def test_a_disk_that_is_full_leaves_the_records_held():
 
 def test_names_of_records_are_read_as_they_are_written():
     """A topic's name may have dashes and digits."""
-    assert RecordPlace("a-1", 0, Offset(42)) == parse_place(str(RecordPlace("a-1", 0, Offset(42))))
+    assert RecordName("a-1", 0, Offset(42)) == parse_place(str(RecordName("a-1", 0, Offset(42))))
     for text in ("orders-0", "orders-00-1", "-0-1", "orders-0--1"):
         with pytest.raises(InvalidNameError):
             parse_place(text)

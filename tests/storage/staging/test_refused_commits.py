@@ -12,9 +12,9 @@ from storage.disk.names import WriteFileKind, write_file
 from storage.errors import CorruptionError
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteState
-from storage.staging.committing import Committer
+from storage.staging.committer import Committer
 from storage.staging.placement import NewTopic
-from storage.staging.placing import BESIDE_BYTES
+from storage.staging.placer import BESIDE_BYTES
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, engine_on
 from tests.doubles.manual_clock import ManualClock

@@ -12,7 +12,7 @@ from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
 from storage.engine import Partition
 from storage.errors import PartitionOfflineError
 from storage.manager import LogManager, open_engine
-from storage.topics.unopened import AT_A_TIME
+from storage.topics.unopened_partitions import AT_A_TIME
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks

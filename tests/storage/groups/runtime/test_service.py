@@ -25,7 +25,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.manager.manager import LogManager
-from storage.manager.opening import open_engine
+from storage.manager.startup import open_engine
 from storage.membership import CommittedPosition, GroupListing, GroupState, Position
 from storage.model import Timestamp, TopicPartition
 from storage.remote import ThreadNeededError, answered

@@ -8,11 +8,19 @@ import pytest
 
 from storage.coordinators.share_state_records import StateBatch
 from storage.errors import RecordNotHeldError, StorageError
-from storage.shares.records.acquiring import LogBatch, Wanted
-from storage.shares.records.settling import ACCEPT, GAP, REJECT, RELEASE, RENEW, AckBatch, NotAcquiredError
+from storage.shares.records.acknowledgement import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    AckBatch,
+    NotAcquiredError,
+)
+from storage.shares.records.acquisition import AcquireRequest, LogBatch
+from storage.shares.records.partition_state import Limits
 from storage.shares.records.share_partition import SharePartition
 from storage.shares.records.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
-from storage.shares.records.window import Limits
 
 ME, OTHER = "me", "other"
 LOCK = 100
@@ -42,7 +50,7 @@ class Bench:
     ) -> list[tuple[int, int, int]]:
         """Acquire of the log's batches, or of those given."""
         batches = [LogBatch(*one) for one in (self.log if log is None else log)]
-        wanted = Wanted(
+        wanted = AcquireRequest(
             member,
             most,
             batches[0].base if fetch_offset is None else fetch_offset,

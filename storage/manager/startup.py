@@ -17,7 +17,7 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
-from storage.log.flushing import BackgroundFlusher, Flusher, NoFlusher
+from storage.log.flush import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.manager import LogManager
 from storage.manager.member import MemberManager
 from storage.messages import WarningBook

@@ -27,7 +27,7 @@ from storage.errors import (
 from storage.log.log import Log
 from storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 from storage.staging.area import StagingArea
-from storage.staging.manifest import Begun, Manifest
+from storage.staging.manifest import BegunAppend, Manifest
 from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import check_as_follower
@@ -76,7 +76,7 @@ class Placer:
         self._find = find
         self._create = create
 
-    def begin(self, manifest: Manifest, placement: Placement) -> Begun:
+    def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
         """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
         sizes = self._check_frames(manifest, placement)
         missing = [name for name in placement.topics if self._is_missing(name, placement)]
@@ -93,7 +93,7 @@ class Placer:
             needed[self._log(name).directory] += size
         check_room(needed, self._area.files)
         firsts = {name: place.first for name, place in placement.partitions.items()}
-        return Begun(ProducerId(NO_PRODUCER_ID), -1, firsts)
+        return BegunAppend(ProducerId(NO_PRODUCER_ID), -1, firsts)
 
     def append_missing(self, manifest: Manifest, placement: Placement) -> None:
         """Append what is not in place yet. Raises PlaceTakenError, StorageError, OSError."""

@@ -13,8 +13,15 @@ from typing import NamedTuple
 from storage.coordinators.share_state_records import StateBatch
 from storage.errors import RecordNotHeldError
 from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, Delivery, RecordState
-from storage.shares.records.window import Window
+from storage.shares.records.partition_state import PartitionState
+from storage.shares.records.states import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    DeliveryState,
+    RecordState,
+)
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 """Kafka's acknowledgement types; a gap is an offset without a record."""
@@ -45,16 +52,16 @@ class _Changed(NamedTuple):
     batch: InFlightBatch
     first: int
     last: int
-    delivery: Delivery
+    delivery: DeliveryState
     state: RecordState
     """As it is to be written."""
     deliveries: int
 
 
-class Change:
+class StateChange:
     """Records in transition, and what is to be written of them."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: PartitionState) -> None:
         self._window = window
         self._changed: list[_Changed] = []
 
@@ -68,13 +75,13 @@ class Change:
         return tuple(StateBatch(one.first, one.last, one.state, one.deliveries) for one in self._changed)
 
     def begin(
-        self, batch: InFlightBatch, first: int, last: int, delivery: Delivery, state: RecordState
+        self, batch: InFlightBatch, first: int, last: int, delivery: DeliveryState, state: RecordState
     ) -> None:
         """Begin to change records; one that is delivered as often as may be is Archived in place of Available."""
         delivery.begin(state, self._window.limits.deliveries)
         self._note(_Changed(batch, first, last, delivery, delivery.state, delivery.count))
 
-    def expire(self, batch: InFlightBatch, first: int, last: int, delivery: Delivery) -> None:
+    def expire(self, batch: InFlightBatch, first: int, last: int, delivery: DeliveryState) -> None:
         """End the lock of records at once; what is below the start is Archived."""
         window = self._window
         delivery.expire(window.limits.deliveries, archive=last < window.start_offset)
@@ -112,7 +119,7 @@ class Change:
             self._window.free(one.batch, one.first, one.delivery.count)
 
 
-def acknowledge(window: Window, member: str, acks: Sequence[AckBatch], now: int) -> Change:
+def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
     """Begin what a member says of records it holds: all of it, or nothing.
 
     Raises RecordNotHeldError, NotAcquiredError; locks that were renewed by then stay so.
@@ -127,9 +134,9 @@ def acknowledge(window: Window, member: str, acks: Sequence[AckBatch], now: int)
     return request.change
 
 
-def release(window: Window, member: str) -> Change:
+def release(window: PartitionState, member: str) -> StateChange:
     """Begin to give back all that a member holds."""
-    change = Change(window)
+    change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)
         for first, last, delivery in batch.runs(
@@ -140,9 +147,9 @@ def release(window: Window, member: str) -> Change:
     return change
 
 
-def drop(window: Window, member: str) -> Change:
+def drop(window: PartitionState, member: str) -> StateChange:
     """Give back all that a member holds, at once, where it cannot be written first."""
-    change = Change(window)
+    change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)
         for first, last, delivery in batch.runs(
@@ -152,9 +159,9 @@ def drop(window: Window, member: str) -> Change:
     return change
 
 
-def expire(window: Window, now: int) -> Change:
+def expire(window: PartitionState, now: int) -> StateChange:
     """End the locks whose time has come; it is written after the fact."""
-    change = Change(window)
+    change = StateChange(window)
     if window.next_lease_end is None or now < window.next_lease_end:
         return change
     window.next_lease_end = None
@@ -171,7 +178,7 @@ def expire(window: Window, now: int) -> Change:
     return change
 
 
-def _split_at_start(window: Window, batch: InFlightBatch) -> None:
+def _split_at_start(window: PartitionState, batch: InFlightBatch) -> None:
     """Give each record its own state where the start offset lies inside of what is Acquired: below it is another one."""
     whole = batch.whole
     inside = batch.first < window.start_offset <= batch.last
@@ -182,8 +189,8 @@ def _split_at_start(window: Window, batch: InFlightBatch) -> None:
 class _Acknowledging:
     """One call of `acknowledge`."""
 
-    def __init__(self, window: Window, member: str, now: int) -> None:
-        self.change = Change(window)
+    def __init__(self, window: PartitionState, member: str, now: int) -> None:
+        self.change = StateChange(window)
         self._window = window
         self._member = member
         self._now = now
@@ -232,7 +239,7 @@ class _Acknowledging:
         else:
             self.change.begin(batch, first, last, delivery, _STATES[ack_type])
 
-    def _check_held(self, delivery: Delivery, first: int, last: int) -> None:
+    def _check_held(self, delivery: DeliveryState, first: int, last: int) -> None:
         if delivery.state is not ACQUIRED or delivery.in_transition or delivery.member != self._member:
             which = f"offset {first}" if first == last else f"offsets {first} to {last}"
             raise RecordNotHeldError(f"{which}: not held by this member, or no longer")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from storage.codec.records import BatchStamp, decode, encode
-from storage.compaction.choose import CleaningPlan
-from storage.duties import cleaning
+from storage.compaction.selection import CleaningPlan
+from storage.duties import log_cleaner
 from storage.log.log import Log
 from storage.manager import LogManager, open_engine
 from storage.model import Offset, ProducerId, Record, Timestamp
@@ -148,7 +148,7 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
     for number in range(40):
         put(engine.partition(most, 0), b"k%d" % (number % 2), b"%060d" % number)
     idle = topic(engine, "idle", 9, min_cleanable_dirty_ratio="1")
-    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
         clean(engine, clock)
     assert [line.split(":")[0] for line in caplog.messages] == [f"{most}-0", f"{less}-0"]
     assert 0 == idle.rewrites
@@ -161,7 +161,7 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
     clean(engine, clock)
     assert 0 == log.rewrites
     clock.advance(60_000)
-    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
         clean(engine, clock)
     assert "max.compaction.lag.ms has passed" in caplog.text
 
@@ -170,7 +170,7 @@ def test_each_cleaning_leaves_one_line(disk, clock, caplog):
     """Partition, offsets, reason, segments, records, bytes and time."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
-    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
         clean(engine, clock)
     (line,) = caplog.messages
     assert re.fullmatch(
@@ -332,14 +332,14 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
-        real = cleaning.clean
+        real = log_cleaner.clean
 
         def gated(log: Log, plan: CleaningPlan, **settings):
             self.reached.set()
             assert self.open.wait(30)
             return real(log, plan, **settings)
 
-        monkeypatch.setattr(cleaning, "clean", gated)
+        monkeypatch.setattr(log_cleaner, "clean", gated)
 
 
 def beside_a_cleaning(engine: LogManager, clock: ManualClock, gate: Gate) -> threading.Thread:

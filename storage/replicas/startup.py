@@ -14,12 +14,12 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
 from storage.errors import StorageError
-from storage.log.flushing import Flusher
-from storage.manager.opening import open_engine
+from storage.log.flush import Flusher
+from storage.manager.startup import open_engine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.members.agreement import Agreement, doubtful, newest_of
-from storage.replicas.members.member import Member, Members, Opening
+from storage.replicas.members.member import Opening, ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, read_replica_file
 from storage.replicas.rules.state import ReplicaId
 
@@ -94,9 +94,11 @@ def open_replicas(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
 
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: Sequence[Path]
-) -> tuple[Members, ReplicaFile]:
+) -> tuple[ReplicatingDirectories, ReplicaFile]:
     """Give each directory its number: the one it had, or the next one where it is new."""
-    found = [Member(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories]
+    found = [
+        ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
+    ]
     for member in found:
         try:
             member.look()
@@ -131,16 +133,16 @@ def _number(
                 replaced[before] = known
                 warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
         member.number = known
-    members = Members(found)
+    members = ReplicatingDirectories(found)
     _check_named(content, members, replaced, left_out)
     return members, _with_replaced(content, replaced)
 
 
-def _cluster_of(members: Sequence[Member], opening: Opening) -> str | None:
+def _cluster_of(members: Sequence[ReplicatingDirectory], opening: Opening) -> str | None:
     return next((found for member in members if (found := member.cluster_id(opening.files))), None)
 
 
-def _is_empty(member: Member, opening: Opening) -> bool:
+def _is_empty(member: ReplicatingDirectory, opening: Opening) -> bool:
     """Return whether a directory can be read and has nothing in it, or is to be made."""
     try:
         return not opening.files.exists(member.path) or not opening.files.list_directory(member.path)
@@ -149,7 +151,10 @@ def _is_empty(member: Member, opening: Opening) -> bool:
 
 
 def _check_named(
-    content: ReplicaFile, members: Members, replaced: dict[ReplicaId, ReplicaId], left_out: Sequence[Path]
+    content: ReplicaFile,
+    members: ReplicatingDirectories,
+    replaced: dict[ReplicaId, ReplicaId],
+    left_out: Sequence[Path],
 ) -> None:
     absent = {str(path.absolute()) for path in left_out}
     for number, one in content.directories.items():
@@ -178,7 +183,7 @@ def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -
     return replace(content, topics=MappingProxyType(topics), directories=MappingProxyType(directories))
 
 
-def _open_each(members: Members, content: ReplicaFile) -> None:
+def _open_each(members: ReplicatingDirectories, content: ReplicaFile) -> None:
     """Open all that can be (StorageError or OSError where none can, or one is somebody else's)."""
     problem: Exception | None = None
     for member in members:

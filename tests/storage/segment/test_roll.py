@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from storage.log.roll import RollParameters, RollReason, draw_jitter, roll_reason, stays_active, waited_ms
+from storage.segment.roll import RollParameters, RollReason, draw_jitter, roll_reason, stays_active, waited_ms
 
 NOTHING_DUE = RollParameters(
     size_bytes=500,

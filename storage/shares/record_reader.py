@@ -12,7 +12,7 @@ from storage.codec.columns import Columns, decode
 from storage.engine import Partition
 from storage.errors import CorruptBatchError, CorruptionError
 from storage.model import Isolation, Offset, Position
-from storage.shares.records.acquiring import LogBatch
+from storage.shares.records.acquisition import LogBatch
 
 KEPT_BATCHES = 4
 """Decoded batches kept of each partition."""
@@ -38,7 +38,7 @@ class FetchedBatch(NamedTuple):
         return LogBatch(self.base, self.last)
 
 
-class BatchReader:
+class RecordReader:
     """Reads one partition. Calls come one at a time (the group's lock)."""
 
     def __init__(self, partition: Partition) -> None:

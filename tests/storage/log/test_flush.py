@@ -13,7 +13,7 @@ from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.disk import names
 from storage.errors import PartitionOfflineError
-from storage.log.flushing import BackgroundFlusher
+from storage.log.flush import BackgroundFlusher
 from storage.manager import open_engine
 from storage.model import Offset, ProducerId, TopicPartition
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on

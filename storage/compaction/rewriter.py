@@ -16,8 +16,14 @@ from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
 from storage.codec.headers import BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
+from storage.compaction.batch_decision import (
+    BatchDecision,
+    RetentionParams,
+    decide,
+    new_horizon,
+    tombstones_stay,
+)
 from storage.compaction.offset_map import OffsetMap
-from storage.compaction.retain import BatchDecision, RetentionParams, decide, new_horizon, tombstones_stay
 from storage.compaction.survivors import (
     RunKind,
     count_staying,

@@ -8,9 +8,9 @@ from storage.codec.batch import read_header
 from storage.codec.columns import decode
 from storage.codec.control import ControlType
 from storage.codec.records import BatchStamp, encode
+from storage.compaction.batch_decision import LastOfProducer, RetentionParams
 from storage.compaction.offset_map import OffsetMap
-from storage.compaction.retain import LastOfProducer, RetentionParams
-from storage.compaction.rewrite import Rewriter, build_map
+from storage.compaction.rewriter import Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
 from storage.indexes.transaction_index import AbortedSpan
 from storage.model import Offset, Timestamp

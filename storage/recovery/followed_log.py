@@ -16,14 +16,14 @@ from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
 from storage.log.log import Log
-from storage.log.parts import Loaded
-from storage.log.roll import segment_settings
+from storage.log.parts import LoadedLog
 from storage.model import Offset, Position, TopicPartition
-from storage.recovery.load import Checkpointed, Loader, LoadOptions
-from storage.recovery.recover import take_batches
+from storage.recovery.loader import Checkpointed, LoadOptions, LogLoader
+from storage.recovery.segment_recovery import take_batches
 from storage.recovery.temporary_files import base_offsets
 from storage.segment.chain import Chain
-from storage.segment.segment import LARGEST_SLOT_BYTES, PartitionDirectory, Segment
+from storage.segment.roll import segment_settings
+from storage.segment.segment import LARGEST_SLOT_BYTES, Segment, SegmentDirectory
 
 
 class FileStamp(NamedTuple):
@@ -79,7 +79,7 @@ class FollowedLog:
 
     def __init__(
         self,
-        directory: PartitionDirectory,
+        directory: SegmentDirectory,
         partition: TopicPartition,
         checkpointed: Checkpointed,
     ) -> None:
@@ -87,7 +87,7 @@ class FollowedLog:
         assert directory.files.read_only, f"{directory.path}: followed where it may be written"
         self._place = directory
         self._config = TopicConfig()
-        loader = Loader(directory, partition, self._config, LoadOptions(checkpointed=checkpointed))
+        loader = LogLoader(directory, partition, self._config, LoadOptions(checkpointed=checkpointed))
         self._context = loader.context
         self.log = loader.load(clean=False)
         self._small_files = loader.small_files
@@ -109,7 +109,7 @@ class FollowedLog:
             return False
         if high_watermark is not None:
             high_watermark = Offset(max(start, min(high_watermark, end_offset)))
-        loaded = Loaded(chain, end_offset, start, self.log.recovery_point, high_watermark)
+        loaded = LoadedLog(chain, end_offset, start, self.log.recovery_point, high_watermark)
         self.log = Log(
             self._place.path, loaded, self._context, config=self._config, small_files=self._small_files
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.log.log import Log
 from storage.model import Timestamp
-from storage.retention.decide import Decision, LogFacts, decide_retention, limit_text
+from storage.retention.decision import Decision, LogFacts, decide_retention, limit_text
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:

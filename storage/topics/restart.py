@@ -1,4 +1,4 @@
-"""Reopening what went offline, after a repair: a partition, or a directory with all of its partitions."""
+"""The restart of what went offline, after a repair: a partition, or a directory with all of its partitions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from storage.checkpoints.clean_shutdown import remove_mark
 from storage.directories.checkpoints import name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.identity import settle_meta_properties
-from storage.directories.offline import loaded_logs
+from storage.directories.offline_partition import loaded_logs
 from storage.disk.native import NativeFileSystem
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say
 from storage.model import TopicPartition
-from storage.recovery.load import Checkpointed
+from storage.recovery.loader import Checkpointed
 from storage.topics.assembly import find_all, make_topic, partition_to_load
-from storage.topics.loading import PartitionToLoad, load, load_found
+from storage.topics.loader import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
 
 
 @dataclass(frozen=True, slots=True)
-class Reopening:
+class Restart:
     """Opens what was offline again. One call at a time (the manager's lock)."""
 
     directories: Directories

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.states import ACQUIRED, Delivery
-from storage.shares.records.window import Window
+from storage.shares.records.partition_state import PartitionState
+from storage.shares.records.states import ACQUIRED, DeliveryState
 
 
 class LogBatch(NamedTuple):
@@ -31,7 +31,7 @@ class Acquired(NamedTuple):
     """How often they were delivered, this time included."""
 
 
-class Wanted(NamedTuple):
+class AcquireRequest(NamedTuple):
     """What a member asks for, and what was fetched for it."""
 
     member: str
@@ -58,7 +58,7 @@ def throttle_limit(limit: int) -> int:
     return max(2, -(-limit // 2))
 
 
-def acquire(window: Window, wanted: Wanted, now: int) -> list[Acquired]:
+def acquire(window: PartitionState, wanted: AcquireRequest, now: int) -> list[Acquired]:
     """Acquire records for a member; empty where there is nothing for it."""
     if wanted.most <= 0 or not wanted.batches or wanted.batches[-1].last < window.start_offset:
         return []
@@ -68,7 +68,7 @@ def acquire(window: Window, wanted: Wanted, now: int) -> list[Acquired]:
 class _Acquisition:
     """One call of `acquire`."""
 
-    def __init__(self, window: Window, wanted: Wanted, now: int) -> None:
+    def __init__(self, window: PartitionState, wanted: AcquireRequest, now: int) -> None:
         self._window = window
         self._wanted = wanted
         self._now = now
@@ -237,7 +237,7 @@ class _Acquisition:
 
     def _put(self, given: Acquired) -> None:
         lease_end = self._now + self._window.limits.lock_ms
-        delivery = Delivery(ACQUIRED, 1, self._wanted.member, since=self._now, lease_end=lease_end)
+        delivery = DeliveryState(ACQUIRED, 1, self._wanted.member, since=self._now, lease_end=lease_end)
         self._window.note_lease(lease_end)
         self._window.batches.put(InFlightBatch(given.first, given.last, delivery))
 

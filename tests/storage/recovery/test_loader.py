@@ -8,8 +8,8 @@ import pytest
 
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import InvalidNameError
-from storage.recovery.load import load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import load_log
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
@@ -38,7 +38,7 @@ def test_a_directory_that_is_no_partitions():
     """The partition is read from the directory's name."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
-    nothing = PartitionDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
+    nothing = SegmentDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
     with pytest.raises(InvalidNameError):
         load_log(nothing, on_disk.config, clean=True)
     assert ("orders", 0) == (on_disk.log.topic, on_disk.log.number)
@@ -182,7 +182,7 @@ def test_on_a_real_disk(tmp_path):
     directory = tmp_path / "orders-0"
     directory.mkdir()
     on_disk = LogOnDisk(internal_segment_bytes=300)
-    place = PartitionDirectory(directory, NativeFileSystem(), system_clock)
+    place = SegmentDirectory(directory, NativeFileSystem(), system_clock)
     log = load_log(place, on_disk.config, clean=False)
     for _ in range(10):
         log.append(sized_batch(140), durable=True)

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from storage.codec.batch import scan
-from storage.compaction.choose import CleanableSegment, CleaningParams, CleaningPlan
-from storage.compaction.group import GroupingSegment, GroupLimits, group
+from storage.compaction.batch_decision import LastOfProducer, RetentionParams
 from storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
-from storage.compaction.retain import LastOfProducer, RetentionParams
-from storage.compaction.rewrite import Rewriter, build_map
+from storage.compaction.rewriter import Rewriter, build_map
+from storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
+from storage.compaction.selection import CleanableSegment, CleaningParams, CleaningPlan
 from storage.compaction.transactions import PassTransactions
 from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
@@ -163,7 +163,7 @@ class _Pass:
             )
             for s in segments
         ]
-        limits = GroupLimits(config.effective_segment_bytes, config.segment_index_bytes)
+        limits = SegmentGroupLimits(config.effective_segment_bytes, config.segment_index_bytes)
         found = group(shapes, limits=limits, end_offset=map_end)
         return [tuple(by_base[member.base_offset] for member in members) for members in found]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.coordinators.share_state_records import StateBatch
-from storage.shares.state.combining import combine
+from storage.shares.state.combiner import combine
 
 B = StateBatch
 

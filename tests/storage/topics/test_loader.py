@@ -11,7 +11,7 @@ import pytest
 
 from storage.disk.names import CLEAN_SHUTDOWN
 from storage.manager import open_engine
-from storage.topics import loading
+from storage.topics import loader
 from tests.doubles.engines import append_lines, read_lines
 
 NUMBERS = list(range(6))
@@ -31,7 +31,7 @@ def data(tmp_path):
 def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
     """Open the directory, check every partition, and tell which of them were loaded by who opened it."""
     here: list[int] = []
-    load = loading.load
+    load = loader.load
 
     def noting(directories, one, warn):
         if threading.current_thread() is threading.main_thread():
@@ -46,13 +46,13 @@ def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
         engine.close()
         return here
 
-    monkeypatch.setattr(loading, "load", noting)
+    monkeypatch.setattr(loader, "load", noting)
     return opening
 
 
 def test_logs_that_no_disk_is_asked_for_are_loaded_one_after_the_other(monkeypatch, loaded_here):
     """Threads would only wait for each other."""
-    monkeypatch.setattr(loading, "_blocks_read", lambda: 7)
+    monkeypatch.setattr(loader, "_blocks_read", lambda: 7)
     assert NUMBERS == loaded_here()
 
 
@@ -60,7 +60,7 @@ def test_logs_that_no_disk_is_asked_for_are_loaded_one_after_the_other(monkeypat
 def test_behind_the_first_that_a_disk_was_asked_for_threads_load(monkeypatch, loaded_here, near):
     """While one of them waits for the disk another goes on."""
     blocks = itertools.chain([0] * near, itertools.repeat(8))
-    monkeypatch.setattr(loading, "_blocks_read", lambda: next(blocks))
+    monkeypatch.setattr(loader, "_blocks_read", lambda: next(blocks))
     assert NUMBERS[:near] == loaded_here()
 
 
@@ -89,7 +89,7 @@ def test_garbage_is_looked_for_again_after_a_failure(monkeypatch, data):
     def failing(*_):
         raise MemoryError
 
-    monkeypatch.setattr(loading, "load", failing)
+    monkeypatch.setattr(loader, "load", failing)
     with pytest.raises(MemoryError):
         open_engine(data)
     assert gc.isenabled()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from storage.directories.directories import Directories
-from storage.duties.unopened import NOW, due_at
+from storage.duties.due_times import NOW, due_at
 from storage.model import Timestamp, TopicPartition
 from storage.topics.partitions import Unopened
 from storage.topics.topic import LogTopic

@@ -1,4 +1,4 @@
-"""Followers that are behind catch up: one thread a data directory, as long as any of its replicas is out of sync.
+"""The thread in which followers of a data directory catch up, as long as any of its replicas is out of sync.
 
 It copies in large steps beside appends, and lets the follower join with appends held up only for the last ones.
 """
@@ -15,7 +15,7 @@ from storage.log.log import Log
 from storage.messages import Say, reason_of
 from storage.model import TopicPartition
 from storage.replicas.controller import ReplicaController
-from storage.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, Member
+from storage.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.follower import fetch_once
 
@@ -27,12 +27,12 @@ NEARLY_BYTES = 64 << 10
 """A step that copies no more than this is the last but one: the rest is copied while appends wait."""
 
 
-class CatchingUp:
-    """Brings the replicas of one directory back into sync."""
+class FetcherThread:
+    """The thread that brings the replicas of one directory back into sync."""
 
     def __init__(
         self,
-        member: Member,
+        member: ReplicatingDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         controller: ReplicaController,
         *,

@@ -15,7 +15,7 @@ from storage.manager import LogManager
 from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from storage.staging.placement import LogPlacement, NewTopic, Placement
-from storage.staging.placing import BESIDE_BYTES
+from storage.staging.placer import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import read_records

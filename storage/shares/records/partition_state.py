@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from storage.shares.records.in_flight import Batches, InFlightBatch
-from storage.shares.records.states import AVAILABLE, Delivery, RecordState
+from storage.shares.records.in_flight import InFlightBatch, InFlightBatches
+from storage.shares.records.states import AVAILABLE, DeliveryState, RecordState
 
 
 class Limits(NamedTuple):
@@ -29,12 +29,12 @@ class _Gap(NamedTuple):
     end: int
 
 
-class Window:
+class PartitionState:
     """The state that acquiring and settling share."""
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
-        self.batches = Batches()
+        self.batches = InFlightBatches()
         self.start_offset = 0
         self.end_offset = 0
         self.complete_count = 0
@@ -114,7 +114,7 @@ class Window:
 
     # Changes.
 
-    def lease(self, delivery: Delivery, member: str, now: int) -> None:
+    def lease(self, delivery: DeliveryState, member: str, now: int) -> None:
         """Acquire for a member."""
         lease_end = now + self.limits.lock_ms
         delivery.acquire(member, now, lease_end)

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
 from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline import OfflinePartition
-from storage.duties.cleaning import adopt
+from storage.directories.offline_partition import OfflinePartition
+from storage.duties.log_cleaner import adopt
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
-from storage.recovery.load import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import SegmentDirectory
 
 
 class PartitionToLoad(NamedTuple):
@@ -112,7 +112,7 @@ def load_found(
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
     log = load_log(
-        PartitionDirectory(data.partition_path(found.partition), data.files, data.clock),
+        SegmentDirectory(data.partition_path(found.partition), data.files, data.clock),
         found.config,
         clean=clean,
         options=LoadOptions(

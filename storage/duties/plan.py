@@ -1,6 +1,6 @@
 """The plan of maintenance, as values: which segments would roll or be deleted, what would be compacted, and why.
 
-The same decisions that are carried out (`storage.log.roll`, `storage.retention.decide`, `storage.compaction.choose`),
+The same decisions that are carried out (`storage.segment.roll`, `storage.retention.decision`, `storage.compaction.selection`),
 asked without doing anything. A segment whose time has passed counts as rolled for what follows: a record that
 came now would roll it, and so does maintenance that a person asks for.
 """
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from storage.compaction.choose import CleanableSegment, CleaningPlan, plan
-from storage.compaction.clean import cleaning_params
+from storage.compaction.cleaner import cleaning_params
+from storage.compaction.selection import CleanableSegment, CleaningPlan, plan
 from storage.log.log import Log
-from storage.log.roll import RollParameters, RollReason, roll_reason, waited_ms
 from storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
-from storage.retention.decide import LogFacts, Reason, decide_retention
+from storage.retention.decision import LogFacts, Reason, decide_retention
+from storage.segment.roll import RollParameters, RollReason, roll_reason, waited_ms
 from storage.validation.batches import AppendRules
 
 ALL_GOES = "all of it goes"

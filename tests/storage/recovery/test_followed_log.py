@@ -9,9 +9,9 @@ import pytest
 
 from storage.model import Isolation, Offset, Timestamp
 from storage.producers.append import Origin
-from storage.recovery.following import FileStamp, FollowedLog, grew_only
-from storage.recovery.load import Checkpointed
-from storage.segment.segment import PartitionDirectory
+from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
+from storage.recovery.loader import Checkpointed
+from storage.segment.segment import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk
 from tests.doubles.records import marker, produced, sized_batch
 
@@ -47,7 +47,7 @@ class Beside:
             and self.followed.catch_up(Offset(start), offset)
         )
         if not caught_up:
-            directory = PartitionDirectory(DIRECTORY, self.view, self.on_disk.clock)
+            directory = SegmentDirectory(DIRECTORY, self.view, self.on_disk.clock)
             checkpointed = Checkpointed(Offset(0), Offset(start), offset)
             self.followed = FollowedLog(directory, PARTITION, checkpointed)
         self._check(start, high_watermark)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from storage.compaction.clean import CleaningStoppedError
+from storage.compaction.cleaner import CleaningStoppedError
 from storage.errors import CorruptionError, PartitionOfflineError
 from storage.log.reading.fetch import fetch
 from storage.model import Offset, ProducerId, Timestamp

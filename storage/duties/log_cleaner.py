@@ -17,15 +17,15 @@ from functools import partial
 from threading import Event, Lock
 from typing import Protocol, TypeVar
 
-from storage.compaction.choose import CleaningPlan, plan
-from storage.compaction.clean import Cleaned, CleaningStoppedError, clean, cleaning_params
+from storage.compaction.cleaner import Cleaned, CleaningStoppedError, clean, cleaning_params
+from storage.compaction.selection import CleaningPlan, plan
 from storage.config.broker import EngineConfig
 from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
 from storage.model import CleaningState, Offset, Timestamp
-from storage.retention.apply import apply_retention
+from storage.retention.deletion import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def _state(log: Log, now: Timestamp) -> CleaningState | None:
     return CleaningState(found.first_dirty_offset, found.cleanable_ratio)
 
 
-class Cleaner:
+class LogCleaner:
     """Cleans the logs that `logs` names. Safe from any thread."""
 
     def __init__(  # noqa: PLR0913 (what it uses of the engine; most of it keyword-only)

@@ -20,7 +20,7 @@ class GroupingSegment(NamedTuple):
     time_index_bytes: int
 
 
-class GroupLimits(NamedTuple):
+class SegmentGroupLimits(NamedTuple):
     """The most one cleaned segment may hold."""
 
     segment_bytes: int
@@ -28,7 +28,7 @@ class GroupLimits(NamedTuple):
 
 
 def group(
-    segments: Sequence[GroupingSegment], *, limits: GroupLimits, end_offset: Offset
+    segments: Sequence[GroupingSegment], *, limits: SegmentGroupLimits, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
     """Return groups of neighbours whose sums keep to the limits and whose offsets fit one index.
 
@@ -46,7 +46,11 @@ def group(
 
 
 def _fits(
-    members: tuple[GroupingSegment, ...], segment: GroupingSegment, *, limits: GroupLimits, end_offset: Offset
+    members: tuple[GroupingSegment, ...],
+    segment: GroupingSegment,
+    *,
+    limits: SegmentGroupLimits,
+    end_offset: Offset,
 ) -> bool:
     together = (*members, segment)
     return (

@@ -22,9 +22,9 @@ from storage.messages import Say
 from storage.model import Offset, TopicPartition
 from storage.producers.entry import next_run
 from storage.staging.area import StagingArea
-from storage.staging.manifest import Begun, Manifest
+from storage.staging.manifest import BegunAppend, Manifest
 from storage.staging.placement import Placement
-from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError, check_room
+from storage.staging.placer import CreateTopic, FindPartition, Placer, PlaceTakenError, check_room
 from storage.staging.record import (
     CommittedQuery,
     read_committed,
@@ -143,7 +143,7 @@ class Committer:
             raise InvalidRecordError(f"{frame.partition}: {error}") from error
         return sum(batch.records for batch in incoming), len(converted)
 
-    def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
+    def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> BegunAppend:
         known = read_committed(self._area.directory, self._area.files).get(write.series)
         producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
         ends = {}
@@ -151,11 +151,11 @@ class Committer:
             # What other writers appended must not vanish in a crash: the end would lie behind records of this write.
             partition.sync()
             ends[name] = partition.offsets().recovery_point
-        return Begun(producer_id, epoch, ends)
+        return BegunAppend(producer_id, epoch, ends)
 
     # From then on.
 
-    def _present(self, begun: Begun) -> dict[TopicPartition, int]:
+    def _present(self, begun: BegunAppend) -> dict[TopicPartition, int]:
         """Return the next sequence of each partition: how many of the write's records it has."""
         present = {}
         for name, end_offset in begun.end_offsets.items():
@@ -165,7 +165,7 @@ class Committer:
         return present
 
     def _append(
-        self, manifest: Manifest, begun: Begun, present: Mapping[TopicPartition, int]
+        self, manifest: Manifest, begun: BegunAppend, present: Mapping[TopicPartition, int]
     ) -> Mapping[str, int]:
         """Append what is not there yet; return how many records all of the write has, by topic."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
@@ -188,7 +188,7 @@ class Committer:
             records[name.topic] += count
         return dict(records)
 
-    def _note_done(self, write: WriteId, begun: Begun, records: Mapping[str, int]) -> None:
+    def _note_done(self, write: WriteId, begun: BegunAppend, records: Mapping[str, int]) -> None:
         for name in begun.end_offsets:
             partition = self._found(name)
             if partition is not None:
@@ -210,7 +210,7 @@ class Committer:
             yield from read_frames(self._area.directory / staged.name, self._area.files)
 
 
-def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> int:
+def _next_sequence(partition: Partition, begun: BegunAppend, end_offset: Offset) -> int:
     """Return the sequence after the last one of the write in the log; 0 where none is there."""
     offsets = partition.offsets()
     # A new topic of the same name may be shorter.

@@ -23,16 +23,15 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptionError, InvalidNameError
-from storage.log.flushing import Flusher, NoFlusher
+from storage.log.flush import Flusher, NoFlusher
 from storage.log.log import Log
-from storage.log.parts import Loaded, LogContext, SmallFiles
+from storage.log.parts import LoadedLog, LogContext, SmallFiles
 from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
-from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.recovery.index_ends import indexes_fit, read_end
-from storage.recovery.recover import Recovered, index_last, recover_segment
 from storage.recovery.repair import HeadersRepairedError, repair_headers
+from storage.recovery.segment_recovery import Recovered, index_last, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
 from storage.recovery.temporary_files import (
     base_offsets,
@@ -42,8 +41,9 @@ from storage.recovery.temporary_files import (
     sort_temporary_files,
 )
 from storage.segment.chain import Chain
+from storage.segment.roll import segment_settings
 from storage.segment.scan import SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
+from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
 _SWAP = SegmentFileState.SWAP.value
@@ -86,7 +86,7 @@ _NO_OPTIONS = LoadOptions()
 
 
 def load_log(
-    place: PartitionDirectory, config: TopicConfig, *, clean: bool, options: LoadOptions = _NO_OPTIONS
+    place: SegmentDirectory, config: TopicConfig, *, clean: bool, options: LoadOptions = _NO_OPTIONS
 ) -> Log:
     """Load the log in a directory, which exists; an empty directory becomes an empty log.
 
@@ -96,7 +96,7 @@ def load_log(
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    return Loader(place, _partition_of(place.path), config, options).load(clean=clean)
+    return LogLoader(place, _partition_of(place.path), config, options).load(clean=clean)
 
 
 def _partition_of(directory: Path) -> TopicPartition:
@@ -112,11 +112,11 @@ def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
 
-class Loader:
+class LogLoader:
     """Loads one directory as a log."""
 
     def __init__(
-        self, place: PartitionDirectory, partition: TopicPartition, config: TopicConfig, options: LoadOptions
+        self, place: SegmentDirectory, partition: TopicPartition, config: TopicConfig, options: LoadOptions
     ) -> None:
         self._place = place
         self._directory, self._files, self._clock = place
@@ -186,7 +186,7 @@ class Loader:
         if self._epochs.dirty and not self._files.read_only:  # A broker writes the file soon after, too.
             self.context.flusher.submit(self._flush_epochs)
         self._rebuild_producers(chain, log_start_offset, end_offset, clean=clean)
-        loaded = Loaded(
+        loaded = LoadedLog(
             chain=chain,
             end_offset=end_offset,
             start_offset=log_start_offset,
