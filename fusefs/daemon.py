@@ -23,7 +23,7 @@ from fusefs.appending.partitioners import partitioner_factory
 from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
-from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
@@ -31,12 +31,12 @@ from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.measuring import MeasuringQueue
+from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
 from fusefs.requests.common_requests import CommonRequests, stand_in_front
 from fusefs.threads.blocking import Blocking
-from fusefs.threads.remote import Asking
+from fusefs.threads.remote import RemoteCalls
 from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
@@ -184,7 +184,7 @@ class _Daemon:
         self._engine = engine
         self._readiness = readiness
         self._started = system_clock()
-        self._blocking = Asking() if engine.remote else Blocking()
+        self._blocking = RemoteCalls() if engine.remote else Blocking()
         self._reports = Reports(system_clock)
         # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
         looking = Blocking() if engine.remote else self._blocking

@@ -21,7 +21,7 @@ import trio
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     attributes: Attributes
 
 
-class Listed(NamedTuple):
+class ListedEntry(NamedTuple):
     """A directory entry; `next_entry` is the readdir cookie that goes on behind it."""
 
     name: str
@@ -67,7 +67,7 @@ class Opened(NamedTuple):
     handle: Handle
 
 
-class Change(NamedTuple):
+class AttributeChange(NamedTuple):
     """The change that setattr is asked for."""
 
     size: int | None = None
@@ -252,7 +252,9 @@ class TopicFileSystem:
         except Exception as error:
             raise self._told(node.path, error) from error
 
-    async def setattr(self, node_id: int, change: Change, fh: int | None = None, pid: int = 0) -> Attributes:
+    async def setattr(
+        self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
+    ) -> Attributes:
         """Accept times, and truncation as far as it changes nothing; refuse modes and owners.
 
         `fh` is the open file through which ftruncate(2) asks. (What O_TRUNC asks, open(2) has been told.)
@@ -314,7 +316,7 @@ class TopicFileSystem:
         self._listings[fh] = directory
         return fh
 
-    def readdir(self, fh: int, start: int) -> Iterator[Listed]:
+    def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:
         """List from the cookie `start` on: names as of the beginning of the listing, without those gone since.
 
         The caller counts references with `remember` for what it passed on, `.` and `..` excepted.
@@ -331,7 +333,7 @@ class TopicFileSystem:
                 found = Found(node, node.listed_attributes())
             except (FileError, StorageError, OSError):
                 continue
-            yield Listed(name, found, index + 1)
+            yield ListedEntry(name, found, index + 1)
 
     def releasedir(self, fh: int) -> None:
         """Close a directory."""
@@ -426,7 +428,7 @@ class TopicFileSystem:
         return failure
 
 
-def _accept(change: Change, node: Node, *, emptied: bool) -> None:
+def _accept(change: AttributeChange, node: Node, *, emptied: bool) -> None:
     if change.mode or change.owner:
         raise FileError(errno.EPERM, "modes and owners are the mount's own")
     if change.size is not None:

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import pyfuse3
 
 from fusefs.errors import FileError
-from fusefs.filesystem import Change, Found, Listed, TopicFileSystem
+from fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
 from fusefs.requests.common_requests import CommonRequests
 
@@ -124,7 +124,7 @@ def _nothing_begun() -> None:
     """Return what `CommonRequests.take` returns of a request that pyfuse3 got first."""
 
 
-def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[Listed]:
+def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntry]:
     return list(islice(filesystem.readdir(fh, start), LISTED_AT_ONCE))
 
 
@@ -193,7 +193,7 @@ class Operations(pyfuse3.Operations):
         fh: int | None,
         ctx: Any,
     ) -> pyfuse3.EntryAttributes:
-        change = Change(
+        change = AttributeChange(
             size=attr.st_size if fields.update_size else None,
             mode=fields.update_mode,
             owner=fields.update_uid or fields.update_gid,

@@ -21,9 +21,9 @@ from fusefs.files.follow_file import FollowNode
 from fusefs.files.log_file import ViewNode
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting_reads import WaitingReads
 from fusefs.nodes.context import MountContext, NoKernel, Settings
-from fusefs.nodes.measuring import Measurable, MeasuringQueue
+from fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
 from fusefs.threads.blocking import Asker, Blocking

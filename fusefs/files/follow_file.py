@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.nodes.handles import FollowFile, Handle
 from fusefs.nodes.nodes import (
     FOR_LONG,

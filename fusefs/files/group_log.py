@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fusefs.appending.flags import Access
 from fusefs.errors import FileError
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.nodes.handles import Handle, SpokenFile

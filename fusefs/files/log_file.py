@@ -19,7 +19,7 @@ from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, Framing
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, JSON, Form
 from fusefs.nodes.handles import Handle, LogHandle
 from fusefs.nodes.nodes import (

@@ -12,7 +12,7 @@ from fusefs.files.config import ConfigTarget, config_line
 from fusefs.files.group_files import GroupFile
 from fusefs.files.group_log import check_spoken, program_of
 from fusefs.files.status import spelled_time
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import VALUES, Form
 from fusefs.groups.queue import QueueRead, TakeHandle
 from fusefs.nodes.handles import BytesHandle, Handle, SpokenFile

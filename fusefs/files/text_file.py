@@ -9,7 +9,7 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
 from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, FileNode

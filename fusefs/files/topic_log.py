@@ -23,7 +23,7 @@ from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.log_file import framing_of
 from fusefs.files.topic_files import TopicFiles
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form
 from fusefs.nodes.handles import Handle, LogHandle
 from fusefs.nodes.nodes import (
@@ -39,7 +39,7 @@ from fusefs.nodes.nodes import (
     refuse_writing,
 )
 from fusefs.selectors import RangePlace, TimeRange, resolve
-from fusefs.views.merging import MergedReader, Share
+from fusefs.views.merged_stream import MergedRange, MergedReader
 from storage.engine import Partition
 
 REMEMBERED_SECONDS = 1.0
@@ -125,9 +125,9 @@ class MergedFile(FileNode):
         del pid
         return None
 
-    async def _shares(self, pid: int) -> list[Share]:
+    async def _shares(self, pid: int) -> list[MergedRange]:
         """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
-        context, shares = self.context, list[Share]()
+        context, shares = self.context, list[MergedRange]()
         program = Program(context.waiting, pid, f"/{self.path}")
         left = deque(self._files.topic.partitions().values())
         while left:
@@ -137,7 +137,7 @@ class MergedFile(FileNode):
                 raise FileError(errno.EINTR)
         return shares
 
-    def _take_shares(self, left: deque[Partition], shares: list[Share]) -> None:
+    def _take_shares(self, left: deque[Partition], shares: list[MergedRange]) -> None:
         """Go over partitions for a while, one at least (blocking)."""
         until = time.monotonic() + SLICE_SECONDS
         while left:
@@ -145,11 +145,11 @@ class MergedFile(FileNode):
             if time.monotonic() > until:
                 break
 
-    def _share(self, partition: Partition) -> Share:
+    def _share(self, partition: Partition) -> MergedRange:
         """The records of a partition as of now (blocking)."""
         offsets = partition.offsets()
         end_offset = offsets.visible_end(self.context.settings.isolation)
-        return Share(partition, offsets.log_start_offset, end_offset)
+        return MergedRange(partition, offsets.log_start_offset, end_offset)
 
     def check_exists(self) -> None:
         self._files.check_exists()
@@ -208,10 +208,10 @@ class TopicTimesFile(MergedFile):
         super().__init__(parent, name, files, form)
         self._selector = selector
 
-    def _share(self, partition: Partition) -> Share:
+    def _share(self, partition: Partition) -> MergedRange:
         isolation = self.context.settings.isolation
         with Allowance(THREAD_BYTES, inline=False):  # Each partition is looked into as one request does.
             place = resolve(self._selector, partition, isolation=isolation)
         assert isinstance(place, RangePlace)
         end = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
-        return Share(partition, place.start_offset, end)
+        return MergedRange(partition, place.start_offset, end)

@@ -12,11 +12,11 @@ from typing import Protocol
 from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from fusefs.errors import FileError
 from fusefs.following.tail import FETCH_BYTES, Tail, Tails
-from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.forms import Form
 from fusefs.threads.blocking import Blocking
-from fusefs.views.decoded_fetch import Damage, Stretch
-from fusefs.views.measuring import Source
+from fusefs.views.decoded_fetch import Damage, DecodedFetch
+from fusefs.views.measure import Source
 from fusefs.views.rendering import Rendering, Text
 from storage.engine import Cancel, Partition
 from storage.errors import SegmentDeletedError, StorageError
@@ -89,7 +89,7 @@ class _Stream:
         """The end of the records that are rendered without the others, exclusive."""
         return min(self._bound, self.source.visible_end())
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on."""
         return self.source.fetch(offset, max_bytes)
 

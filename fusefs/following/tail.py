@@ -16,8 +16,8 @@ from collections import deque
 from typing import TypeAlias
 
 from fusefs.allowance import take_turn
-from fusefs.views.decoded_fetch import Damage, Stretch
-from fusefs.views.measuring import Source
+from fusefs.views.decoded_fetch import Damage, DecodedFetch
+from fusefs.views.measure import Source
 from fusefs.views.rendering import Rendering, Text
 from storage.model import Fetched, Offset
 
@@ -52,7 +52,7 @@ class Tail:
         """The end of the records that may be shown now, exclusive."""
         return self.source.visible_end()
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on."""
         return self.source.fetch(offset, max_bytes)
 

@@ -6,7 +6,7 @@ a log or the kernel. The loops over lines are compiled.
 """
 
 from fusefs.forms.batches import BATCH
-from fusefs.forms.decoding import decoder_of
+from fusefs.forms.decoder import decoder_of
 from fusefs.forms.form import Form, FormError
 from fusefs.forms.json_lines import JSON
 from fusefs.forms.kv import KV

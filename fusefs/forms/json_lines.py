@@ -17,7 +17,7 @@ from array import array
 
 import cython
 
-from fusefs.forms.json_parsing import parse_records
+from fusefs.forms.json_parser import parse_records
 from storage.codec.records import Columns, columns_of, encode_columns
 from storage.model import Buffer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fusefs.groups.chunks import Chunk, ChunkReader
-from fusefs.views.measuring import Source
+from fusefs.views.measure import Source
 from storage.config.group import BY_DURATION, EARLIEST, NONE, OffsetReset
 from storage.engine import Partition
 from storage.errors import NoPositionError, SegmentDeletedError

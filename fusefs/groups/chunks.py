@@ -18,8 +18,8 @@ from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from fusefs.forms import BATCH, VALUES
-from fusefs.views.decoded_fetch import Damage, Piece, Stretch
-from fusefs.views.measuring import Source
+from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
+from fusefs.views.measure import Source
 from fusefs.views.rendering import Text
 from storage.codec.columns import Columns, decode
 from storage.codec.value_copy import begin_text, copy_values
@@ -180,7 +180,7 @@ class ChunkReader:
         """Read the next batches, and copy their values at once, as mostly can be done; keep them as pieces otherwise."""
         source, offset = self.source, self.next_offset
         fetched = source.fetch(offset, FETCH_BYTES)
-        if isinstance(fetched, Stretch):
+        if isinstance(fetched, DecodedFetch):
             self._keep(fetched, end_offset)
             return None
         if source.form is VALUES and not fetched.aborted and fetched.data:
@@ -194,9 +194,9 @@ class ChunkReader:
         self._keep(source.decoded(offset, fetched), end_offset)
         return None
 
-    def _keep(self, stretch: Stretch, end_offset: Offset) -> None:
-        self._pieces.extend(stretch.below(end_offset))
-        self._behind = min(stretch.next_offset, end_offset)
+    def _keep(self, fetched: DecodedFetch, end_offset: Offset) -> None:
+        self._pieces.extend(fetched.below(end_offset))
+        self._behind = min(fetched.next_offset, end_offset)
 
     def _render(self, piece: Piece, end_offset: Offset) -> Chunk | None:
         if isinstance(piece, Damage):

@@ -19,7 +19,7 @@ import trio
 
 from fusefs.errors import FileError
 from fusefs.following.follow import Notify
-from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.groups.words import QueueWord, parse_word, whole_lines

@@ -25,7 +25,7 @@ import trio
 from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from fusefs.errors import FileError
 from fusefs.following.follow import INLINE_PARTITIONS, Notify
-from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.groups.assigned_partitions import AssignedPartition
@@ -34,7 +34,7 @@ from fusefs.groups.delivery import Delivery
 from fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from fusefs.reports import Reports
 from fusefs.threads.blocking import Blocking
-from fusefs.views.measuring import Source
+from fusefs.views.measure import Source
 from fusefs.views.rendering import Text
 from storage.engine import Cancel, Engine
 from storage.errors import NotAssignedError, StorageError, UnknownTopicError

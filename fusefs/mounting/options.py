@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusefs.appending.handle import Acks
-from fusefs.following.waiting import MAX_WAITING
+from fusefs.following.waiting_reads import MAX_WAITING
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.engine import Engine

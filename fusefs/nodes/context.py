@@ -12,8 +12,8 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.partitioners import PartitionerFactory
 from fusefs.appending.targets import Clock
 from fusefs.following.tail import Tails
-from fusefs.following.waiting import WaitingReads
-from fusefs.nodes.measuring import MeasuringQueue
+from fusefs.following.waiting_reads import WaitingReads
+from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.reports import Reports
 from fusefs.views.view_file import ViewStore
 from storage.engine import Engine, Partition

@@ -72,7 +72,7 @@ class _UnderWay:
         return self.answer
 
 
-class Asking(Blocking):
+class RemoteCalls(Blocking):
     """Calls in threads to a remote engine. Used from the event loop's thread."""
 
     def __init__(self, threads: int = THREADS) -> None:

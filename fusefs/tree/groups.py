@@ -12,7 +12,7 @@ from fusefs.errors import FileError, file_error
 from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
 from fusefs.files.group_log import GroupLogNode
 from fusefs.files.queue_files import TakeNode
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import VIEW_FORMS, Form
 from fusefs.nodes.nodes import Attributes, Directory, Node
 from fusefs.tree.queues import TAKES, QueueDirectory

@@ -15,7 +15,7 @@ from fusefs.files.links import RecordLink
 from fusefs.files.log_file import LogFile
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.segments import SegmentsDirectory
-from fusefs.files.selected import selected_file
+from fusefs.files.selector_files import selected_file
 from fusefs.files.start import StartFile
 from fusefs.files.state import StateFile
 from fusefs.files.status import PartitionStatusFile

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fusefs.allowance import leave_event_loop
 from fusefs.errors import FileError
 from fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import FORMS
 from fusefs.nodes.nodes import Directory, Node
 from storage.errors import InvalidNameError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fusefs.errors import FileError, file_error
 from fusefs.files.status import DaemonStatusFile
 from fusefs.files.topic_files import AllTopics
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.groups import GroupsDirectory

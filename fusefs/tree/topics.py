@@ -15,7 +15,7 @@ from fusefs.files.status import TopicStatusFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import FORMS, Form, by_suffix
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from fusefs.allowance import current
-from fusefs.forms.decoding import Decode
+from fusefs.forms.decoder import Decode
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.binary.frame import base_offset_at, end_at, is_plain_at
@@ -31,7 +31,7 @@ from storage.model import AbortedTransaction, Fetched, Isolation, Offset
 from storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
-"""Bytes of memory that the records of one stretch, or of one batch, take: a few compressed bytes may become many."""
+"""Bytes of memory that the records of one fetch, or of one batch, take: a few compressed bytes may become many."""
 
 _ONE_MORE_BATCH = 2**20
 
@@ -48,7 +48,7 @@ Piece: TypeAlias = Columns | Damage
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DecodedFetch:
     """Adjacent batches of one segment, decoded."""
 
     pieces: list[Piece]
@@ -70,13 +70,15 @@ class Stretch:
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
-def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Stretch:
+def read_decoded(
+    partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
+) -> DecodedFetch:
     """Read and decode the batches from the one that holds `offset` on: at least one, where there is one.
 
     What a request reads again and again is decoded once. Raises SegmentDeletedError when the offset was removed.
     """
     fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
-    if isinstance(fetched, Stretch):
+    if isinstance(fetched, DecodedFetch):
         return fetched
     request = current()
     if request is None:
@@ -85,12 +87,14 @@ def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolat
     if request.read != read:
         request.last = None  # Never two at once: they may be large.
         request.last, request.read = decoded(partition, offset, fetched, isolation=isolation), read
-    assert isinstance(request.last, Stretch)
+    assert isinstance(request.last, DecodedFetch)
     return request.last
 
 
-def fetch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched | Stretch:
-    """Read the batches from the one that holds `offset` on; where the file is broken there, a stretch of nothing but damage.
+def fetch(
+    partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
+) -> Fetched | DecodedFetch:
+    """Read the batches from the one that holds `offset` on; where the file is broken there, nothing but damage.
 
     Raises SegmentDeletedError when the offset was removed.
     """
@@ -100,7 +104,7 @@ def fetch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Is
         raise SegmentDeletedError(str(error)) from None
     except CorruptionError as error:
         next_offset = _next_readable(partition, offset, isolation)
-        return Stretch([Damage(offset, error)], offset, 0, 0, next_offset, memoryview(b""))
+        return DecodedFetch([Damage(offset, error)], offset, 0, 0, next_offset, memoryview(b""))
 
 
 def decoded(
@@ -110,10 +114,10 @@ def decoded(
     *,
     isolation: Isolation,
     decode: Decode = decode_each,
-) -> Stretch:
+) -> DecodedFetch:
     """Decode what was fetched from an offset on; `decode` is that of the form to render (`fusefs.forms.decoder_of`).
 
-    The stretch ends behind the batch with which its records take DECODED_BYTES. Raises ThreadNeededError and
+    It ends behind the batch with which its records take DECODED_BYTES. Raises ThreadNeededError and
     RequestTooLargeError as the request's allowance has it.
     """
     data, request = fetched.data, current()
@@ -136,8 +140,8 @@ def decoded(
         request.remaining -= taken
     base, position = fetched.segment_base_offset, fetched.position
     if end == len(data):
-        return Stretch(pieces, base, position, end, fetched.next_offset, data, taken)
-    return Stretch(pieces, base, position, end, columns.batches[-1].end_offset, data[:end], taken)
+        return DecodedFetch(pieces, base, position, end, fetched.next_offset, data, taken)
+    return DecodedFetch(pieces, base, position, end, columns.batches[-1].end_offset, data[:end], taken)
 
 
 def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and what it found
@@ -147,7 +151,7 @@ def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and 
     decode: Decode,
     isolation: Isolation,
     failure: CorruptBatchError,
-) -> Stretch:
+) -> DecodedFetch:
     """Decode run by run, stepping over each batch that fails; `failure` is the first."""
     data = fetched.data
     pieces: list[Piece] = []
@@ -167,7 +171,7 @@ def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and 
     if end == len(data) and not isinstance(pieces[-1], Damage):
         next_offset = fetched.next_offset
     base, position = fetched.segment_base_offset, fetched.position
-    return Stretch(pieces, base, position, end, next_offset, data[:end], taken)
+    return DecodedFetch(pieces, base, position, end, next_offset, data[:end], taken)
 
 
 def _runs(

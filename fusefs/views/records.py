@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from fusefs.allowance import current
 from fusefs.forms import BATCH, Form
-from fusefs.forms.decoding import check_line
-from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch, segment_path
+from fusefs.forms.decoder import check_line
+from fusefs.views.decoded_fetch import Damage, DecodedFetch, read_decoded, segment_path
 from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
@@ -100,23 +100,23 @@ def find_record(
     if not _is_visible(partition, offset, isolation):
         return None
     try:
-        stretch = read_stretch(partition, offset, max_bytes=1, isolation=isolation)
+        fetched = read_decoded(partition, offset, max_bytes=1, isolation=isolation)
     except SegmentDeletedError:
         return None
-    for piece in stretch.pieces:
+    for piece in fetched.pieces:
         if isinstance(piece, Damage):
             raise piece.error
         index = piece.find(offset)
         if index < len(piece) and piece.offsets[index] == offset:
-            return _found(piece, index, stretch)
+            return _found(piece, index, fetched)
     return None
 
 
-def _found(columns: Columns, index: int, stretch: Stretch) -> FoundRecord:
+def _found(columns: Columns, index: int, fetched: DecodedFetch) -> FoundRecord:
     batch = next(batch for batch in columns.batches if batch.record_end > index)
-    position = Position(stretch.position + batch.position)
-    batch_bytes = stretch.data[batch.position : batch.end_position]
-    return FoundRecord(columns, index, batch, position, stretch.segment_base_offset, batch_bytes)
+    position = Position(fetched.position + batch.position)
+    batch_bytes = fetched.data[batch.position : batch.end_position]
+    return FoundRecord(columns, index, batch, position, fetched.segment_base_offset, batch_bytes)
 
 
 def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
@@ -134,11 +134,11 @@ def first_record_at(
     found = _found_by_time(partition, timestamp, isolation)
     if found is None:
         return None
-    for columns, stretch in _columns_from(partition, found.offset, isolation):
+    for columns, fetched in _columns_from(partition, found.offset, isolation):
         index = columns.find_time(timestamp, found.offset)
         if index < len(columns):
             visible = _is_visible(partition, Offset(columns.offsets[index]), isolation)
-            return _found(columns, index, stretch) if visible else None
+            return _found(columns, index, fetched) if visible else None
     return None
 
 
@@ -170,7 +170,7 @@ def earliest_offset(
 ) -> Offset | None:
     """The first visible record; None while there is none."""
     start_offset = partition.log_start_offset
-    for columns, _stretch in _columns_from(partition, start_offset, isolation):
+    for columns, _fetched in _columns_from(partition, start_offset, isolation):
         index = columns.find(start_offset)
         if index < len(columns):
             offset = Offset(columns.offsets[index])
@@ -191,21 +191,21 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
-) -> Iterator[tuple[Columns, Stretch]]:
+) -> Iterator[tuple[Columns, DecodedFetch]]:
     """The records from an offset on, read in growing steps, each with the others of its step.
 
     Raises CorruptionError at a damaged batch.
     """
     end_offset, max_bytes = partition.visible_end(isolation), 1
     while offset < end_offset:
-        stretch = read_stretch(partition, offset, max_bytes=max_bytes, isolation=isolation)
-        for piece in stretch.pieces:
+        fetched = read_decoded(partition, offset, max_bytes=max_bytes, isolation=isolation)
+        for piece in fetched.pieces:
             if isinstance(piece, Damage):
                 raise piece.error
-            yield piece, stretch
-        if not stretch.pieces:
+            yield piece, fetched
+        if not fetched.pieces:
             return
-        offset, max_bytes = stretch.next_offset, _STRIDE
+        offset, max_bytes = fetched.next_offset, _STRIDE
 
 
 def last_records_start(
@@ -320,8 +320,8 @@ def _visible_offsets(
     partition: Partition, place: Offset, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> memoryview[int]:
     """Offsets of the records of the batch that holds `place`, as far as they lie in [start_offset, end_offset)."""
-    stretch = read_stretch(partition, place, max_bytes=1, isolation=isolation)
-    for piece in stretch.pieces:
+    fetched = read_decoded(partition, place, max_bytes=1, isolation=isolation)
+    for piece in fetched.pieces:
         if not isinstance(piece, Damage):
             return piece.offsets[piece.find(start_offset) : piece.find(end_offset)]
     return memoryview(b"").cast("q")

@@ -1,6 +1,6 @@
-"""Rendering a view on from a place, a window at a time: fetch a stretch of batches, render it, fetch the next.
+"""The rendering of a view from a position on, a window at a time: fetch batches, render them, fetch the next.
 
-Plain values go straight from the batches into the window, stretch after stretch until it is full. Whatever is otherwise is decoded
+Plain values go straight from the batches into the window, fetch after fetch until it is full. Whatever is otherwise is decoded
 into pieces first, and each piece, or a part of it, makes a window.
 """
 
@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias
 
 from fusefs.allowance import RequestTooLargeError, current
 from fusefs.forms import VALUES
-from fusefs.views.decoded_fetch import Damage, Piece, Stretch, fetch
-from fusefs.views.measuring import Source
+from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece, fetch
+from fusefs.views.measure import Source
 from fusefs.views.sparse_index import Entry
 from storage.codec.batch import scan
 from storage.codec.binary.fields import LAST_OFFSET, ROW_SIZE, SIZE_BYTES
@@ -53,7 +53,7 @@ class Rendered(Protocol):
         """Exclusive end of what may be shown now."""
         ...
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on, some of them perhaps decoded. See `decoded_fetch.fetch`."""
         ...
 
@@ -194,7 +194,7 @@ class Rendering:
         return memoryview(text)[:end].toreadonly()
 
     def _copy_more(self, text: bytearray, used: int, size: int, most: int, front: Entry | None) -> int:
-        """Copy the values of the next stretch, and say where they end in `text`; what cannot be copied goes to `_pieces`."""
+        """Copy the values of the next fetch, and say where they end in `text`; what cannot be copied goes to `_pieces`."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return used
@@ -205,7 +205,7 @@ class Rendering:
                 return end
         self._begun = None
         fetched = self._view.fetch(offset, most)
-        if isinstance(fetched, Stretch):
+        if isinstance(fetched, DecodedFetch):
             self._keep(fetched, end_offset)
             return used
         if not fetched.aborted and len(fetched.data) <= 2 * WINDOW_BYTES:
@@ -270,22 +270,22 @@ class Rendering:
         return end_offset if self._next_offset < end_offset else None
 
     def _fetch(self, front: Entry | None) -> bool:
-        """Fetch the next stretch as pieces; False at the end of the view."""
+        """Fetch the next pieces; False at the end of the view."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return False
         fetched = self._view.fetch(self._next_offset, self._fetch_bytes)
-        if not isinstance(fetched, Stretch):
+        if not isinstance(fetched, DecodedFetch):
             fetched = self._view.source.decoded(self._next_offset, fetched)
         self._keep(fetched, end_offset)
         return bool(fetched.pieces)
 
-    def _keep(self, stretch: Stretch, end_offset: Offset) -> None:
+    def _keep(self, fetched: DecodedFetch, end_offset: Offset) -> None:
         """Note what was read from the next offset on, to be rendered piece by piece."""
         self._from_offset, self._end_offset = self._next_offset, end_offset
-        if stretch.pieces:
-            self._next_offset = min(stretch.next_offset, end_offset)
-            self._pieces.extend(stretch.below(end_offset))
+        if fetched.pieces:
+            self._next_offset = min(fetched.next_offset, end_offset)
+            self._pieces.extend(fetched.below(end_offset))
             self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
 
     def _render(self, columns: Columns) -> bytes:

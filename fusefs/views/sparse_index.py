@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """The entries of some stretch, with positions from its own first byte: what is remembered of a segment."""
+    """The entries of a range of records, with positions from its own first byte: what is remembered of a segment."""
 
     positions: array[int]
     """Ascending from 0."""
@@ -169,7 +169,7 @@ class SparseIndex:
         return Excerpt(positions, self._offsets[first:last], end.position - origin, end.offset)
 
     def append(self, known: Excerpt) -> None:
-        """Take over what was remembered of the stretch that begins at the frontier."""
+        """Take over what was remembered of the records that begin at the frontier."""
         if known.offsets[0] != self.frontier.offset:
             raise ValueError(f"an excerpt from {known.offsets[0]} on does not follow {self.frontier.offset}")
         origin = self.frontier.position

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from fusefs.allowance import Allowance, RequestTooLargeError
 from fusefs.forms import BATCH, Form
-from fusefs.views.decoded_fetch import Stretch
-from fusefs.views.measuring import INLINE_BYTES, Measure, Source
+from fusefs.views.decoded_fetch import DecodedFetch
+from fusefs.views.measure import INLINE_BYTES, Measure, Source
 from fusefs.views.sparse_index import Entry
 from fusefs.views.view_file import ViewStore
 from storage.codec.batch import read_header
@@ -107,7 +107,7 @@ class View:
         visible_end = self.source.visible_end()
         return visible_end if self.limit is None else min(visible_end, self.limit)
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on."""
         return self._frame.measure.fetch(offset, max_bytes)
 

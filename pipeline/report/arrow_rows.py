@@ -17,7 +17,7 @@ from pipeline.report.histograms import (
     bin_start,
     bins_of,
 )
-from pipeline.report.numbers import COUNTS, PartitionNumbers, SegmentLag, Stored
+from pipeline.report.numbers import COUNTS, PartitionNumbers, SegmentLag, StoredBytes
 from storage.model import TopicPartition
 
 
@@ -66,7 +66,7 @@ def numbers_of(row: Mapping[str, Any]) -> PartitionNumbers:
         partition=TopicPartition(row["topic"], row["partition"]),
         **{name: row[name] for name in _PLAIN},
         codecs={
-            one["codec"]: Stored(one["batches"], one["bytes"], one["uncompressed_bytes"])
+            one["codec"]: StoredBytes(one["batches"], one["bytes"], one["uncompressed_bytes"])
             for one in row["codecs"]
         },
         times=_times_of(row["times"]),

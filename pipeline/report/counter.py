@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.report.histograms import Integers
-from pipeline.report.numbers import PartitionNumbers, Stored
+from pipeline.report.numbers import PartitionNumbers, StoredBytes
 from storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
 from storage.codec.columns import Columns
 from storage.codec.headers import BatchHeader, Codec
@@ -70,7 +70,7 @@ class Counter:
         size = int(batches[:, _SIZE].sum())
         # A compressed batch has columns of its own, over its inflated records.
         uncompressed = size if codec is Codec.NONE else HEADER_SIZE + len(columns.data)
-        self._numbers.store(codec.label, Stored(len(batches), size, uncompressed))
+        self._numbers.store(codec.label, StoredBytes(len(batches), size, uncompressed))
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:

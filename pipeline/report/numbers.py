@@ -10,18 +10,18 @@ from pipeline.report.histograms import Integers, SizeHistogram, TimeHistogram
 from storage.model import TopicPartition
 
 
-class Stored(NamedTuple):
+class StoredBytes(NamedTuple):
     """Bytes of batches on disk, and uncompressed."""
 
     batches: int
     bytes: int
     uncompressed_bytes: int
 
-    def __add__(self, other: Stored) -> Stored:  # type: ignore[override] # amounts add up, they do not join
-        return Stored(*(one + another for one, another in zip(self, other, strict=True)))
+    def __add__(self, other: StoredBytes) -> StoredBytes:  # type: ignore[override] # amounts add up, they do not join
+        return StoredBytes(*(one + another for one, another in zip(self, other, strict=True)))
 
 
-NOTHING_STORED = Stored(0, 0, 0)
+NOTHING_STORED = StoredBytes(0, 0, 0)
 
 
 class SegmentLag(NamedTuple):
@@ -43,7 +43,7 @@ class PartitionNumbers:
     """Left out of all else."""
     changed_segments: int = 0
     """Removed or rewritten while they were read; left out of all else."""
-    codecs: dict[str, Stored] = field(default_factory=dict)
+    codecs: dict[str, StoredBytes] = field(default_factory=dict)
     """Batches with records by their codec."""
     records: int = 0
     """Without control records."""
@@ -67,7 +67,7 @@ class PartitionNumbers:
     """Lags of segments whose records have their producers' times."""
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredBytes:
         """Sum over all codecs."""
         return sum(self.codecs.values(), NOTHING_STORED)
 
@@ -99,7 +99,7 @@ class PartitionNumbers:
         self.lags.add(lags[lags >= 0])
         self.early_records += int((lags < 0).sum())
 
-    def store(self, codec: str, stored: Stored) -> None:
+    def store(self, codec: str, stored: StoredBytes) -> None:
         """Count batches of a codec."""
         self.codecs[codec] = self.codecs.get(codec, NOTHING_STORED) + stored
 

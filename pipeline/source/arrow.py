@@ -1,6 +1,6 @@
 """Decoded columns as Arrow columns under Kafka's names, without an object a record (headers apart).
 
-Compiled code gathers what differs from record to record, of many small stretches at once; what is the same for a
+Compiled code gathers what differs from record to record, of many small ranges at once; what is the same for a
 whole task is made once and shared.
 """
 

@@ -1,4 +1,4 @@
-"""A segment: one stretch of a log in files named by its first offset (kafka-storage.md#segment-files).
+"""A segment: one range of a log in files named by its first offset (kafka-storage.md#segment-files).
 
     <base offset>.log          record batches, one after the other
     <base offset>.index        sparse: an offset and its position, now and then

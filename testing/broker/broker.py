@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from storage.checkpoints.identifiers import new_id
 from storage.config.properties import format_properties
 from testing.broker.libraries import Java
-from testing.broker.way import Way
+from testing.broker.proxy import Proxy
 from testing.processes import ending_with_this
 
 START_TIMEOUT_SECONDS = 90
@@ -91,10 +91,10 @@ class Broker:
         self._port, self.controller_port, *ports = _free_ports(2 + len(protocols))
         self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
         """By protocol; their certificates are for `localhost`."""
-        self._ways: tuple[Way, ...] = ()
+        self._ways: tuple[Proxy, ...] = ()
         """To it, and from it to its controller."""
         if may_be_cut_off and controller is not None:
-            self._ways = Way(self._port), Way(controller.controller_port)
+            self._ways = Proxy(self._port), Proxy(controller.controller_port)
 
     @property
     def bootstrap_server(self) -> str:

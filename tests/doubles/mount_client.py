@@ -15,15 +15,15 @@ from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.errors import FileError
-from fusefs.filesystem import Change, TopicFileSystem
+from fusefs.filesystem import AttributeChange, TopicFileSystem
 from fusefs.following.signals import Look
-from fusefs.following.waiting import Program, WaitingReads
+from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.measuring import MeasuringQueue
+from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
 from fusefs.threads.blocking import Blocking
-from fusefs.threads.remote import Asking
+from fusefs.threads.remote import RemoteCalls
 from storage.disk.native import system_clock
 from storage.engine import Engine
 from storage.model import Buffer, Isolation
@@ -129,7 +129,7 @@ class MountClient:
 
     async def truncate(self, path: str, size: int, fh: int | None = None) -> None:
         """Change the size, by path or of an open file."""
-        await self.filesystem.setattr(self.lookup(path).node_id, Change(size=size), fh)
+        await self.filesystem.setattr(self.lookup(path).node_id, AttributeChange(size=size), fh)
 
     @property
     def reports(self) -> str:
@@ -169,7 +169,7 @@ async def mounted(
     look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
     """Serve an engine without a kernel."""
-    blocking = Asking() if engine.remote else Blocking()
+    blocking = RemoteCalls() if engine.remote else Blocking()
     reports = Reports(system_clock)
     kernel = RecordingKernel()
     clients: list[MountClient] = []

@@ -15,8 +15,8 @@ from fusefs.allowance import (
     take_turn,
 )
 from fusefs.forms import BATCH, FORMS, JSON, VALUES
-from fusefs.views import decoded_fetch, measuring
-from fusefs.views.decoded_fetch import Damage, read_stretch
+from fusefs.views import decoded_fetch, measure
+from fusefs.views.decoded_fetch import Damage, read_decoded
 from fusefs.views.reader import ViewReader
 from fusefs.views.records import find_record, last_records_start, latest_offset
 from fusefs.views.view import DIRECT_OFFSETS, PartitionViews
@@ -74,45 +74,45 @@ def test_in_the_event_loop_plain_batches_count_by_their_bytes():
         find_record(partition, Offset(0))
 
 
-def test_in_the_event_loop_a_stretch_ends_before_a_batch_too_large():
+def test_in_the_event_loop_a_fetch_ends_before_a_batch_too_large():
     """What fits is shown; the next request begins at what does not."""
     partition = compressed(*SIZES)
     with Allowance(60_000, inline=True):
-        stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-        assert ([1], 1) == ([len(piece) for piece in stretch.pieces], stretch.next_offset)
+        fetched = read_decoded(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+        assert ([1], 1) == ([len(piece) for piece in fetched.pieces], fetched.next_offset)
         with pytest.raises(ThreadNeededError):
-            read_stretch(partition, stretch.next_offset, max_bytes=10**6, isolation=UNCOMMITTED)
+            read_decoded(partition, fetched.next_offset, max_bytes=10**6, isolation=UNCOMMITTED)
 
 
-def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
-    """Compressed batches side by side are not all held at once; nothing is left out between two stretches."""
+def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
+    """Compressed batches side by side are not all held at once; nothing is left out between two fetches."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     offset, found = Offset(0), []
     while offset < 4:
-        stretch = read_stretch(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
-        assert stretch.size_bytes == len(stretch.data)
-        found.append(len(stretch.pieces))
-        offset = stretch.next_offset
+        fetched = read_decoded(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
+        assert fetched.size_bytes == len(fetched.data)
+        found.append(len(fetched.pieces))
+        offset = fetched.next_offset
     assert [2, 2] == found
 
 
-def test_a_stretch_with_damage_is_as_short(monkeypatch):
+def test_a_fetch_with_damage_is_as_short(monkeypatch):
     """A compressed batch that cannot be read may have taken as much as any; plain ones behind a damaged one are one run."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
-    stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-    assert ([True], 1) == ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset)
+    fetched = read_decoded(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+    assert ([True], 1) == ([isinstance(piece, Damage) for piece in fetched.pieces], fetched.next_offset)
     plain = MemoryPartition()
     for size in SIZES:
         plain.add(b"x" * size)
     plain.damage(0)
-    stretch = read_stretch(plain, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+    fetched = read_decoded(plain, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
     assert (
         [True, False],
         4,
-    ) == ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset)
+    ) == ([isinstance(piece, Damage) for piece in fetched.pieces], fetched.next_offset)
 
 
 def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
@@ -161,7 +161,7 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
-    """The event loop got through a stretch of it; the next one begins with a batch that is left to a thread."""
+    """The event loop got through a part of it; the next one begins with a batch that is left to a thread."""
     partition, lines = MemoryPartition(), [b"a" * 65_450, b"b" * 65_450, b"c" * 900_000]
     for line in lines:
         partition.append(sealed(record(line), codec=Codec.ZSTD if len(line) > 70_000 else codec))
@@ -178,11 +178,11 @@ def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
 
 def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
     """`measured` says so then, and `measure` finds out."""
-    partition = compressed(measuring.INLINE_BYTES + 1)
+    partition = compressed(measure.INLINE_BYTES + 1)
     view = PartitionViews(partition).whole(VALUES)
     assert (0, False) == (view.size, view.measured)
     assert view.measure()
-    assert (view.size, view.measured) == (measuring.INLINE_BYTES + 2, True)
+    assert (view.size, view.measured) == (measure.INLINE_BYTES + 2, True)
 
 
 def test_measuring_by_bytes_counts_what_was_inflated():
@@ -271,7 +271,7 @@ def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
     assert lock.locked()
 
 
-def test_damaged_batches_of_a_stretch_are_told_one_by_one():
+def test_damaged_batches_of_a_fetch_are_told_one_by_one():
     """Also between runs of readable ones, whichever part of a batch is at fault."""
     partition = MemoryPartition()
     for number in range(6):
@@ -282,11 +282,11 @@ def test_damaged_batches_of_a_stretch_are_told_one_by_one():
     partition.damage(4)
     found, offset = [], Offset(0)
     while offset < 8:
-        stretch = read_stretch(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
+        fetched = read_decoded(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
         found += [
-            piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in stretch.pieces
+            piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in fetched.pieces
         ]
-        offset = stretch.next_offset
+        offset = fetched.next_offset
     assert [[0], 1, [2], [3], 4, [5], 6, [7]] == found
 
 
@@ -325,7 +325,7 @@ def test_a_view_is_laid_over_a_better_measure_by_who_measures():
     assert whole.measure()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fusefs.views.view.INLINE_BYTES", 1000)
-        patch.setattr(measuring, "INLINE_BYTES", 1000)
+        patch.setattr(measure, "INLINE_BYTES", 1000)
         assert not part.measured
     assert part.measure()
     assert 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1) == part.size
@@ -358,5 +358,5 @@ def test_the_event_loop_leaves_what_inflates_slowly(monkeypatch):
     with Allowance(10**6, inline=True), pytest.raises(ThreadNeededError):
         find_record(partition, Offset(0))
     with Allowance(10**6, inline=False):
-        stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-        assert 3 == len(stretch.pieces)
+        fetched = read_decoded(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+        assert 3 == len(fetched.pieces)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
-from fusefs.files.selected import LARGEST_XATTR_BYTES
+from fusefs.files.selector_files import LARGEST_XATTR_BYTES
 from fusefs.following.signals import Look
 from fusefs.threads.blocking import Blocking
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS

@@ -31,7 +31,7 @@ from pipeline.report.histograms import (  # noqa: E402
     bins_of,
     merged_times,
 )
-from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored, merged  # noqa: E402
+from pipeline.report.numbers import PartitionNumbers, SegmentLag, StoredBytes, merged  # noqa: E402
 from pipeline.report.segment_collector import bytes_of, collect, find_segments  # noqa: E402
 
 NEW_YEAR = 1_767_225_600_000
@@ -153,7 +153,7 @@ def test_uncompressed_is_what_batches_would_take(codec):
     """The same records take as many bytes by every codec, once inflated."""
     rows = records(*[(NEW_YEAR, b"key", b"value" * 20)] * 50)
     plain, packed = encode(rows), encode(rows, BatchStamp(codec=codec))
-    assert {codec.label: Stored(2, 2 * len(packed), 2 * len(plain))} == counted(packed, packed).codecs
+    assert {codec.label: StoredBytes(2, 2 * len(packed), 2 * len(plain))} == counted(packed, packed).codecs
     assert HEADER_SIZE < len(packed)
 
 

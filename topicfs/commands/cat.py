@@ -90,7 +90,7 @@ def cat(paths: tuple[str, ...], *, follow: bool, group: str | None, isolation: s
     if group is not None:
         if len(paths) > 1:
             raise click.UsageError("--group takes one path")
-        from topicfs.groups.reading import copy_as_member  # noqa: PLC0415 - it alone needs groups
+        from topicfs.groups.reader import copy_as_member  # noqa: PLC0415 - it alone needs groups
 
         copy_as_member(place, group, paths[0], output, isolation=level, follow=follow)
         return

@@ -7,7 +7,8 @@ import click
 from storage.errors import InvalidPositionError
 from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
-from topicfs.groups.printing import (
+from topicfs.groups.location import opened_groups
+from topicfs.groups.output import (
     group_object,
     say_json,
     say_list,
@@ -16,7 +17,6 @@ from topicfs.groups.printing import (
     say_state,
 )
 from topicfs.groups.scenarios import parse_topics
-from topicfs.groups.where import opened_groups
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 

@@ -11,7 +11,8 @@ from storage.disk.native import system_clock
 from storage.errors import GroupNotEmptyError, UnknownGroupError
 from storage.model import Offset, Timestamp, TopicPartition
 from topicfs.examples import ExampleCommand
-from topicfs.groups.printing import resets_object, say_json, say_resets
+from topicfs.groups.location import opened_groups
+from topicfs.groups.output import resets_object, say_json, say_resets
 from topicfs.groups.scenarios import (
     Reset,
     Scenario,
@@ -29,7 +30,6 @@ from topicfs.groups.scenarios import (
     to_time,
 )
 from topicfs.groups.view import EMPTY, GroupsPlace, GroupView
-from topicfs.groups.where import opened_groups
 from topicfs.places import Place, place_option
 
 

@@ -15,7 +15,7 @@ from storage.errors import RecordNotHeldError, StorageError
 from storage.share_groups import Acknowledgement
 from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
-from topicfs.groups.where import serving_mount
+from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 

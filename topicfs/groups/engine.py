@@ -9,7 +9,7 @@ from storage.engine import Engine
 from storage.errors import UnknownGroupError
 from storage.membership import MemberDescription, Position
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from topicfs.groups.view import Bounds, GroupView, Listed, MemberView, PlaceView
+from topicfs.groups.view import GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 
 ISOLATION = Isolation.READ_COMMITTED
 
@@ -20,8 +20,8 @@ class EngineGroups:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def listed(self) -> Sequence[Listed]:
-        return [Listed(name, one.state.value) for name, one in self._engine.groups.listed().items()]
+    def listed(self) -> Sequence[GroupSummary]:
+        return [GroupSummary(name, one.state.value) for name, one in self._engine.groups.listed().items()]
 
     def describe(self, group: str) -> GroupView:
         groups = self._engine.groups
@@ -56,9 +56,9 @@ class EngineGroups:
     def partitions(self, topic: str) -> Sequence[int]:
         return list(self._engine.topic(topic).partitions())
 
-    def bounds(self, partition: TopicPartition) -> Bounds:
+    def bounds(self, partition: TopicPartition) -> PositionBounds:
         found = self._engine.partition(*partition)
-        return Bounds(found.log_start_offset, found.visible_end(ISOLATION))
+        return PositionBounds(found.log_start_offset, found.visible_end(ISOLATION))
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
         found = self._engine.partition(*partition).offset_for_timestamp(timestamp, isolation=ISOLATION)

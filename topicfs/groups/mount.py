@@ -10,7 +10,7 @@ from pathlib import Path
 
 from storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from storage.model import Offset, Timestamp, TopicPartition
-from topicfs.groups.view import Bounds, GroupView, Listed, MemberView, PlaceView
+from topicfs.groups.view import GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 
 _MEMBER = re.compile(
     r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) partitions (?P<partitions>\S+)"
@@ -68,9 +68,9 @@ class MountGroups:
         self._mountpoint = mountpoint
         self._groups = mountpoint / "@groups"
 
-    def listed(self) -> Sequence[Listed]:
+    def listed(self) -> Sequence[GroupSummary]:
         names = sorted(os.listdir(self._groups))  # noqa: PTH208 - names alone
-        return [Listed(name, self.describe(name).state) for name in names]
+        return [GroupSummary(name, self.describe(name).state) for name in names]
 
     def describe(self, group: str) -> GroupView:
         directory = self._group(group)
@@ -111,11 +111,13 @@ class MountGroups:
             raise UnknownTopicError(f"{topic}: no such topic")
         return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())  # noqa: PTH208
 
-    def bounds(self, partition: TopicPartition) -> Bounds:
+    def bounds(self, partition: TopicPartition) -> PositionBounds:
         status = dict(
             line.split(" ", 1) for line in (self._files(partition) / "status").read_text().splitlines()
         )
-        return Bounds(Offset(int(status["log_start_offset"])), Offset(int(status["last_stable_offset"])))
+        return PositionBounds(
+            Offset(int(status["log_start_offset"])), Offset(int(status["last_stable_offset"]))
+        )
 
     def _files(self, partition: TopicPartition) -> Path:
         directory = self._mountpoint / partition.topic / str(partition.partition)

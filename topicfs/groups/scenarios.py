@@ -12,7 +12,7 @@ from fusefs.selectors import SelectorError, parse_time
 from storage.config.group import OffsetResetChoice
 from storage.errors import InvalidPositionError, UnknownTopicError
 from storage.model import Offset, Timestamp, TopicPartition
-from topicfs.groups.view import Bounds, GroupsPlace
+from topicfs.groups.view import GroupsPlace, PositionBounds
 
 Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
 """Gives the offset meant in a partition where the group is at an offset, or at none; None: it has none there, and gets none."""
@@ -81,7 +81,7 @@ def parse_duration(text: str) -> int:
         raise InvalidPositionError(f"{text}: a duration is written as P1D or PT6H30M") from None
 
 
-def within(offset: int, bounds: Bounds) -> Offset:
+def within(offset: int, bounds: PositionBounds) -> Offset:
     """Return an offset within the log: Kafka's tool, too, takes the nearest end for what lies outside."""
     return Offset(min(max(offset, bounds.start_offset), bounds.end_offset))
 

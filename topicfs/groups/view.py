@@ -12,7 +12,7 @@ EMPTY = "Empty"
 """The state of a group without members."""
 
 
-class Listed(NamedTuple):
+class GroupSummary(NamedTuple):
     """A line of a list."""
 
     name: str
@@ -69,7 +69,7 @@ class GroupView:
         return next((one for one in self.members if partition in one.partitions), None)
 
 
-class Bounds(NamedTuple):
+class PositionBounds(NamedTuple):
     """The ends between which a position can be set."""
 
     start_offset: Offset
@@ -79,7 +79,7 @@ class Bounds(NamedTuple):
 class GroupsPlace(Protocol):
     """Where groups are. Every call raises StorageError or OSError, UnknownGroupError for a group that is not there."""
 
-    def listed(self) -> Sequence[Listed]: ...
+    def listed(self) -> Sequence[GroupSummary]: ...
 
     def describe(self, group: str) -> GroupView: ...
 
@@ -87,7 +87,7 @@ class GroupsPlace(Protocol):
         """Return the partitions of a topic. Raises UnknownTopicError."""
         ...
 
-    def bounds(self, partition: TopicPartition) -> Bounds: ...
+    def bounds(self, partition: TopicPartition) -> PositionBounds: ...
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
         """Return the offset of the first record at or after a time; None where there is none."""

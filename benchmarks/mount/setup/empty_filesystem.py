@@ -42,8 +42,8 @@ import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
 from fusefs.daemon import IDLE_TASKS, SPARE_TASKS
-from fusefs.files.selected import REMEMBERED_SECONDS
-from fusefs.following.waiting import MAX_WAITING
+from fusefs.files.selector_files import REMEMBERED_SECONDS
+from fusefs.following.waiting_reads import MAX_WAITING
 from fusefs.mounting import request_loop
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
@@ -74,7 +74,7 @@ def kind_of(name: str) -> NodeKind:
 
 
 @dataclass(eq=False, slots=True)
-class Follower:
+class OpenFollow:
     """One open `follow`."""
 
     arrived: bytearray = field(default_factory=bytearray)
@@ -96,7 +96,7 @@ class EmptyFileSystem(pyfuse3.Operations):
         self._next_inode = itertools.count(2).__next__
         self._next_fh = itertools.count(1).__next__
         self._open: dict[int, NodeKind] = {}
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, OpenFollow] = {}
         self._owner = os.getuid(), os.getgid()
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
@@ -143,7 +143,7 @@ class EmptyFileSystem(pyfuse3.Operations):
         fh = self._next_fh()
         kind = self._open[fh] = self._kinds[inode]
         if kind is NodeKind.FOLLOW:
-            self._followers[fh] = Follower()
+            self._followers[fh] = OpenFollow()
         ours: Any = {NodeKind.RECORD: BytesHandle, NodeKind.FOLLOW: FollowFile}.get(kind, LogHandle)
         return pyfuse3.FileInfo(fh=fh, direct_io=ours.direct_io, keep_cache=ours.keep_cache)
 
@@ -159,7 +159,7 @@ class EmptyFileSystem(pyfuse3.Operations):
             return str(self._written).encode()[off : off + size]
         return await self._next_arrived(self._followers[fh], size)
 
-    async def _next_arrived(self, follower: Follower, size: int) -> bytes:
+    async def _next_arrived(self, follower: OpenFollow, size: int) -> bytes:
         while not follower.arrived:
             follower.woken = trio.Event()
             await follower.woken.wait()

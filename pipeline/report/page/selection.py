@@ -1,4 +1,4 @@
-"""The topics and partitions with a plot of their own, and the stretch of time that the plots show.
+"""The topics and partitions with a plot of their own, and the span of time that the plots show.
 
 A page with a panel for each of hundreds of topics would not be read: the largest are shown, the rest as one.
 """
@@ -58,7 +58,7 @@ class Series(NamedTuple):
 
 
 class TimeAxis(NamedTuple):
-    """The stretch of time that all plots over time share, and its buckets."""
+    """The span of time that all plots over time share, and its buckets."""
 
     start_ms: int
     end_ms: int
@@ -117,11 +117,11 @@ def series_of(topic: TopicNumbers) -> list[Series]:
 
 
 def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
-    """Return the stretch that has nearly all of each topic's records; None where no record has a time."""
-    stretches = [stretch for topic in topics for stretch in _stretch(topic.total.times)]
-    if not stretches:
+    """Return the span that has nearly all of each topic's records; None where no record has a time."""
+    spans = [span for topic in topics for span in _span(topic.total.times)]
+    if not spans:
         return None
-    start, end = min(first for first, _ in stretches), max(last for _, last in stretches)
+    start, end = min(first for first, _ in spans), max(last for _, last in spans)
     level = max(WIDTHS.index(MIN_WIDTH_MS), *(topic.total.times.level for topic in topics))
     while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_BUCKETS:
         level += 1
@@ -135,8 +135,8 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
     return axis._replace(left_out=there - drawn)
 
 
-def _stretch(times: TimeHistogram) -> Iterator[tuple[int, int]]:
-    """Yield the stretch in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
+def _span(times: TimeHistogram) -> Iterator[tuple[int, int]]:
+    """Yield the span in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
     width = times.width_ms
     buckets = [
         (number * width, amount.records)

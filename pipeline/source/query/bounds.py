@@ -27,7 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 _NAMED_TOPICS = 10
 
 
-class Ends(Protocol):
+class PartitionEnds(Protocol):
     """The ends of partitions at a moment."""
 
     def earliest(self, partition: TopicPartition) -> int:
@@ -82,7 +82,7 @@ def _there_are(present: list[TopicPartition]) -> str:
 def offsets_at(
     bound: Bound,
     partitions: Iterable[TopicPartition],
-    ends: Ends,
+    ends: PartitionEnds,
     *,
     option: str,
     latest_if_none_as_late: bool = True,
@@ -106,7 +106,7 @@ def offsets_at(
     return found
 
 
-def _concrete(partition: TopicPartition, offset: int, ends: Ends) -> int:
+def _concrete(partition: TopicPartition, offset: int, ends: PartitionEnds) -> int:
     if offset == EARLIEST:
         return ends.earliest(partition)
     return ends.latest(partition) if offset == LATEST else offset

@@ -12,7 +12,7 @@ import trio.testing
 from fusefs.errors import FileError
 from fusefs.following.follow import Followed, FollowHandle
 from fusefs.following.tail import Tails
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting_reads import WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import JSON, VALUES, Form
 from fusefs.threads.blocking import Blocking

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from fusefs.errors import FileError
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import VALUES, Form
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.reports import Reports

@@ -6,7 +6,7 @@ import pytest
 
 from fusefs.forms import BATCH, JSON, KV, VALUES, Form
 from fusefs.groups.chunks import Chunk, ChunkReader, RecordEnd
-from fusefs.views.measuring import Source
+from fusefs.views.measure import Source
 from storage.errors import SegmentDeletedError
 from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.memory_partition import MemoryPartition

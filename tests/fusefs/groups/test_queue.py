@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import JSON, VALUES, Form
 from fusefs.groups.queue import QueueRead, TakeHandle
 from fusefs.threads.blocking import Blocking

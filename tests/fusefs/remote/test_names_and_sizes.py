@@ -7,7 +7,7 @@ import os
 import pytest
 import trio
 
-from fusefs.nodes import measuring
+from fusefs.nodes import measuring_queue
 from tests.doubles.mount_client import refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
@@ -94,7 +94,7 @@ async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
     partition = engine.partition("orders", 0)
     for _ in range(200):
         partition.arrive(b"x" * 10_000)
-    monkeypatch.setattr(measuring, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(measuring_queue, "SLICE_BYTES", 10_000)
     fh = await client.open("orders/0/log")
     await client.fs.read(fh, 0, 6)
     before = engine.line.calls["read"]

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from fusefs.operations import Operations
-from fusefs.views.measuring import LATEST_BYTES
+from fusefs.views.measure import LATEST_BYTES
 from storage.codec.records import encode
 from storage.engine import Engine
 from storage.manager import open_engine

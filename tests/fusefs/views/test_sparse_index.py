@@ -40,7 +40,7 @@ def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10))
 def test_however_the_batches_come_the_entries_are_the_same(groups: list[list[int]]) -> None:
-    """One at a time as appends bring them, or many in a stretch."""
+    """One at a time as appends bring them, or many at once."""
     together, apart, grouped = (SparseIndex(Offset(5)) for _ in range(3))
     every = [size for group in groups for size in group]
     extend(together, every)
@@ -116,7 +116,7 @@ def test_a_gap_moves_the_offset_alone() -> None:
 
 
 def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
-    """One at a time as in a stretch: the entry stands where the interval is full, not one batch later."""
+    """One at a time as many at once: the entry stands where the interval is full, not one batch later."""
     together, apart = SparseIndex(Offset(0)), SparseIndex(Offset(0))
     half = MAX_BATCH_INTERVAL // 2
     extend(together, [1] * 6, batch_size=half)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.forms import BATCH, FORMS, KV, VALUES, VIEW_FORMS, Form
-from fusefs.views import measuring, sparse_index
+from fusefs.views import measure, sparse_index
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import PartitionViews
 from fusefs.views.view_file import ViewStore
@@ -21,7 +21,7 @@ from tests.fusefs.views.expected import content, read_all
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several entries a segment."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 200)
-    monkeypatch.setattr(measuring, "STRETCH_BYTES", 700)
+    monkeypatch.setattr(measure, "STEP_BYTES", 700)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.forms import VALUES
-from fusefs.views import measuring, rendering, sparse_index
+from fusefs.views import measure, rendering, sparse_index
 from fusefs.views import view as view_module
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import PartitionViews
@@ -232,10 +232,10 @@ def content_behind(start: int) -> bytes:
 
 @pytest.fixture(params=[False, True], ids=["", "small steps"], autouse=True)
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything in one stretch and window, and batch by batch."""
+    """Everything in one fetch and window, and batch by batch."""
     if request.param:
         monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
-        monkeypatch.setattr(measuring, "STRETCH_BYTES", 150)
+        monkeypatch.setattr(measure, "STEP_BYTES", 150)
         monkeypatch.setattr(rendering, "WINDOW_BYTES", 64)
         monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 150)
         monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 3)

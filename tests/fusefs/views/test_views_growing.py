@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fusefs.forms import FORMS, JSON, VALUES, Form
-from fusefs.views import measuring
+from fusefs.views import measure
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import PartitionViews
 from storage.errors import SegmentDeletedError
@@ -64,7 +64,7 @@ def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
 
 def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lines of a long log cost one fetch; the size asked meanwhile costs none."""
-    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 100)
+    monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     partition = MemoryPartition()
     for number in range(20_000):
         partition.add(b"line %d" % number)
@@ -93,8 +93,8 @@ def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
 
 def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no further."""
-    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 100)
-    monkeypatch.setattr(measuring, "STRETCH_BYTES", 1000)
+    monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
+    monkeypatch.setattr(measure, "STEP_BYTES", 1000)
     partition = MemoryPartition()
     for number in range(10_000):
         partition.add(b"line %d" % number)
@@ -107,7 +107,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
 
 def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """While records are appended: every read is right, and the size in the end exact."""
-    monkeypatch.setattr(measuring, "STRETCH_BYTES", 2000)
+    monkeypatch.setattr(measure, "STEP_BYTES", 2000)
     partition = MemoryPartition()
     for number in range(3000):
         partition.add(b"line %d" % number)
@@ -115,7 +115,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
     view = PartitionViews(partition).whole(VALUES)
     wrong: list[int] = []
 
-    def measure() -> None:
+    def measure_all() -> None:
         while not view.measure(max_bytes=5000):
             pass
 
@@ -124,7 +124,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
         places = range(start, len(expected), 7919)
         wrong.extend(place for place in places if reader.read(place, 300) != expected[place : place + 300])
 
-    threads = [threading.Thread(target=measure) for _ in range(3)]
+    threads = [threading.Thread(target=measure_all) for _ in range(3)]
     threads += [threading.Thread(target=read, args=(start,)) for start in (0, 100, 20_000)]
     for thread in threads:
         thread.start()
@@ -164,7 +164,7 @@ def test_records_removed_before_they_were_measured_are_told_when_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An old view can never be measured then; asking it for its size stays harmless, and a new view is fine."""
-    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 0)
+    monkeypatch.setattr(measure, "INLINE_OFFSETS", 0)
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")
     views = PartitionViews(partition)

@@ -130,14 +130,14 @@ def test_what_is_aborted_stays_so_behind_damage(with_damage, damaged):
     for header in scan(data):
         if header.base_offset in damaged:
             data[header.end_position - 2] ^= 1
-    stretch = decoded(
+    fetched = decoded(
         with_damage,
         Offset(0),
         fetched._replace(data=memoryview(data)),
         isolation=Isolation.READ_COMMITTED,
     )
     shown = [
-        piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in stretch.pieces
+        piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in fetched.pieces
     ]
     records = [offset for piece in shown if isinstance(piece, list) for offset in piece]
     assert [offset for offset in (2, 3, 6, 9) if offset not in damaged] == records

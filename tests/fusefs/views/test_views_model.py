@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from fusefs.forms import FORMS, Form
-from fusefs.views import measuring, rendering, sparse_index
+from fusefs.views import measure, rendering, sparse_index
 from fusefs.views import view as view_module
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import PartitionViews, View
@@ -224,8 +224,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small intervals and windows, so that a few records make many of them."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
     monkeypatch.setattr(sparse_index, "MAX_BATCH_INTERVAL", 400)
-    monkeypatch.setattr(measuring, "STRETCH_BYTES", 300)
-    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 12)
+    monkeypatch.setattr(measure, "STEP_BYTES", 300)
+    monkeypatch.setattr(measure, "INLINE_OFFSETS", 12)
     monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 5)
     monkeypatch.setattr(rendering, "WINDOW_BYTES", 256)
     monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 100)

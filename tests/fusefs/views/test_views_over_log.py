@@ -8,7 +8,7 @@ import pytest
 
 from fusefs.forms import FORMS, VALUES, Form
 from fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
-from fusefs.views import measuring, rendering, sparse_index
+from fusefs.views import measure, rendering, sparse_index
 from fusefs.views.reader import ViewReader
 from fusefs.views.records import FoundRecord, find_record
 from fusefs.views.view import PartitionViews
@@ -26,7 +26,7 @@ from tests.fusefs.views.expected import content, read_all
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many entries and windows."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 500)
-    monkeypatch.setattr(measuring, "STRETCH_BYTES", 3000)
+    monkeypatch.setattr(measure, "STEP_BYTES", 3000)
     monkeypatch.setattr(rendering, "WINDOW_BYTES", 2000)
     monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 1000)
 
@@ -129,7 +129,7 @@ def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(both.on_disk.base_offsets()) == len(both.view_files())
     both.on_disk.reopen()
     view = both.views().whole(VALUES)
-    monkeypatch.setattr(measuring.Measure, "_pass_columns", None)
+    monkeypatch.setattr(measure.Measure, "_pass_columns", None)
     assert view.measure()
     monkeypatch.undo()
     assert len(content(both.double)) == view.size

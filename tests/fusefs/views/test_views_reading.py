@@ -58,9 +58,7 @@ def test_a_view_is_the_concatenation_of_its_records(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
-def test_any_stretch_read_by_a_new_reader_is_that_of_the_whole(
-    partition: MemoryPartition, form: Form
-) -> None:
+def test_any_range_read_by_a_new_reader_is_that_of_the_whole(partition: MemoryPartition, form: Form) -> None:
     """Every place is found by itself, not only by those who read up to it."""
     view = PartitionViews(partition).whole(form)
     expected = content(partition, form)

@@ -9,7 +9,7 @@ import click
 
 from storage.messages import printable
 from topicfs.groups.scenarios import Reset
-from topicfs.groups.view import GroupView, Listed
+from topicfs.groups.view import GroupSummary, GroupView
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -25,7 +25,7 @@ def say_json(value: object) -> None:
     click.echo(json.dumps(value, indent=1))
 
 
-def say_list(groups: Sequence[Listed], *, state: bool) -> None:
+def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
     """Print the names, or with their states a table."""
     if state:
         say_table(("GROUP", "STATE"), groups)

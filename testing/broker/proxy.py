@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 CHUNK_BYTES = 1 << 16
 
 
-class Way:
+class Proxy:
     """The way. While it is cut connections stay open, new ones are taken, and no byte passes."""
 
     def __init__(self, target: int) -> None:

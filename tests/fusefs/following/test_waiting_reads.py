@@ -11,7 +11,7 @@ import trio.testing
 
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look
-from fusefs.following.waiting import BLIND_SECONDS, LOOK_SECONDS, WaitingReads
+from fusefs.following.waiting_reads import BLIND_SECONDS, LOOK_SECONDS, WaitingReads
 from fusefs.threads.blocking import Blocking
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
@@ -177,7 +177,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for the holders of descriptors all the time."""
-    monkeypatch.setattr("fusefs.following.waiting.HEIR_SECONDS", 0.0)
+    monkeypatch.setattr("fusefs.following.waiting_reads.HEIR_SECONDS", 0.0)
 
 
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
@@ -185,7 +185,7 @@ async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
 ):
     """Another pid namespace: pid 0."""
     assert BLIND_SECONDS > 1
-    monkeypatch.setattr("fusefs.following.waiting.BLIND_SECONDS", 0.05)
+    monkeypatch.setattr("fusefs.following.waiting_reads.BLIND_SECONDS", 0.05)
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 0)
     while not bench.ends:

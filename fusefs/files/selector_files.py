@@ -13,7 +13,7 @@ from fusefs.appending.flags import Access
 from fusefs.errors import FileError, file_error
 from fusefs.files.log_file import ViewNode
 from fusefs.files.partition_files import PartitionFiles
-from fusefs.following.waiting import Program
+from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form, by_suffix
 from fusefs.nodes.handles import BytesHandle, Handle
 from fusefs.nodes.nodes import (

@@ -15,7 +15,7 @@ from fusefs.reader import MountReader, PathError
 from storage.engine import Engine
 from storage.errors import GroupExistsError, InvalidNameError
 from storage.model import Isolation
-from topicfs.groups.where import serving_mount
+from topicfs.groups.location import serving_mount
 from topicfs.places import Place
 
 READ_BYTES = 512 * 1024

@@ -106,7 +106,7 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
     """Once nobody has them open."""
-    monkeypatch.setattr("fusefs.files.selected.REMEMBERED_SECONDS", -1.0)
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
     assert b"d\n" == await timed.cat("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fusefs.allowance import RequestTooLargeError
 from fusefs.forms import VALUES, Form
 from fusefs.views.decoded_fetch import Damage, Piece, segment_path
-from fusefs.views.measuring import Source
+from fusefs.views.measure import Source
 from storage.codec.columns import Columns
 from storage.engine import Partition
 from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
@@ -55,7 +55,7 @@ KEPT_BYTES = 1024 * 1024
 """Bytes of text that can be read again at once: programs seek back when they have read too much."""
 
 
-class Share(NamedTuple):
+class MergedRange(NamedTuple):
     """The range that a stream reads of one partition."""
 
     partition: Partition
@@ -71,7 +71,7 @@ class _Queue:
     is older than the one before it follows that one at once, for nothing else is older than it.
     """
 
-    def __init__(self, share: Share, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
+    def __init__(self, share: MergedRange, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
         self.damage: CorruptionError | None = None
         """The error in the place of the next line."""
         self.batch_bytes = 0
@@ -126,14 +126,14 @@ class _Queue:
         return True
 
     def _fetch(self) -> None:
-        stretch = Source(self._share.partition, self._form, self._isolation).read(
+        fetched = Source(self._share.partition, self._form, self._isolation).read(
             self._next_offset, self._fetch_bytes
         )
-        self._pieces.extend(stretch.pieces)
-        self._segment_base_offset, self._position = stretch.segment_base_offset, stretch.position
-        self._fetched_until = max(stretch.next_offset, Offset(self._next_offset + 1))
-        self.batch_bytes = stretch.size_bytes + sum(
-            piece.size_bytes for piece in stretch.pieces if isinstance(piece, Columns)
+        self._pieces.extend(fetched.pieces)
+        self._segment_base_offset, self._position = fetched.segment_base_offset, fetched.position
+        self._fetched_until = max(fetched.next_offset, Offset(self._next_offset + 1))
+        self.batch_bytes = fetched.size_bytes + sum(
+            piece.size_bytes for piece in fetched.pieces if isinstance(piece, Columns)
         )
         if not self._pieces:
             self._next_offset = self._fetched_until
@@ -291,7 +291,7 @@ class _Held:
 class MergedReader:
     """Reads a stream. Used by one caller at a time."""
 
-    def __init__(self, shares: Sequence[Share], form: Form, isolation: Isolation) -> None:
+    def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._shares = [share for share in shares if share.start_offset < share.end_offset]
         self._form = form
         self._isolation = isolation

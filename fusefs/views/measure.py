@@ -1,7 +1,7 @@
 """Finding out where records stand in a rendering: incrementally, from any thread, once.
 
-A rendering is measured from its first record on. The frontier of its sparse index moves over one stretch of batches
-at a time, so that a caller waits for one stretch at most; growth costs only what was added. What is remembered of a
+A rendering is measured from its first record on. The frontier of its sparse index moves over a run of batches
+at a time, so that a caller waits for one such step at most; growth costs only what was added. What is remembered of a
 segment in a store is taken over in place of measuring it.
 
 A damaged batch renders to nothing: positions behind it are as if it were not there, and they stay so. It stands in
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fusefs.allowance import Allowance, take_turn
 from fusefs.forms import Form, decoder_of
-from fusefs.views.decoded_fetch import Damage, Stretch, decoded, fetch
+from fusefs.views.decoded_fetch import Damage, DecodedFetch, decoded, fetch
 from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.view_file import Section, ViewFileError, ViewStore, mark_log
 from storage.codec.columns import Columns
@@ -29,9 +29,9 @@ from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Fetched, Isolation, Offset, Position
 from storage.remote import ThreadNeededError
 
-STRETCH_BYTES = 2**19
+STEP_BYTES = 2**19
 """Bytes of batches measured in one piece."""
-FIRST_STRETCH_BYTES = 2**15
+FIRST_STEP_BYTES = 2**15
 """Bytes that are measured first when a size is asked for: mostly a few records were added, or the range is short."""
 INLINE_BYTES = 4 * 2**20
 """Bytes of batches, or of their records, that may be measured at once when a size is asked for: some milliseconds' worth."""
@@ -53,16 +53,16 @@ class Source(NamedTuple):
     def visible_end(self) -> Offset:
         return self.partition.visible_end(self.isolation)
 
-    def read(self, offset: Offset, max_bytes: int) -> Stretch:
+    def read(self, offset: Offset, max_bytes: int) -> DecodedFetch:
         """Read batches as the form renders them: at least one, where there is one. Raises SegmentDeletedError."""
         fetched = self.fetch(offset, max_bytes)
-        return fetched if isinstance(fetched, Stretch) else self.decoded(offset, fetched)
+        return fetched if isinstance(fetched, DecodedFetch) else self.decoded(offset, fetched)
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read batches as they are. See `decoded_fetch.fetch`."""
         return fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
 
-    def decoded(self, offset: Offset, fetched: Fetched) -> Stretch:
+    def decoded(self, offset: Offset, fetched: Fetched) -> DecodedFetch:
         """Return the batches fetched from an offset on, decoded for the form."""
         return decoded(
             self.partition, offset, fetched, isolation=self.isolation, decode=decoder_of(self.form)
@@ -96,7 +96,7 @@ class _SegmentProgress:
 class Measure:
     """The known positions of one rendering. Safe from any thread.
 
-    `_advancing` is held by who moves the frontier, a stretch at a time; `_lock` by who touches the index, for
+    `_advancing` is held by who moves the frontier, a step at a time; `_lock` by who touches the index, for
     microseconds: so that finding a known place never waits for the disk.
     """
 
@@ -121,7 +121,7 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._retired = False
-        self._latest: tuple[Offset, Stretch] | None = None
+        self._latest: tuple[Offset, DecodedFetch] | None = None
         """The records measured last, if they are few, and their first offset: a reader of new records reads them next."""
 
     @property
@@ -175,10 +175,10 @@ class Measure:
             return
         try:
             with Allowance(INLINE_BYTES, inline=True):
-                budget, wanted = INLINE_BYTES, FIRST_STRETCH_BYTES
+                budget, wanted = INLINE_BYTES, FIRST_STEP_BYTES
                 while budget > 0 and self._index.frontier.offset < end_offset:
                     budget -= self._step(wanted, end_offset)
-                    wanted = min(2 * wanted, STRETCH_BYTES)
+                    wanted = min(2 * wanted, STEP_BYTES)
         except ThreadNeededError:
             pass  # It is measured when somebody waits for it.
         finally:
@@ -189,14 +189,14 @@ class Measure:
 
         True when all is known. Raises SegmentDeletedError as `catch_up`, and what the request's allowance has it.
         """
-        remaining = STRETCH_BYTES if max_bytes is None else max_bytes
+        remaining = STEP_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
             take_turn(self._advancing)
             try:
                 end_offset = self.end_offset()
                 if self._index.frontier.offset >= end_offset:
                     break
-                taken = self._step(min(remaining, STRETCH_BYTES), end_offset)
+                taken = self._step(min(remaining, STEP_BYTES), end_offset)
             finally:
                 self._advancing.release()
             if max_bytes is not None:
@@ -205,32 +205,32 @@ class Measure:
         return self.complete
 
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
-        """Move the frontier over one stretch, below `end_offset`; the bytes that took, of batches or of their records, at least 1."""
+        """Move the frontier one step on, below `end_offset`; the bytes that took, of batches or of their records, at least 1."""
         offset = self._index.frontier.offset
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
-        stretch = self.source.read(offset, wanted)
-        sound = len(stretch.pieces) == 1 and isinstance(stretch.pieces[0], Columns)
-        self._latest = (offset, stretch) if sound and stretch.decoded_bytes <= LATEST_BYTES else None
-        if not stretch.pieces:
+        fetched = self.source.read(offset, wanted)
+        sound = len(fetched.pieces) == 1 and isinstance(fetched.pieces[0], Columns)
+        self._latest = (offset, fetched) if sound and fetched.decoded_bytes <= LATEST_BYTES else None
+        if not fetched.pieces:
             with self._lock:
                 self._index.skip(end_offset)
             return 1
-        if self._segment is None or self._segment.base_offset != stretch.segment_base_offset:
-            self._begin_segment(stretch.segment_base_offset)
+        if self._segment is None or self._segment.base_offset != fetched.segment_base_offset:
+            self._begin_segment(fetched.segment_base_offset)
             if self._recall():
                 return 1
         self._expects_segment = False
-        for piece in stretch.below(end_offset):
+        for piece in fetched.below(end_offset):
             if isinstance(piece, Damage):
                 self._pass_damage(piece)
             else:
-                self._pass_columns(piece, stretch, end_offset)
+                self._pass_columns(piece, fetched, end_offset)
         with self._lock:
-            self._index.skip(min(stretch.next_offset, end_offset))
-        return max(stretch.size_bytes, stretch.decoded_bytes, 1)
+            self._index.skip(min(fetched.next_offset, end_offset))
+        return max(fetched.size_bytes, fetched.decoded_bytes, 1)
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Do what the source's `fetch` does, but without the disk for what was measured last."""
         latest = self._latest
         if latest is not None and latest[0] == offset and not self.retired:
@@ -248,7 +248,7 @@ class Measure:
         finally:
             self._advancing.release()
 
-    def _pass_columns(self, columns: Columns, stretch: Stretch, end_offset: Offset) -> None:
+    def _pass_columns(self, columns: Columns, fetched: DecodedFetch, end_offset: Offset) -> None:
         partition, form, _ = self.source
         sizes = form.measure(
             columns,
@@ -269,14 +269,14 @@ class Measure:
                 decoded_bytes=columns.size_bytes,
             )
         if self._store is not None:
-            self._pass_batch(last, stretch, end_offset)
+            self._pass_batch(last, fetched, end_offset)
 
-    def _pass_batch(self, last: BatchHeader, stretch: Stretch, end_offset: Offset) -> None:
+    def _pass_batch(self, last: BatchHeader, fetched: DecodedFetch, end_offset: Offset) -> None:
         """Keep in mind by which batch the log could be known again; none that is visible in part only."""
         segment = self._segment
         if segment is not None and last.end_offset <= end_offset:
             segment.end = self._index.frontier
-            segment.last_position = Position(stretch.position + last.position)
+            segment.last_position = Position(fetched.position + last.position)
             segment.size_bytes = segment.last_position + last.size_bytes
             segment.worth_remembering = not segment.damaged
 
@@ -398,8 +398,8 @@ class Measure:
         partition, form, _ = self.source
         offset, total = start_offset, 0
         while offset < end_offset:
-            stretch = self.source.read(offset, STRETCH_BYTES // 4)
-            for piece in stretch.below(end_offset):
+            fetched = self.source.read(offset, STEP_BYTES // 4)
+            for piece in fetched.below(end_offset):
                 if isinstance(piece, Damage):
                     if not self.knows_damage(piece.error):
                         raise piece.error
@@ -413,9 +413,9 @@ class Measure:
                         end_offset=end_offset,
                     )
                 )
-            if not stretch.pieces:
+            if not fetched.pieces:
                 break
-            offset = stretch.next_offset
+            offset = fetched.next_offset
         return total
 
     def _name(self) -> str:

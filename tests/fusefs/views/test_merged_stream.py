@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fusefs.views.merging
+import fusefs.views.merged_stream
 from fusefs.allowance import Allowance
 from fusefs.forms import FORMS, JSON, VALUES, Form
-from fusefs.views.merging import MergedReader, Share
+from fusefs.views.merged_stream import MergedRange, MergedReader
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
@@ -48,9 +48,9 @@ def record_at(number: int, offset: Offset, delta: Offset, timestamp: int) -> Rec
     return Record(delta, Timestamp(timestamp), None if offset % 2 else b"k", value)
 
 
-def shares_of(partitions: Sequence[MemoryPartition]) -> list[Share]:
+def shares_of(partitions: Sequence[MemoryPartition]) -> list[MergedRange]:
     return [
-        Share(
+        MergedRange(
             partition,
             partition.offsets().log_start_offset,
             partition.offsets().visible_end(Isolation.READ_COMMITTED),
@@ -126,12 +126,12 @@ def test_lines_are_those_of_the_partitions_files(form: Form):
 def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
     """What is held of idle partitions is let go, and read again when its turn comes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusefs.views.merging, "HELD_BYTES", data.draw(st.integers(0, 2000)))
-        patch.setattr(fusefs.views.merging, "SMALLEST_FETCH_BYTES", 1)
-        patch.setattr(fusefs.views.merging, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
-        patch.setattr(fusefs.views.merging, "ROUND_BYTES", data.draw(st.integers(1, 100)))
-        patch.setattr(fusefs.views.merging, "PLACED_AT_ONCE", 1)
-        patch.setattr(fusefs.views.merging, "KEPT_BYTES", data.draw(st.integers(0, 10)))
+        patch.setattr(fusefs.views.merged_stream, "HELD_BYTES", data.draw(st.integers(0, 2000)))
+        patch.setattr(fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 1)
+        patch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
+        patch.setattr(fusefs.views.merged_stream, "ROUND_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(fusefs.views.merged_stream, "PLACED_AT_ONCE", 1)
+        patch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", data.draw(st.integers(0, 10)))
         assert expected_of(times) == read_all(reader_of(partitions_of(times)))
 
 
@@ -141,21 +141,21 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusefs.views.merging, "KEPT_BYTES", 5)
+        patch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", 5)
         for position in positions:
             assert expected[position : position + 11] == read(reader, position, 11)
 
 
 def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
     """However little may be held: the lines of one round are taken before anything is dropped."""
-    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 1)
+    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
 
 def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
     """Of each partition only some lines are at hand: what is newer than the last of them waits."""
-    monkeypatch.setattr(fusefs.views.merging, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
     times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
 
     assert expected_of(times) == read_all(reader_of(partitions_of(times)))
@@ -166,9 +166,9 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
     times: Times = [[[time] for time in range(20)] for _ in range(5)]
     reads = []
     for held_bytes in (10_000_000, 1000):
-        monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", held_bytes)
-        monkeypatch.setattr(fusefs.views.merging, "SMALLEST_FETCH_BYTES", 10_000)
-        monkeypatch.setattr(fusefs.views.merging, "LINES_AT_ONCE", 2)
+        monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", held_bytes)
+        monkeypatch.setattr(fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 10_000)
+        monkeypatch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
         partitions = partitions_of(times)
         read_all(reader_of(partitions))
         reads.append(sum(partition.reads for partition in partitions))
@@ -179,7 +179,7 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """With many partitions of many batches; but for the one that was used last."""
-    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
     reader = reader_of(partitions)
     held = []
@@ -206,7 +206,7 @@ def test_shares_may_begin_and_end_anywhere():
     """As ranges of time do."""
     partition = partitions_of([[[1, 2], [3, 4]]])[0]
 
-    reader = MergedReader([Share(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
+    reader = MergedReader([MergedRange(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
 
     assert [b"1", b"2"] == [line.split(b'"offset":')[1][:1] for line in read_all(reader).splitlines()]
 
@@ -241,7 +241,7 @@ def test_records_that_were_deleted_are_told_each_time():
 
 def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
     """Lines that come next stand in more batches than one request may take apart: they are merged in parts, and none is lost."""
-    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 40_000)
+    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 40_000)
     partitions = []
     for number in range(8):
         partition = MemoryPartition(number=number)
@@ -273,7 +273,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
     """So that partitions with large batches in turns do not have them decoded again for every line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
-    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 100 * len(partitions) * 30)
+    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 100 * len(partitions) * 30)
     assert expected_of(times) == read_all(reader_of(partitions), 100)
     assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)
 
@@ -282,9 +282,11 @@ def test_very_many_records_of_one_offset_stand_as_damage():
     """No producer makes them, and they could only be rendered together; what stands around them is read."""
     partition = MemoryPartition()
     partition.add(b"before")
-    same = b"".join(record(b"same") for _ in range(fusefs.views.merging.LINES_AT_ONCE + 1))
+    same = b"".join(record(b"same") for _ in range(fusefs.views.merged_stream.LINES_AT_ONCE + 1))
     partition.append(
-        sealed(same + record(b"next", delta=1), count=fusefs.views.merging.LINES_AT_ONCE + 2, last_delta=1)
+        sealed(
+            same + record(b"next", delta=1), count=fusefs.views.merged_stream.LINES_AT_ONCE + 2, last_delta=1
+        )
     )
     partition.add(b"behind")
     partition.append(sealed(record(b"few") * 3, count=3, last_delta=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.lowlevel
 
-from fusefs.nodes.measuring import MeasuringQueue
+from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.threads.blocking import Blocking
 from storage.errors import PartitionOfflineError, SegmentDeletedError
 
