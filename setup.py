@@ -33,7 +33,7 @@ COMPILED = (
 
 
 def extensions() -> list[Extension]:
-    """One extension a module, named by its path."""
+    """Return one extension a module, named by its path."""
     return [
         Extension(
             source.removesuffix(".py").replace("/", "."),

@@ -97,7 +97,7 @@ class ClusterEngine:
         cache: CachePlace | None = None,
         codec: Codec | None = None,
     ) -> None:
-        """Raises CacheError, OSError."""
+        """Connect to the cluster, and open the cache if there is one. Raises CacheError, OSError."""
         self.read_only = read_only
         self.leaders = leaders
         self._windows = WindowCache()

@@ -26,11 +26,11 @@ from storage.errors import (
 
 
 class UnreachableError(ClusterError):
-    """No connection, one that broke, or no answer in time. Another attempt may succeed."""
+    """A broker cannot be reached: no connection, a broken one, or no answer in time. Another attempt may succeed."""
 
 
 class NotKafkaError(ClusterError):
-    """Something listens there, but what it says is not Kafka's protocol."""
+    """The server at an address does not speak Kafka's protocol."""
 
 
 class MalformedAnswerError(ClusterError):

@@ -68,7 +68,7 @@ MAINTENANCE_TASKS = 2
 
 
 def run(options: MountOptions) -> int:
-    """Mount and serve; the exit status. From the background it returns as soon as the mount stands.
+    """Mount and serve; return the exit status. From the background it returns as soon as the mount stands.
 
     What prevents a mount is told on standard error, in one line.
     """

@@ -99,7 +99,7 @@ class TopicFileSystem:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run what goes on behind: looking at waiting programs, measuring, gathering; closes every file at the end."""
+        """Run what goes on behind: looking at waiting programs, measuring, appending what lingers; closes every file at the end."""
         context = self.context
         nothing_waits = answered({}) if context.engine.remote else nullcontext()
         with nothing_waits:
@@ -243,7 +243,7 @@ class TopicFileSystem:
     # Attributes
 
     async def getattr(self, node_id: int, pid: int = 0) -> Attributes:
-        """Give exact attributes; waits, within a bound, for a size that is not known yet, if process `pid` does."""
+        """Return exact attributes; waits, within a bound, for a size that is not known yet, if process `pid` does."""
         node = self.inodes.get(node_id)
         try:
             if not node.measured:
@@ -268,7 +268,7 @@ class TopicFileSystem:
         return await self.getattr(node_id, pid)
 
     def readlink(self, node_id: int) -> str:
-        """Say where a link points."""
+        """Return the target of a link."""
         node = self.inodes.get(node_id)
         if not isinstance(node, Link):
             raise FileError(errno.EINVAL, reported=False)
@@ -278,7 +278,7 @@ class TopicFileSystem:
             raise self._told(node.path, error) from error
 
     def getxattr(self, node_id: int, name: str) -> bytes:
-        """Give one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
+        """Return one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
         if not name.startswith("user.kafka."):
             raise FileError(errno.ENODATA)
         node = self.inodes.get(node_id)
@@ -293,7 +293,7 @@ class TopicFileSystem:
         return value
 
     def listxattr(self, node_id: int) -> Sequence[str]:
-        """List the extended attributes there are."""
+        """Return the names of the extended attributes."""
         node = self.inodes.get(node_id)
         try:
             return list(node.xattrs())
@@ -301,7 +301,7 @@ class TopicFileSystem:
             raise self._told(node.path, error) from error
 
     def statfs(self) -> os.statvfs_result:
-        """Give the figures of the disks that hold the data directories."""
+        """Return the figures of the disks that hold the data directories."""
         try:
             return disk_space(self.context.settings.directories)
         except OSError as error:
@@ -354,7 +354,7 @@ class TopicFileSystem:
         return Opened(fh, handle)
 
     async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
-        """Read; waits only where what is read has no end."""
+        """Read from an open file; waits only where that has no end."""
         file = self._files[fh]
         try:
             return await file.handle.read(position, size)
@@ -372,7 +372,7 @@ class TopicFileSystem:
             raise self._told(file.node.path, error) from error
 
     async def flush(self, fh: int) -> None:
-        """One descriptor of the file was closed."""
+        """Do what close(2) of one of the file's descriptors asks for."""
         file = self._files[fh]
         try:
             await file.handle.flush()

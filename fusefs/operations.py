@@ -61,7 +61,7 @@ async def _answer(name: str, handled: Awaitable[T]) -> T:
 
 
 def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let nothing but FUSEError out of a handler."""
+    """Wrap a handler so that it raises nothing but FUSEError."""
 
     @functools.wraps(handler)
     def answering(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -71,7 +71,7 @@ def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
 
 class KernelNotifications:
-    """Tells the kernel to forget; names from a thread of its own, which ends before the session does.
+    """The ways of telling the kernel to forget; names from a thread of its own, which ends before the session does.
 
     (pyfuse3's own thread for this goes on after `close`, with a session that is gone.)
     """
@@ -109,7 +109,7 @@ class KernelNotifications:
                 log.debug("%s: not forgotten: %s", forgotten, error)
 
     def end(self) -> None:
-        """Tell nothing any more (blocking).
+        """End the thread: the kernel is told nothing any more (blocking).
 
         Called while requests are still answered: what is being told may wait for one of them, and unanswered neither
         would ever end.

@@ -89,7 +89,7 @@ class MountReader:
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
-        """Give a file from its first byte to its end, in pieces of bounded size.
+        """Yield a file from its first byte to its end, in pieces of bounded size.
 
         Raises PathError; at a damaged batch after all that stands before it.
         """
@@ -110,7 +110,7 @@ class MountReader:
     @staticmethod
     def end_of(file: FileNode) -> Offset | None:
         """The offset behind the last record of a file that grows with its partition; None for any other file."""
-        return file.end_offset() if isinstance(file, ViewNode) and file.growing else None
+        return file.end_offset() if isinstance(file, ViewNode) and file.open_ended else None
 
 
 def _described(directory: Directory) -> str:

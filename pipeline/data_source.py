@@ -19,7 +19,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class TopicfsDataSource(DataSource):
-    """Registered by Spark itself (`pyspark_topicfs`): reads without filter pushdown, which is off by default."""
+    """The format as Spark registers it (`pyspark_topicfs`): reads without filter pushdown, which is off by default."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +51,7 @@ class TopicfsDataSource(DataSource):
 
 
 class FilteringDataSource(TopicfsDataSource):
-    """Registered by `pipeline.register`, which switches pushdown on."""
+    """The format as `pipeline.register` registers it, which switches filter pushdown on."""
 
     def reader(self, schema: StructType) -> BatchReader:
         return FilteringBatchReader(*self._reading(schema, streaming=False))

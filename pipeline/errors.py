@@ -20,7 +20,7 @@ class DataLossError(PipelineError):
 
 
 class SparkMissingError(PipelineError):
-    """Without the extra `spark` there is nothing to do here."""
+    """The extra `spark` is not installed."""
 
     def __init__(self) -> None:
         super().__init__("Spark is not installed here; get it with: pip install 'topicfs[spark]'")

@@ -1,4 +1,4 @@
-"""Found by Spark by its name: makes `format("topicfs")` known to every session."""
+"""The package that Spark finds by its name: it makes `format("topicfs")` known to every session."""
 
 from pipeline.data_source import TopicfsDataSource as DefaultSource
 

@@ -115,7 +115,7 @@ class Partition(Protocol):
 
     @property
     def log_start_offset(self) -> Offset:
-        """Earliest readable: what `offsets` says, for callers that ask at each read and append (*known*)."""
+        """Earliest readable offset: what `offsets` says, for callers that ask at each read and append (*known*)."""
         ...
 
     @property
@@ -258,12 +258,12 @@ class Topic(Protocol):
 
     @property
     def topic_id(self) -> str:
-        """Base64url, 22 characters (*known*)."""
+        """Id of the topic: base64url, 22 characters (*known*)."""
         ...
 
     @property
     def internal(self) -> bool:
-        """One of Kafka's own (`__consumer_offsets`, …): never written by users (*known*)."""
+        """True for one of Kafka's own (`__consumer_offsets`, …): never written by users (*known*)."""
         ...
 
     @property
@@ -305,15 +305,15 @@ class Replication(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Let replicas that are behind catch up now; what fails is tried again later."""
+        """Have replicas that are behind catch up now; what fails is tried again later."""
         ...
 
     def elect_preferred(self, topic: str | None = None) -> int:
-        """Let the first assigned replicas lead where they are in sync; return how many partitions changed."""
+        """Elect the first assigned replicas where they are in sync; return how many partitions changed."""
         ...
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Let the replica in a data directory lead though it was not in sync: what only others have is lost.
+        """Elect the replica in a data directory though it was not in sync: what only others have is lost.
 
         Raises UnknownTopicError, StorageError where its log is not there.
         """

@@ -101,7 +101,7 @@ class PolicyViolationError(StorageError):
 
 
 class GroupError(StorageError):
-    """Base of what is refused of a group; itself: its coordinator does not serve, with the reason."""
+    """Base of the errors of groups; itself, that a group's coordinator does not serve, with the reason."""
 
 
 class UnknownGroupError(GroupError):
@@ -129,7 +129,7 @@ class IncompatibleMemberError(GroupError):
 
 
 class NotAssignedError(GroupError):
-    """A position in a partition that the member does not hold, or no longer: whoever holds it now goes on from the last one."""
+    """A position in a partition that the member does not hold, or no longer: its holder goes on from the last one."""
 
 
 class InvalidPositionError(GroupError):

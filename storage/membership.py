@@ -135,7 +135,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants to read."""
+    """The topics and patterns that a member wants to read."""
 
     topics: frozenset[str] = frozenset()
     patterns: frozenset[str] = frozenset()
@@ -197,7 +197,7 @@ class Membership(Protocol):
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Give partitions back: nothing more of them is handed out, and what was committed so far is all that was done.
 
-        Whoever gets them begins at the committed position. Of partitions that are not wanted back (or not held)
+        Their next holder begins at the committed position. Of partitions that are not wanted back (or not held)
         nothing happens.
         """
         ...

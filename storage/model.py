@@ -44,7 +44,7 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Bit 3 of a batch's attributes: whether the producer or the broker stamped its records."""
+    """The origin of a batch's timestamps, the producer or the broker: bit 3 of its attributes."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

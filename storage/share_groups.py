@@ -74,7 +74,7 @@ class Acknowledgement(IntEnum):
     REJECT = 3
     """It cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
     RENEW = 4
-    """It is still being worked on: the lease begins anew."""
+    """It is still being worked on: the lease begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class InFlight(NamedTuple):
 
 
 class RejectedBy(Enum):
-    """Why a record was given up."""
+    """The reason for which a record was given up."""
 
     REJECT = "reject"
     """Its holder said so."""
@@ -129,7 +129,7 @@ class Rejected(NamedTuple):
 
 
 class QueuePosition(NamedTuple):
-    """Where a group stands in a partition."""
+    """The position of a group in a partition."""
 
     partition: TopicPartition
     start_offset: Offset
@@ -265,7 +265,7 @@ class ShareGroup(Protocol):
         ...
 
     def settle(self, place: RecordName, word: Acknowledgement) -> None:
-        """Say for its holder, whoever that is, what becomes of a record in flight (*changes*).
+        """Say in its holder's place what becomes of a record in flight (*changes*).
 
         The holder is answered RecordNotHeldError from then on. Raises RecordNotHeldError where nobody holds it.
         """
@@ -283,7 +283,7 @@ class ShareGroup(Protocol):
         ...
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
-        """Let the group begin at an offset: what is below is done, what is from there on is delivered (*changes*).
+        """Set the group's start offset: what is below is done, what is from there on is delivered (*changes*).
 
         Raises GroupNotEmptyError while it has sessions, UnknownTopicError, ReadOnlyError, OSError.
         """
@@ -306,7 +306,7 @@ class ShareGroups(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """Why there are none, as a sentence; None: there may be (*known*)."""
+        """The reason why there are none, as a sentence; None: there may be (*known*)."""
         ...
 
     def groups(self) -> Mapping[str, ShareGroup]:

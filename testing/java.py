@@ -1,4 +1,4 @@
-"""How a Java machine of a test starts quickly, for it lives for seconds.
+"""The flags with which a Java machine of a test starts quickly, for it lives for seconds.
 
 Half of such a life goes into finding, reading and verifying classes. An archive of classes (Java calls it class data
 sharing) holds them as they are in memory: `testing/class_archives.py` makes one for Spark and one for Kafka.

@@ -57,7 +57,7 @@ class ShareGroupAdmin:
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Let a group without members begin where the states say, and deliver again what they say.
+        """Set the start offsets of a group without members as the states say, and have what they name delivered again.
 
         Raises ClusterError where it has members there.
         """

@@ -57,7 +57,7 @@ class Cache:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the files take."""
+        """Size of the files in bytes."""
         return self._bytes
 
     @property

@@ -87,7 +87,7 @@ class MirroredPartition:
         )
 
     def place(self, start_offset: Offset) -> None:
-        """Let the copy, which is empty, begin at an offset."""
+        """Start the copy, which is empty, at an offset."""
         if start_offset != self.log.log_end_offset:
             self.log.truncate_fully_and_start_at(start_offset, "the mirror begins here")
         self.placed = True

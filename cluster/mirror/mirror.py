@@ -234,7 +234,7 @@ class _Run:
     def _throttled(
         self, node: int, copies: Iterable[tuple[MirroredPartition, Leader]], answer: FetchAnswer
     ) -> None:
-        """Let a broker rest for as long as it wants, and report it where nothing comes for long."""
+        """Send a broker nothing for as long as it wants, and report it where nothing comes for long."""
         seconds = answer.throttle_ms / 1000
         self._resume_at[node] = time.monotonic() + min(seconds, MAX_THROTTLE_SECONDS)
         text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"

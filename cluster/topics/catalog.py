@@ -35,7 +35,7 @@ class Catalog:
         production: Production | None = None,
         cache: Cache | None = None,
     ) -> None:
-        """Without `production` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
+        """Make the catalog. Without `production` partitions are read-only; with `cache` fetched records are kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
         """Notified after topics or partitions were added or removed."""

@@ -63,7 +63,7 @@ class ClusterPartition:
         cache: Cache | None,
         followed: Callable[[], None],
     ) -> None:
-        """`ask_settings` returns the topic's settings and may wait; `followed` is called with the first listener.
+        """Make the partition. `ask_settings` returns the topic's settings and may wait; `followed` is called with the first listener.
 
         Without `production` it is read-only. With `cache` what is fetched is kept on disk.
         """

@@ -128,7 +128,7 @@ class ProducerIds:
 
 
 class Production(NamedTuple):
-    """How an engine appends."""
+    """The settings of an engine's appends."""
 
     ids: ProducerIds
     codec: Codec | None = None
@@ -163,7 +163,7 @@ class PartitionProducer:
         known: KnownBounds,
         moved: Callable[[], None],
     ) -> None:
-        """`ask_config` returns the topic's settings and may wait.
+        """Make the producer; `ask_config` returns the topic's settings and may wait.
 
         `moved` is called when the bounds have moved and no answer has said where to.
         """

@@ -82,7 +82,7 @@ class PartitionReader:
         known: KnownBounds,
         kept: ReadThroughCache | None = None,
     ) -> None:
-        """With `kept` fetched batches are kept on disk as well."""
+        """Make the reader; with `kept` fetched batches are kept on disk as well."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept

@@ -27,7 +27,7 @@ class ClusterTopic:
     """See `storage.engine.Topic`. A topic that was deleted and created again is another one, with another id."""
 
     def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
-        """`threads` ask for what no caller waits for."""
+        """Make the topic; `threads` do the requests that no caller waits for."""
         self.name = metadata.name
         self.topic_id = metadata.topic_id
         self.internal = metadata.internal

@@ -56,7 +56,7 @@ class BoundsWatcher:
     def __init__(
         self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
     ) -> None:
-        """With `sweeps` all partitions are followed, otherwise those that have listeners."""
+        """Make the watcher: of all partitions with `sweeps`, otherwise of those that have listeners."""
         self._leaders, self._catalog, self._node = leaders, catalog, node
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)

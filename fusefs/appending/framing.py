@@ -75,7 +75,7 @@ class Framing(Protocol):
     """The rules by which a file's bytes are cut into lines or batches."""
 
     @property
-    def gathers(self) -> bool:
+    def lingers(self) -> bool:
         """True if acks=0 may put together what several writers wrote."""
         ...
 
@@ -111,7 +111,7 @@ class Framing(Protocol):
 class Lines:
     """A record ends with its newline, or with its file."""
 
-    gathers = True
+    lingers = True
     may_take_long = False
 
     def takes_long(self, framed: bytes) -> bool:
@@ -155,7 +155,7 @@ class ParsedLines(Lines):
 class RecordBatches:
     """A batch says itself how long it is; only whole ones are appended."""
 
-    gathers = False
+    lingers = False
     """They are large by themselves, and one that is refused shall not take others' with it."""
     may_take_long = True
 

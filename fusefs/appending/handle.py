@@ -30,7 +30,7 @@ RELEASE_SECONDS = 2.0
 
 
 class Acks(Enum):
-    """When a write is answered, as Kafka's producers spell it (-1 is `all`)."""
+    """The moment at which a write is answered, as Kafka's producers spell it (-1 is `all`)."""
 
     NONE = "0"
     """At once; a failure surfaces later."""
@@ -89,10 +89,10 @@ class AppendHandle:
         self._asker = None if appending.asker is None else appending.asker(opener_pid, "/" + target.name)
         self._remote = self._asker is not None
         self._threaded = self._durable or self._remote
-        can_gather = not self._remote or appending.remote_linger is not None
-        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable and can_gather
+        can_linger = not self._remote or appending.remote_linger is not None
+        self._lingers = appending.acks is Acks.NONE and framing.lingers and not self._durable and can_linger
         self._checked = b""
-        """Over a remote engine: lines that were looked at in a thread, and are to be gathered."""
+        """Over a remote engine: lines that were looked at in a thread, and are to linger."""
         self._waiting = NOTHING
         """The state that the next write follows; while the last write failed, the state that it followed."""
         self._failed: FailedWrite | None = None
@@ -115,7 +115,7 @@ class AppendHandle:
         async with self._turn:
             if self._remote:  # To frame lines, too, it has to be asked: how large a record may be.
                 await self._run(lambda: self.take(data))
-                await self._gather_checked()
+                await self._linger_checked()
                 return len(data)
             lines, waiting = self._frame(data)
             if lines:
@@ -158,7 +158,7 @@ class AppendHandle:
         return framed
 
     def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
-        """Nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
+        """Note that nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
         if waiting is None or errno_of(error) in REFUSALS:
             after = self._framing.after_refusal(data, error)
         else:
@@ -182,7 +182,7 @@ class AppendHandle:
         self._failed = None
 
     def _append(self, lines: bytes) -> None:
-        if self._gathers:
+        if self._lingers:
             self._target.check(lines)
             if self._remote:
                 self._checked = lines  # This is not the event loop's thread.
@@ -198,10 +198,10 @@ class AppendHandle:
         if not self._threaded and not self._framing.takes_long(lines):
             self._append(lines)
             return
-        await self._append_gathered()  # What was written before stands before.
+        await self._append_lingering()  # What was written before stands before.
         await self._run(lambda: self._target.append(lines, durable=self._durable))
 
-    async def _gather_checked(self) -> None:
+    async def _linger_checked(self) -> None:
         """Gather lines that were looked at. Nothing more is known of this file where its program ends before there is room."""
         lines, self._checked = self._checked, b""
         remote = self._appending.remote_linger
@@ -213,7 +213,7 @@ class AppendHandle:
             self._unanswered = UnansweredError(error.number, "the lines were not kept; open the file again")
             raise self._unanswered from None
 
-    async def _append_gathered(self) -> None:
+    async def _append_lingering(self) -> None:
         """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
         if self._appending.remote_linger is not None:
             await self._appending.remote_linger.drain(self._target, self._asker)
@@ -233,7 +233,7 @@ class AppendHandle:
             raise
 
     def failed(self, error: Exception) -> None:
-        """Remember what befell lines that were answered before they were kept."""
+        """Remember the failure of lines that were answered before they were kept."""
         if self._released:
             self._report_lost(error)
         else:
@@ -281,7 +281,7 @@ class AppendHandle:
             self._raise_unheard()
             if self._waiting.tail:
                 await self._sync_tail()
-        await self._append_gathered()
+        await self._append_lingering()
         self._raise_earlier_failure()
         await self._run(self._target.sync)
 

@@ -43,7 +43,7 @@ class LineTarget(Protocol):
         ...
 
     def sync(self) -> None:
-        """Everything appended is on disk when this returns (blocking)."""
+        """Put everything appended on disk (blocking)."""
         ...
 
 

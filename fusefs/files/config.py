@@ -68,7 +68,7 @@ class ConfigTarget:
     max_record_bytes = LINE_BYTES
 
     def __init__(self, name: str, alter: Callable[[Mapping[str, str | None]], None]) -> None:
-        """`alter` makes the changes, or none of them (blocking)."""
+        """Make the file; `alter` makes the changes, or none of them (blocking)."""
         self.name = name
         self._alter = alter
 

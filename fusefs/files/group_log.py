@@ -49,7 +49,7 @@ class GroupLogNode(FileNode):
         return Attributes(LOG_MODE, 0, started, 0, self.node_id, READ_BLOCK)
 
     def truncate(self, size: int, *, emptied: bool) -> None:
-        """Nothing is there to be cut: `3<>` and O_TRUNC change nothing."""
+        """Do nothing: a stream has no size, and O_TRUNC changes nothing."""
 
     async def open(self, access: Access, pid: int) -> Handle:
         """Join the group. Raises FileError, and what joining does."""

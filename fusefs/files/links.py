@@ -18,7 +18,7 @@ Find: TypeAlias = Callable[[Partition, Isolation], Offset | None]
 
 
 class RecordLink(Link):
-    """Points to a record's name beside it, with the link's own suffix."""
+    """A link to a record's name beside it, with the link's own suffix."""
 
     __slots__ = ("_dated", "_files", "_find", "_suffix")
     entry_timeout = 0.0

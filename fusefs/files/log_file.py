@@ -53,12 +53,12 @@ class ViewNode(FileNode):
     mode = READ_MODE
 
     @property
-    def growing(self) -> bool:
+    def open_ended(self) -> bool:
         """True if the file grows with its partition."""
-        return self._view.growing
+        return self._view.open_ended
 
     def end_offset(self) -> Offset:
-        """The offset behind the last record that a growing file shows now."""
+        """The offset behind the last record that a file without an end shows now."""
         return self._files.visible_end()
 
     def attributes(self) -> Attributes:
@@ -78,7 +78,9 @@ class ViewNode(FileNode):
 
     def _shown_ino(self) -> int:
         return (
-            self._files.shown_inos.setdefault(self.name, self.node_id) if self._view.growing else self.node_id
+            self._files.shown_inos.setdefault(self.name, self.node_id)
+            if self._view.open_ended
+            else self.node_id
         )
 
     @property
@@ -150,7 +152,7 @@ class ViewNode(FileNode):
             self.context.appending.blocking,
             asker=asker,
             sync=self._sync(pid),
-            cached=not self._view.growing and self.measured,
+            cached=not self._view.open_ended and self.measured,
             emptied=access.truncates,
         )
 

@@ -19,7 +19,7 @@ FEW_SEGMENTS = 32
 
 
 class PartitionFiles:
-    """Outlives the nodes of a partition: the kernel may forget those at any time, a view index is dear to build."""
+    """The state behind the files of a partition. It outlives their nodes, which the kernel may forget at any time."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
         self.context = context
@@ -33,7 +33,7 @@ class PartitionFiles:
         self.news = Wakeups(context.waiting.waker)
         self.deleted = False
         self.shown_inos: dict[str, int] = {}
-        """The one number that stat shows of a growing view, through all its generations."""
+        """The one number that stat shows of a view without an end, through all its generations."""
         self.directory_id: int | None = None
         """The node of the partition's directory, as long as the kernel may know it."""
         self._front = self._front_now()
@@ -114,7 +114,7 @@ class PartitionFiles:
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:
-        """Records were removed: the names of growing views mean new nodes, whose positions count afresh."""
+        """Records were removed: the names of views without an end mean new nodes, whose positions count afresh."""
         if self.directory_id is not None:
             for name in self.shown_inos:
                 self.context.kernel.forget_name(self.directory_id, name)

@@ -49,7 +49,7 @@ class TakeNode(FileNode):
         return Attributes(LOG_MODE, 0, started, 0, self.node_id)
 
     def truncate(self, size: int, *, emptied: bool) -> None:
-        """Nothing is there to be cut."""
+        """Do nothing: a stream has no size."""
 
     async def open(self, access: Access, pid: int) -> Handle:
         """Begin a session. Raises FileError, and what `ShareGroup.open` does."""
@@ -157,7 +157,7 @@ class QueuedRecord(FileNode):
     def __init__(
         self, parent: Directory, name: str, place: RecordName, places: Callable[[], Sequence[RecordName]]
     ) -> None:
-        """`places` are the records that are in its directory now."""
+        """Make the file; `places` are the records that are in its directory now."""
         super().__init__(parent.context, parent, name)
         self._place = place
         self._places = places

@@ -62,7 +62,7 @@ class ReplicasTarget:
 
 
 class ReplicasFile(TextFile):
-    """`replicas`."""
+    """`replicas` of a topic."""
 
     __slots__ = ("_files", "_replication")
 

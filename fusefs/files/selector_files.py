@@ -267,7 +267,7 @@ def _headers_json(headers: tuple[Header, ...]) -> bytes:
 
 
 class RangeFile(ViewNode):
-    """`42-99`, `42-`: offsets; the open-ended one grows like `log`."""
+    """`42-99`, `42-`: a range of offsets; the open-ended one grows like `log`."""
 
     __slots__ = ("_place", "_selector")
     entry_timeout = REMEMBERED_SECONDS
@@ -304,7 +304,7 @@ class RangeFile(ViewNode):
 
 
 class PassingFile(RangeFile):
-    """`-10`, `@T1-@T2`: what the name meant when it was looked up; for a second, and while it is open."""
+    """`-10`, `@T1-@T2`: the range that the name meant when it was looked up; kept for a second, and while it is open."""
 
     __slots__ = ("_until",)
 

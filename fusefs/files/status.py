@@ -68,7 +68,7 @@ def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
 
 
 def spelled_time(timestamp: Timestamp) -> str:
-    """Milliseconds, as selectors take them, and the same moment for people; `-` where there is none."""
+    """A time in milliseconds, as selectors take it, and for people; `-` where there is none."""
     if timestamp < 0:
         return "-"
     try:
@@ -94,7 +94,7 @@ class TopicStatusFile(TextFile):
         return shown * NANOSECONDS_A_MILLISECOND
 
     def listed_mtime_ns(self) -> int:
-        """To find the newest record is to open every partition, which a listing does not."""
+        """The time of the mount: finding the newest record would open every partition, which a listing does not."""
         return self.context.started * NANOSECONDS_A_MILLISECOND
 
     def render(self) -> str:

@@ -35,7 +35,7 @@ class TextFile(FileNode):
         return None
 
     def mtime_ns(self) -> int:
-        """When the text was first seen to be another one: a copy that asks again finds the same time."""
+        """The time at which the text was first seen to be another one: a copy that asks again finds the same time."""
         return self._changed * NANOSECONDS_A_MILLISECOND
 
     def listed_mtime_ns(self) -> int:

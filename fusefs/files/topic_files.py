@@ -83,7 +83,7 @@ class TopicFiles:
 
     @property
     def news_count(self) -> int:
-        """How often there were news of any partition."""
+        """Number of times that there was news of any partition."""
         return self._news.news_count
 
     def refresh(self) -> None:
@@ -128,7 +128,7 @@ class AllTopics:
     """The files of every topic, kept in step with the engine."""
 
     def __init__(self, context: MountContext, directory_id: int) -> None:
-        """`directory_id` is the node of the directory that has the topics."""
+        """Make the state; `directory_id` is the node of the directory that has the topics."""
         self._context = context
         self._directory_id = directory_id
         self._topics: dict[str, TopicFiles] = {}

@@ -135,7 +135,7 @@ class Tails:
             return tail
 
     def detach(self, tail: Tail) -> None:
-        """Let go of a tail; with its last follower it is forgotten."""
+        """Release a tail; with its last follower it is forgotten."""
         with self._lock:
             tail.followers -= 1
             if not tail.followers:

@@ -43,11 +43,11 @@ class WaitingRead:
     woken: trio.Event = field(default_factory=trio.Event)
     ended: int | None = None
     """The errno with which it was ended."""
-    orphaned: bool = False
+    searching: bool = False
     """Its process is gone, and the process that reads in its place is being searched for."""
 
     def end(self, number: int) -> None:
-        """Answer it with an error."""
+        """Answer the read with an error."""
         self.ended = number
         self.woken.set()
 
@@ -169,16 +169,16 @@ class WaitingReads:
                 answers[read.pid] = self._look_at(read.pid)
             seen = answers[read.pid]
             if seen is None:
-                if not read.orphaned:
-                    read.orphaned = True
-                    searches.start_soon(self._find_guardian, read)
+                if not read.searching:
+                    read.searching = True
+                    searches.start_soon(self._find_descriptor_holder, read)
             elif seen.pending:
                 read.end(errno.EINTR)
 
-    async def _find_guardian(self, read: WaitingRead) -> None:
+    async def _find_descriptor_holder(self, read: WaitingRead) -> None:
         """The opener is gone: another process that holds the file reads it now, and is looked at from here on."""
         holders = await self._search(read.path, stuck=False) if read.path else []
-        read.orphaned = False
+        read.searching = False
         if holders:
             read.pid = holders[0].pid
         else:

@@ -126,7 +126,7 @@ class WholeBatches:
         return b"".join(data[start:end] for start, end in spans)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """One whole batch."""
+        """Return one whole batch."""
         del topic, partition
         header = columns.batches[index]
         return bytes(columns.data[header.position : header.end_position])
@@ -134,12 +134,12 @@ class WholeBatches:
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
-        """From the headers."""
+        """See `Form`: the headers say it."""
         del topic, partition
         return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Whole batches as a producer may send them.
+        """Return whole batches, such as a producer may send.
 
         Raises InvalidRecordError for what is none, RecordTooLargeError.
         """

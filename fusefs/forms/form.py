@@ -48,11 +48,11 @@ class Form(Protocol):
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Bytes that `render` makes of each batch in `columns.batches`, in their order."""
+        """Return the number of bytes that `render` makes of each batch in `columns.batches`, in their order."""
         ...
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
+        """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
         `timestamp` (ms) is that of records whose line tells none. Raises FormError for a line that cannot be
         parsed, RecordTooLargeError for one that does not fit a batch, ValueError if the last line has no LF.

@@ -67,7 +67,7 @@ class JsonLines:
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
-        """One object a record."""
+        """Render one object a record."""
         lines: _Lines = _Lines(columns, topic, partition)
         text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
         lines.put(memory.text_octets(text), start_offset, end_offset)
@@ -87,13 +87,13 @@ class JsonLines:
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Everything is looked at as for rendering, but nothing written."""
+        """Look at everything as `render` does, but write nothing."""
         lines: _Lines = _Lines(columns, topic, partition)
         lines.kept = False
         return lines.measure(start_offset, end_offset)
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """See `json_parsing` for what a line may hold."""
+        """Parse lines of JSON; see `json_parser` for what a line may hold."""
         records = parse_records(text, timestamp)
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
@@ -134,7 +134,7 @@ class _Lines:
 
     @cython.cfunc
     def measure(self, start_offset: cython.longlong, end_offset: cython.longlong) -> array[int]:
-        """Bytes of each batch's lines; notes what must be shown in base64."""
+        """Return the size of each batch's lines; note what must be shown in base64."""
         sizes = array("q")
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)

@@ -26,7 +26,7 @@ _HEX = cython.declare(bytes, b"0123456789ABCDEF")
 def field_size(
     source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong, lenient: cython.bint
 ) -> cython.Py_ssize_t:
-    """Bytes of a string with its quotes, or of `null`; -1 for what is no UTF-8, unless `lenient`."""
+    """Size of a string with its quotes, or of `null`; -1 for what is no UTF-8, unless `lenient`."""
     if length < 0:
         return 4
     if _is_plain(source, start, length):
@@ -146,7 +146,7 @@ def put_string(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """In quotes; bytes that are no UTF-8 as lone surrogates (`lenient` has measured them)."""
+    """Write a string in quotes; bytes that are no UTF-8 as lone surrogates (`lenient` has measured them)."""
     target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):
@@ -205,7 +205,7 @@ def _put_code_unit(target: cython.p_uchar, at: cython.Py_ssize_t, unit: cython.i
 @cython.cfunc
 @cython.exceptval(check=False)
 def base64_size(length: cython.longlong) -> cython.Py_ssize_t:
-    """With its quotes."""
+    """Size of a string in base64, with its quotes."""
     return (length + 2) // 3 * 4 + 2
 
 
@@ -218,7 +218,7 @@ def _put_base64(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """In quotes (RFC 4648 §4, padded)."""
+    """Write a string in base64, in quotes (RFC 4648 §4, padded)."""
     digits: cython.p_const_uchar = _BASE64
     target[at] = ord('"')
     at += 1
@@ -244,7 +244,7 @@ def _put_base64(
 @cython.cfunc
 @cython.exceptval(check=False)
 def integer_size(value: cython.longlong) -> cython.Py_ssize_t:
-    """Decimal digits, and the sign."""
+    """Size of an integer: its decimal digits, and the sign."""
     size: cython.Py_ssize_t = 1 if value >= 0 else 2
     rest: cython.ulonglong = _magnitude(value)
     while rest >= 10:

@@ -36,7 +36,7 @@ class KeyValue:
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
-        """Key, TAB, value, LF."""
+        """Render each record as key, TAB, value, LF."""
         del topic, partition
         return _render(columns, 0, len(columns), start_offset, end_offset)
 
@@ -50,7 +50,7 @@ class KeyValue:
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Keys and values are searched for what must be escaped."""
+        """Search keys and values for what must be escaped, which takes a byte more."""
         del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
@@ -66,7 +66,7 @@ class KeyValue:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        r"""Only `\N`, as a whole key or value, and the four escapes may follow a backslash."""
+        r"""Parse lines: only `\N`, as a whole key or value, and the four escapes may follow a backslash."""
         return encode_columns(_columns(text, timestamp), max_batch_bytes=max_batch_bytes, unit="line")
 
 

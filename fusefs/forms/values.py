@@ -30,7 +30,7 @@ class Values:
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
-        """Each value and an LF."""
+        """Render each value and an LF."""
         del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
@@ -42,14 +42,14 @@ class Values:
         return memory.finished(text)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """Exactly the value, without LF: nothing for a null one."""
+        """Render exactly the value, without LF: nothing for a null one."""
         del topic, partition
         return columns.value(index) or b""
 
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
-        """From the lengths alone: no value is touched."""
+        """Add up lengths: no value is touched."""
         del topic, partition
         block: memoryview = columns.block
         column: cython.p_longlong = memory.int64s_of(block)

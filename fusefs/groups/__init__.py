@@ -1,4 +1,4 @@
-"""Reading as a member of a group: what an open `log` or `drain` under `@groups` is given, and what of it is done.
+"""Reading as a member of a group: the records that an open `log` or `drain` under `@groups` gets, and those that are done.
 
     partition ─► chunks ─► assigned partitions ─► delivery ─► read(2)
                                         ▲            │ asks for more: what was given whole is done

@@ -46,7 +46,7 @@ class AssignedPartition:
         *,
         end_offset: Offset | None,
     ) -> None:
-        """`end_offset` is where a reader that drains ends; None: never."""
+        """Make it; `end_offset` is where a reader that drains ends, None: nowhere."""
         self.partition = partition
         self._source = source
         self._committed = committed
@@ -81,7 +81,7 @@ class AssignedPartition:
         return None if self._reader is None else self._reader.next_offset
 
     def go_to(self, offset: Offset) -> None:
-        """Give again what comes from an offset on."""
+        """Go on from an offset: what comes from there on is given again."""
         if self._reader is not None:
             self._reader.go_to(offset)
             self._exhausted = False
@@ -98,7 +98,7 @@ class AssignedPartition:
         offset = reset_offset(partition, self._source, reset, now)
         self._reader = ChunkReader(self._source, offset)
         if reset.kind != EARLIEST:
-            # Whoever is given the partition next must not begin at another place.
+            # The next member with the partition must not begin at another place.
             self.done = offset
 
     def _is_in_range(self, offset: Offset) -> bool:

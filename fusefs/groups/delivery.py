@@ -1,4 +1,4 @@
-"""What a reader was given, and what of it is done: a pure account, in bytes of its stream and offsets of partitions.
+"""The account of what a reader was given and what of it is done, in bytes of its stream and offsets of partitions.
 
     stream    ──────────┬───────────────────────────────┬──────────
                         │ chunk of orders-0             │ the next one
@@ -53,7 +53,7 @@ class Delivery:
         return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
 
     def offer(self, share: AssignedPartition, chunk: Chunk) -> None:
-        """Have a chunk come next. What was to come before and was not given is given later."""
+        """Put a chunk next. What was to come before and was not given is given later."""
         self.withdraw()
         self._next = share, chunk
 
@@ -111,7 +111,7 @@ class Delivery:
             self._given = max(min(position - self._base, self._given), self._answered)
 
     def wrote(self, size: int) -> None:
-        """It has written so many bytes, behind which the stream goes on; what fails moves no program's position."""
+        """Note that the program wrote so many bytes, behind which the stream goes on; what fails moves no position."""
         self._base += size
 
     # What others want
@@ -141,7 +141,7 @@ class Delivery:
         return False
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is no longer this reader's: what was begun of it ends here."""
+        """Forget a partition that is no longer this reader's: what was begun of it ends here."""
         if self._next is not None and self._next[0].partition == partition:
             self._next = None
         if self._share is not None and self._share.partition == partition:

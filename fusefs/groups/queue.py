@@ -30,7 +30,7 @@ from storage.share_groups import Leased, RecordName, ShareSession
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRead:
-    """What is taken, and with what."""
+    """The queue that is read, its form, and what reading needs."""
 
     path: str
     """`/@groups/billing/orders/take`: the file under the mount."""

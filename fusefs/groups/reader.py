@@ -52,7 +52,7 @@ from storage.remote import NotAtHandError, ThreadNeededError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRead:
-    """What is read, and with what."""
+    """The topics that are read, their form, and what reading needs."""
 
     path: str
     """`/@groups/billing/orders/log`: the file under the mount."""
@@ -88,7 +88,7 @@ class GroupHandle:
         nonblocking: bool,
         ends: Mapping[TopicPartition, Offset],
     ) -> None:
-        """`ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
+        """Join the group; `ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
         self._what = what
         self._pid = opener_pid
         self._program = Program(what.waiting, opener_pid, what.path)
@@ -244,7 +244,7 @@ class GroupHandle:
     # Membership
 
     def _changed(self) -> None:
-        """What is held has changed: from any thread."""
+        """Note that the assignment has changed. Called from any thread."""
         self._changes += 1
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._adopt_changes, idempotent=True)
@@ -252,7 +252,7 @@ class GroupHandle:
     def _adopt_changes(self) -> None:
         if self._released:
             return
-        if not self._filling.locked():  # Whoever fills looks afterwards.
+        if not self._filling.locked():  # The one that fills looks afterwards.
             self._adopt()
         self._news.deliver()
 

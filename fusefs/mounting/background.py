@@ -20,12 +20,12 @@ class Readiness(Protocol):
         ...
 
     def failed(self, reason: str) -> None:
-        """It does not, for a reason; one line."""
+        """Report why the mount does not stand, in one line."""
         ...
 
 
 class Foreground:
-    """There is a terminal: failures go there."""
+    """A daemon with a terminal: failures go there."""
 
     def mounted(self) -> None:
         pass
@@ -35,13 +35,13 @@ class Foreground:
 
 
 class Background:
-    """There is a parent that waits at the other end of a pipe."""
+    """A daemon whose parent waits at the other end of a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def mounted(self) -> None:
-        """Let the parent go, and let go of the terminal."""
+        """Have the parent end, and give up the terminal."""
         self._tell(b"")
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):

@@ -20,7 +20,7 @@ _KEPT_BYTES = 32 * 1024 * 1024
 
 
 def raise_open_files() -> None:
-    """Let the process hold as many descriptors as it may."""
+    """Raise the process's limit of open files to the highest it may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -28,7 +28,7 @@ def raise_open_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library reuse large buffers in place of mapping each again: writes of 1 MiB are twice as fast."""
+    """Have the C library reuse large buffers in place of mapping each again: writes of 1 MiB are twice as fast."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)

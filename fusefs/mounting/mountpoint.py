@@ -49,7 +49,7 @@ def read_last_words(descriptor: int) -> list[str]:
 
 
 def shortened(lines: list[str]) -> str:
-    """Lines as a part of one line."""
+    """Return lines as a part of one line."""
     more = f"; and {len(lines) - SHOWN} more, which the daemon's log has" if len(lines) > SHOWN else ""
     return "; ".join(lines[:SHOWN]) + more
 
@@ -65,7 +65,7 @@ class MountError(StorageError):
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path]) -> str | None:
-    """Make sure that `mountpoint` can be mounted on; a word on what was done for it, or None.
+    """Make sure that `mountpoint` can be mounted on; return what was done for it in a few words, or None.
 
     A mountpoint whose daemon was killed is taken over. Raises MountError.
     """

@@ -78,12 +78,12 @@ def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
 
 
 def use(loop: RequestLoop, library: ModuleType) -> None:
-    """Let pyfuse3 fetch requests that way, before its main loop starts; it is what `choose` gave."""
+    """Have pyfuse3 fetch requests by `loop`, which `choose` returned; before its main loop starts."""
     library.trio = trio if loop is RequestLoop.PLAIN else _STAND_IN  # type: ignore[attr-defined] # its own import, untold by its types
 
 
 class Turns:
-    """Counts what was served in a row."""
+    """The number of requests that were served in a row."""
 
     __slots__ = ("_requests", "_until")
 
@@ -91,18 +91,18 @@ class Turns:
         self.begin()
 
     def begin(self) -> None:
-        """Everybody else has just had a turn."""
+        """Begin to count: everybody else has just had a turn."""
         self._requests = 0
         self._until = time.perf_counter() + SECONDS_IN_A_ROW
 
     def is_over(self) -> bool:
-        """Count one request; whether it is the others' turn."""
+        """Count one request; return whether it is the others' turn."""
         self._requests += 1
         return self._requests >= REQUESTS_IN_A_ROW or time.perf_counter() >= self._until
 
 
 class RequestLock:
-    """In place of trio.Lock around the wait for a request: free, it is taken without a turn of the scheduler.
+    """The stand-in for trio.Lock around the wait for a request: a free one is taken without a turn of the scheduler.
 
     It is not handed on: who releases it may take it again before the one who was woken for it runs. That one waits
     on then; it runs as soon as the other waits for anything, and so requests are always fetched by somebody.
@@ -133,7 +133,7 @@ class RequestLock:
 
 
 class _LowLevel:
-    """In place of `trio.lowlevel`."""
+    """The stand-in for `trio.lowlevel`."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -154,7 +154,7 @@ class _LowLevel:
 
 
 class _StandIn:
-    """In place of the module `trio`, for pyfuse3 alone."""
+    """The stand-in for the module `trio`, for pyfuse3 alone."""
 
     def __init__(self) -> None:
         self.turns = Turns()

@@ -12,7 +12,7 @@ import trio
 
 
 def describe_stacks() -> str:
-    """One text; call it in the event loop's thread."""
+    """Return all stacks as one text. Called in the event loop's thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = [
         _titled(f"thread {names.get(ident, ident)}", traceback.format_stack(frame))

@@ -33,7 +33,7 @@ class KernelCache(Protocol):
 
 
 class NoKernel:
-    """No kernel caches anything: for use without one."""
+    """The stand-in for a kernel where there is none: nothing is cached."""
 
     def forget_attributes(self, node_id: int) -> None:
         del node_id

@@ -35,7 +35,7 @@ class Handle:
     """True if what is written are words about what was read before their position: `say` takes them, not `write`."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
-        """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
+        """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
         raise FileError(errno.EBADF)
 
     async def write(self, data: bytes) -> int:
@@ -47,7 +47,7 @@ class Handle:
         raise FileError(errno.EBADF)
 
     async def flush(self) -> None:
-        """Some descriptor of it was closed."""
+        """Do what close(2) of one of its descriptors asks for."""
 
     async def fsync(self) -> None:
         """Put what was written on disk."""
@@ -88,7 +88,7 @@ class OpenedNode(Protocol):
         ...
 
     def closed(self) -> None:
-        """One handle less is open."""
+        """Note that a handle was closed."""
         ...
 
 
@@ -107,7 +107,7 @@ class LogHandle(Handle):
         cached: bool = False,
         emptied: bool = False,
     ) -> None:
-        """`sync` puts on disk what others wrote, for who only reads: sync(1) opens files so."""
+        """Make the handle; `sync` puts on disk what others wrote, for who only reads: sync(1) opens files so."""
         self._sync = sync
         self._node = node
         self._blocking = blocking

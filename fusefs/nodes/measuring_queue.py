@@ -1,4 +1,4 @@
-"""Waiting until the exact size of a view is known, in threads, each view once however many ask."""
+"""The queue of views whose exact size is wanted: measured in threads, each once however many ask."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MeasuringQueue:
     async def measure(
         self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Measure `view`, for at most about that long, or until nobody waits any more; whether its size is exact now."""
+        """Measure `view`, for at most about that long, or until nobody waits any more; return whether its size is exact now."""
         if self.measured(view):
             return True
         with trio.move_on_after(seconds):

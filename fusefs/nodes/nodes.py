@@ -115,7 +115,7 @@ class Directory(Node):
         return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
 
     def mtime_ns(self) -> int:
-        """When something in it last changed; nobody keeps that, so it is when the mount began."""
+        """The time of the last change in it; nobody keeps that, so it is the time at which the mount began."""
         return self.context.started * NANOSECONDS_A_MILLISECOND
 
     def lookup(self, name: str) -> Node:

@@ -45,14 +45,14 @@ NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 _COMES_AGAIN = (errno.EAGAIN, errno.EINTR, errno.ENOENT)
 
 
-class Turns(Protocol):
-    """Whose turn it is: see `fusefs.mounting.request_loop`."""
+class LoopTurns(Protocol):
+    """The turns of requests and of all else: see `fusefs.mounting.request_loop`."""
 
     def is_over(self) -> bool: ...
 
 
 class Handlers(Protocol):
-    """What the common requests ask for; FileError is the only exception. See `fusefs.filesystem`."""
+    """The handlers of the common requests; FileError is their only exception. See `fusefs.filesystem`."""
 
     def find_patiently(self, parent_id: int, name: bytes, pid: int) -> Coroutine[Any, Any, Any]: ...
     def forget(self, forgotten: Sequence[tuple[int, int]]) -> None: ...
@@ -78,7 +78,7 @@ class CommonRequests:
     _answered: bytearray
     _descriptor: cython.int
 
-    def __init__(self, handlers: Handlers, turns: Turns, owner: tuple[int, int]) -> None:
+    def __init__(self, handlers: Handlers, turns: LoopTurns, owner: tuple[int, int]) -> None:
         """Answer by `handlers`, in `turns` with others; all files belong to `owner`, a user and a group."""
         self._handlers = handlers
         self._turns = turns
@@ -295,7 +295,7 @@ def may_stand_in_front() -> bool:
 
 
 def stand_in_front(requests: CommonRequests | None) -> None:
-    """Let `requests` read what pyfuse3 would read through libfuse; None: libfuse again."""
+    """Have `requests` read what pyfuse3 would read through libfuse; None: libfuse again."""
     global _IN_FRONT  # noqa: PLW0603 - there is one session in a process
     _IN_FRONT = requests
     if cython.compiled:

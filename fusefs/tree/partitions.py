@@ -83,7 +83,7 @@ ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
 
 
 class PartitionDirectory(Directory):
-    """`orders/0`."""
+    """`orders/0`: a partition."""
 
     __slots__ = ("_files", "_find")
 
@@ -94,7 +94,7 @@ class PartitionDirectory(Directory):
         files: PartitionFiles | None,
         find: Callable[[], PartitionFiles],
     ) -> None:
-        """`files` are None where nobody has asked for any: a listing of ten thousand partitions opens none."""
+        """Make the directory; `files` are None where nobody has asked for any: a listing of ten thousand partitions opens none."""
         super().__init__(parent.context, parent, name)
         self._files = files
         self._find = find

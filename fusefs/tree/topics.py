@@ -82,7 +82,7 @@ NAMES: dict[str, tuple[bool, Callable[[TopicDirectory, str], Node]]] = {
 
 
 class TopicDirectory(Directory):
-    """`orders`."""
+    """`orders`: a topic."""
 
     __slots__ = ("_blocking", "files")
 

@@ -1,4 +1,4 @@
-"""Finding out where records stand in a rendering: incrementally, from any thread, once.
+"""The measure of a rendering, which knows where records stand in it: built incrementally, from any thread, once.
 
 A rendering is measured from its first record on. The frontier of its sparse index moves over a run of batches
 at a time, so that a caller waits for one such step at most; growth costs only what was added. What is remembered of a
@@ -152,7 +152,7 @@ class Measure:
         return (self.limit is not None and frontier >= self.limit) or frontier >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
-        """Return whether both ends of a range are known; for a growing one, its start and all there is now."""
+        """Return whether both ends of a range are known; for one without an end, its start and all there is now."""
         frontier = self.frontier.offset
         known_end = self.complete if end_offset is None else end_offset <= frontier
         return known_end and self.start.offset <= start_offset <= frontier
@@ -336,7 +336,7 @@ class Measure:
             store.save(segment.base_offset, self.source.remembered_as, Section(mark, known), log)
 
     def retire(self) -> None:
-        """Told when segments were rewritten: the places known are no longer where they were."""
+        """End the measure, for segments were rewritten: the places known are no longer where they were."""
         self._retired = True
 
     @property

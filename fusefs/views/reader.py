@@ -1,4 +1,4 @@
-"""Reading a view through windows: one reader a file handle.
+"""The reader of a view, through windows: one a file handle.
 
     view position     │······ earlier window ······│······ window ······│→ cursor: next record to render
                                                         ▲ reads mostly go on here
@@ -42,13 +42,13 @@ class ViewReader:
         self._lock = threading.Lock()
         self._earlier = self._window = _Window(0, 0)
         self._front = Entry(0, view.start_offset)
-        self._rendering = Rendering(view, view.size if not view.growing and view.measured else None)
+        self._rendering = Rendering(view, view.size if not view.open_ended and view.measured else None)
         self._read_until = 0
         self._jumped = False  # the read going on left the way of those before
         self._stop = self._size = 0  # of the read going on
 
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> bytes:
-        """Up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
+        """Return up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
 
         Raises SegmentDeletedError for bytes that were removed at the front, CorruptionError where a damaged batch
         lies between the bytes asked for; with `short_at_damage` the bytes before it are given first. Raises
@@ -57,7 +57,7 @@ class ViewReader:
         return bytes(self.read_buffer(view_position, size, short_at_damage=short_at_damage))
 
     def read_buffer(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
-        """`read`, but without a copy where a window holds all the bytes; the buffer never changes."""
+        """Do what `read` does, but without a copy where a window holds all the bytes; the buffer never changes."""
         take_turn(self._lock)
         try:
             return self._read(view_position, size, short_at_damage=short_at_damage)

@@ -192,7 +192,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
 ) -> Iterator[tuple[Columns, DecodedFetch]]:
-    """The records from an offset on, read in growing steps, each with the others of its step.
+    """The records from an offset on, read in larger and larger steps, each with the others of its step.
 
     Raises CorruptionError at a damaged batch.
     """
@@ -211,7 +211,7 @@ def _columns_from(
 def last_records_start(
     partition: Partition, count: int, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
-    """Offset of the record from which on there are `count` of them before `end_offset`, or of the first of fewer.
+    """Return the offset of the record from which on there are `count` of them before `end_offset`, or of the first of fewer.
 
     `end_offset` itself where there is none. Steps back over twice as many offsets until enough records lie
     between: one step where offsets are dense. Damaged batches count by what their headers declare.
@@ -232,7 +232,7 @@ def last_records_start(
 def _count_records(
     partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
 ) -> int:
-    """Number of records in [start_offset, end_offset)."""
+    """Return the number of records in [start_offset, end_offset)."""
     return sum(
         window.count(start_offset, end_offset)
         for window in _windows_between(partition, start_offset, end_offset, isolation)
@@ -242,7 +242,7 @@ def _count_records(
 def _skip_records(
     partition: Partition, surplus: int, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
-    """Offset of the record that `surplus` others precede in [start_offset, end_offset); the end where there is none."""
+    """Return the offset of the record that `surplus` others precede in [start_offset, end_offset); the end where there is none."""
     for window in _windows_between(partition, start_offset, end_offset, isolation):
         records = window.count(start_offset, end_offset)
         if records > surplus:
@@ -260,7 +260,7 @@ class _Window:
     batches: Batches
 
     def count(self, start_offset: Offset, end_offset: Offset) -> int:
-        """Number of records in [start_offset, end_offset)."""
+        """Return the number of records in [start_offset, end_offset)."""
         cut = sum(
             len(self._inside(batch, start_offset, end_offset))
             for batch in self._outermost(end_offset)
@@ -274,7 +274,7 @@ class _Window:
         return [self.batches[index] for index in sorted({0, last}) if 0 <= index <= last]
 
     def skip(self, surplus: int, start_offset: Offset, end_offset: Offset) -> Offset:
-        """Offset of the record that `surplus` others precede, of which there are fewer than in the window."""
+        """Return the offset of the record that `surplus` others precede, of which there are fewer than in the window."""
         for batch in self.batches:
             if not _is_whole(batch, start_offset, end_offset):
                 records = len(self._inside(batch, start_offset, end_offset))

@@ -71,7 +71,7 @@ class _Begun:
 
 
 class Rendering:
-    """Goes on where it was. One caller at a time."""
+    """The rendering of a view from a position on. Used by one caller at a time."""
 
     def __init__(self, view: Rendered, size: int | None) -> None:
         """Begin at the front of a view; `size` is that of one that does not grow, where it is known."""

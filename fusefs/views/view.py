@@ -71,7 +71,7 @@ class View:
         return self._frame.measure.retired
 
     @property
-    def growing(self) -> bool:
+    def open_ended(self) -> bool:
         return self.limit is None
 
     @property
@@ -203,7 +203,7 @@ DIRECT_OFFSETS = 4096
 
 
 class PartitionViews:
-    """Hands out views. Safe from any thread.
+    """The views of a partition. Safe from any thread.
 
     Nothing here waits, but for `remember`: views measure when they are asked to.
     """
@@ -287,7 +287,7 @@ class PartitionViews:
         return header if header is not None and header.base_offset < offset else None
 
     def appended(self) -> None:
-        """Told after an append: nothing to do, for a view's size measures what was added when it is asked for.
+        """Do nothing after an append, for a view's size measures what was added when it is asked for.
 
         So an append costs a view nobody looks at nothing, and many appends are measured in one go.
         """
@@ -301,7 +301,7 @@ class PartitionViews:
             measures = list(self._measures.values())
         for measure in measures:
             measure.remember()
-        self._remove_orphans()
+        self._remove_stale()
 
     def forget(self) -> None:
         """Begin again after segments were rewritten (compaction): the next views count positions afresh.
@@ -317,7 +317,7 @@ class PartitionViews:
         self._wholes.clear()
         self._measures.clear()
         self._generation += 1
-        self._remove_orphans()
+        self._remove_stale()
 
     def _follow_start(self) -> Offset:
         rewrites = self.partition.rewrites
@@ -328,13 +328,13 @@ class PartitionViews:
         if log_start_offset != self._log_start_offset:
             self._log_start_offset = log_start_offset
             self._generation += 1
-            self._remove_orphans()
+            self._remove_stale()
         return log_start_offset
 
-    def _remove_orphans(self) -> None:
+    def _remove_stale(self) -> None:
         """Segments went, or may have gone while nobody looked: what was remembered of them goes too."""
         if self._store is not None:
-            self._store.remove_orphans({segment.base_offset for segment in self.partition.segments() or ()})
+            self._store.remove_stale({segment.base_offset for segment in self.partition.segments() or ()})
 
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
         """Keep what is known of the form's rendering if it reaches the log start; else begin there."""

@@ -1,4 +1,4 @@
-"""`<base offset>.view`: what is remembered of a segment's renderings, beside its log or in the user's cache.
+"""`<base offset>.view`: the renderings of a segment as far as they were measured, beside its log or in the user's cache.
 
      0  bytes  magic                     `TFSVIEW` and LF
      8  uint16 version                   1; raised when the format changes, or what any form's text looks like
@@ -190,7 +190,7 @@ class ViewStore:
 
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
-        """In the user's cache folder (or `cache`), a folder for each data directory and in it one for the partition at `log`."""
+        """Return the store in the user's cache folder (or `cache`): a folder for each data directory, in it one a partition."""
         data_directory = hashlib.sha256(str(log.parent).encode()).hexdigest()[:16]
         root = user_cache_path("topicfs") if cache is None else cache
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)
@@ -212,7 +212,7 @@ class ViewStore:
             except (OSError, StorageError) as error:
                 _LOGGER.info("%s: not remembered: %s", self.directory / view_file(base_offset), error)
 
-    def remove_orphans(self, segments: Collection[Offset]) -> None:
+    def remove_stale(self, segments: Collection[Offset]) -> None:
         """Remove the files of segments that are no more, and half-written ones."""
         with self._lock:
             try:

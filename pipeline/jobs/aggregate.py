@@ -89,7 +89,7 @@ class AggregateOptions:
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Aggregate; return one row with the number of results written (InvalidOptionError; Spark's own for bad SQL)."""
+    """Run the aggregation; return one row with the number of results written (InvalidOptionError; Spark's own for bad SQL)."""
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")

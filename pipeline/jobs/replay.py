@@ -40,7 +40,7 @@ class ReplayOptions:
 
 
 def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
-    """Replay; return one row with the number of records written."""
+    """Run the replay; return one row with the number of records written."""
     pipeline.register(spark)
     records = _replay_new(spark, options) if options.checkpoint else _replay_all(spark, options)
     return spark.createDataFrame([(options.source, options.target, records)], RESULT)

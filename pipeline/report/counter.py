@@ -1,4 +1,4 @@
-"""From decoded columns to a partition's numbers, without an object a record.
+"""The counter that makes a partition's numbers of decoded columns, without an object a record.
 
 Small batches make small columns: they are put aside until there are enough for whole arrays to be worth their calls.
 """

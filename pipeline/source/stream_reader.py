@@ -30,7 +30,7 @@ from pipeline.source.topic_source import TopicSource, read_task
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets here are the next ones to be read, everywhere."""
+    """A streaming query's reader. Offsets are everywhere the next ones to be read."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In place of a reader whose options are wrong: says so as soon as Spark asks it for anything.
+    """The stand-in for a reader whose options are wrong: it says so as soon as Spark asks it for anything.
 
     Where `streamReader` itself raises, Spark reports a failure of its own process in front of the cause.
     """

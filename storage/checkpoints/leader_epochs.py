@@ -24,14 +24,14 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochEntry(NamedTuple):
-    """From `start_offset` on, until the next entry's, batches carry leader epoch `epoch`."""
+    """A leader epoch: batches from `start_offset` on, up to the next entry's, carry it."""
 
     epoch: int
     start_offset: Offset
 
 
 class EpochEnd(NamedTuple):
-    """`epoch` wrote up to `end_offset`, exclusive."""
+    """The end of a leader epoch: it wrote up to `end_offset`, exclusive."""
 
     epoch: int
     end_offset: Offset

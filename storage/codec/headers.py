@@ -102,7 +102,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptBatchError for one of the three values that no codec has."""
+        """The codec of its records. Raises CorruptBatchError for one of the three values that no codec has."""
         number = self.attributes & fields.CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatchError(self.position, f"unknown compression codec {number}")
@@ -194,7 +194,7 @@ class Batches:
 
     @property
     def rows(self) -> memoryview[int]:
-        """`fields.ROW_SIZE` int64 a batch, batch after batch."""
+        """Rows of `fields.ROW_SIZE` int64, one a batch."""
         return self._rows
 
     @property

@@ -41,7 +41,7 @@ class ShareGroupSettings:
         SettingRow(
             WholeNumber(1000, 3_600_000),
             "ms",
-            "A lease's length: whoever holds a record longer without a word about it loses it to the next one.",
+            "A lease's length: a member that holds a record longer without a word about it loses it to the next one.",
         ),
     ] = 30_000
     share_delivery_count_limit: Annotated[

@@ -32,7 +32,7 @@ class SubscribedMember:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members by instance id come before dynamic ones by member id."""
+        """Key of the order of members: static ones by instance id, then dynamic ones by member id."""
         return self.instance_id is None, self.instance_id or self.member_id
 
 

@@ -149,7 +149,7 @@ def write_topics(topics: GroupTopics) -> bytes:
 
 
 def read_topics(value: bytes) -> GroupTopics:
-    """Raises CorruptBatchError, also for another version."""
+    """Return the topics of a group's record. Raises CorruptBatchError, also for another version."""
     fields = TOPICS_VALUE.read(_of_known_version(value, TOPICS_VALUE), VERSION)
     return GroupTopics(
         _topics_of(fields["initializingTopics"]),

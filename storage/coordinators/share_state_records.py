@@ -114,7 +114,7 @@ class ShareState(NamedTuple):
 
 
 class ShareUpdate(NamedTuple):
-    """What changed of a group in a partition."""
+    """The change of a group's state in a partition."""
 
     snapshot_epoch: int
     leader_epoch: int
@@ -166,7 +166,7 @@ def write_update(update: ShareUpdate) -> bytes:
 
 
 def read_snapshot(value: bytes) -> ShareState:
-    """Raises CorruptBatchError, also for another version."""
+    """Return the state in a snapshot. Raises CorruptBatchError, also for another version."""
     fields = SNAPSHOT_VALUE.read(_of_known_version(value, SNAPSHOT_VALUE), VERSION)
     return ShareState(
         fields["snapshotEpoch"],
@@ -181,7 +181,7 @@ def read_snapshot(value: bytes) -> ShareState:
 
 
 def read_update(value: bytes) -> ShareUpdate:
-    """Raises CorruptBatchError, also for another version."""
+    """Return the change in an update. Raises CorruptBatchError, also for another version."""
     fields = UPDATE_VALUE.read(_of_known_version(value, UPDATE_VALUE), VERSION)
     return ShareUpdate(
         fields["snapshotEpoch"],

@@ -39,7 +39,7 @@ def is_full(error: OSError) -> bool:
 
 
 class _Sizes(NamedTuple):
-    """In bytes."""
+    """Sizes in bytes."""
 
     wanted: int
     """Size of the reserve."""

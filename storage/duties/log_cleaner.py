@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Lend(Protocol):
-    """Does work that frees space in a log's data directory, where possible also on a full disk."""
+    """A function that does work which frees space in a log's data directory, where possible also on a full disk."""
 
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 

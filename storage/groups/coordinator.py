@@ -192,7 +192,7 @@ class GroupCoordinator:
     def leave(
         self, group_name: str, leaving: Sequence[LeavingMember], reply: Callable[[Sequence[Code]], None]
     ) -> Write | None:
-        """Let members go: one rebalance for all of them."""
+        """Remove members that leave: one rebalance for all of them."""
         group = self.groups.get(group_name)
         if group is None or group.state is DEAD:
             code = Code.UNKNOWN_MEMBER_ID if group is None else Code.COORDINATOR_NOT_AVAILABLE
@@ -324,7 +324,7 @@ class GroupCoordinator:
         return writes
 
     def remove_all(self, names: Iterable[str], reason: str) -> list[Write]:
-        """Remove all members of groups: whoever served them is gone, or will be."""
+        """Remove all members of groups: the process that served them is gone, or will be."""
         writes = []
         for name in names:
             group = self.groups.get(name)

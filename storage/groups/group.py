@@ -78,7 +78,7 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """Whether it shows that it lives by waiting for an answer; a new member does not."""
+        """True if it shows that it lives by waiting for an answer; a new member does not."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
 

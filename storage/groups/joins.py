@@ -1,4 +1,4 @@
-"""How members come into a group: new ones, known ones, and static ones that take their own place again.
+"""The joins of a group: of new members, known ones, and static ones that take their own place again.
 
 Rules and the order of the checks: kafka-coordinators.md#join.
 """
@@ -20,7 +20,7 @@ VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 
 
 class Joins:
-    """Joins of the groups of one coordinator."""
+    """The joins of all groups of one coordinator."""
 
     def __init__(self, phases: RebalancePhases, new_id: Callable[[], str]) -> None:
         self._phases = phases
@@ -149,7 +149,7 @@ class Joins:
     def _replace(
         self, group: Group, request: JoinRequest, reply: JoinReply, old_id: str, new_id: str
     ) -> Write | None:
-        """Let a static member that came back take its place under a new id."""
+        """Put a static member that came back in its place, under a new id."""
         assert request.instance_id is not None
         old_leader = group.leader
         member = group.replace_static(request.instance_id, old_id, new_id)

@@ -37,7 +37,7 @@ class GroupLimits:
 
 
 class RebalancePhases:
-    """What the phases of all groups of one coordinator share."""
+    """The phases of all groups of one coordinator."""
 
     def __init__(
         self,

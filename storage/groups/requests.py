@@ -1,7 +1,7 @@
-"""What is asked of a group coordinator, what it answers, and what it has written, as values.
+"""The requests to a group coordinator, its answers, and the records it has written, as values.
 
 Requests and answers are Kafka's, by its names, without their bytes. An answer may come later: each request brings a
-`reply`, which is called once. What must be in the log first is a `Write`: whoever runs the coordinator appends it and
+`reply`, which is called once. What must be in the log first is a `Write`: the runner of the coordinator appends it and
 then calls `written`.
 """
 

@@ -1,4 +1,4 @@
-"""Timers by name: what is to happen at a time, unless it is set anew or cancelled before."""
+"""Timers by name: what is to happen at a time, unless it is set again or cancelled before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Timers:
         self._set[name] = due, number, action
         heapq.heappush(self._heap, (due, number, name))
         if len(self._heap) > 4 * len(self._set) + 64:
-            # Timers that are set anew all the time must not fill the memory.
+            # Timers that are set again all the time must not fill the memory.
             self._heap = [(at, n, key) for key, (at, n, _) in self._set.items()]
             heapq.heapify(self._heap)
 

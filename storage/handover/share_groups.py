@@ -1,4 +1,4 @@
-"""What files tell of share groups: those of a stopped broker, which our engine goes on with, and ours, for a cluster.
+"""The share groups in files: a stopped broker's, with which our engine goes on, and ours, for a cluster.
 
 A takeover keeps the topics' ids, so that states stay what they are. In another cluster the topics have other ids: there
 the groups' coordinators are told where each one stands. A group that has moved on there is left alone.
@@ -59,7 +59,7 @@ class ShareGroupCluster(Protocol):
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Let a group without members begin where the states say, and deliver again what they say."""
+        """Set the start offsets of a group without members as the states say, and have what they name delivered again."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Flushing a log, and its recovery point (kafka-storage.md#flushing).
+"""The flush of a log, and its recovery point (kafka-storage.md#flushing).
 
 What a roll closed is put on disk in the background, as by a broker's task `flush-log`: a log submits
 its own flush to a flusher, of which an engine has one a data directory. A flush that was submitted and did not begin before
@@ -149,7 +149,7 @@ class NoFlusher:
 
 
 class BackgroundFlusher:
-    """Does flushes one after the other in a thread, which begins with the first one and ends with the close.
+    """A thread that does flushes one after the other, which begins with the first one and ends with the close.
 
     Bounded: of each log at most one flush waits.
     """

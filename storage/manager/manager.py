@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class LogManager:
-    """Implements storage.engine.Engine over data directories. Made by `opening.open_engine`."""
+    """Implements storage.engine.Engine over data directories. Made by `startup.open_engine`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Opening data directories: taking them over, or looking into them."""
+"""The startup of an engine: its data directories are taken over, or only looked into."""
 
 from __future__ import annotations
 

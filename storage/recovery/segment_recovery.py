@@ -1,4 +1,4 @@
-"""Recovering a segment: every batch is checked, the indexes are rebuilt, and all from the first bad batch on is cut off.
+"""The recovery of a segment: every batch is checked, the indexes are rebuilt, and all from the first bad batch on is cut off.
 
 Rules: kafka-storage.md#segment-recovery.
 """

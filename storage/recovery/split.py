@@ -1,4 +1,4 @@
-"""Splitting a segment whose offsets lie further apart than its indexes can say (kafka-storage.md#segment-splitting).
+"""The split of a segment whose offsets lie further apart than its indexes can say (kafka-storage.md#segment-splitting).
 
 Compactions of old brokers made such segments: of offsets more than 2^31-1 apart. Their batches are copied into new
 segments, `.cleaned` until all are written and flushed, then `.swap`: from there on loading puts them into the place of
@@ -23,7 +23,7 @@ from storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):
-    """Found by recovery: a sound batch whose offset its segment's indexes cannot hold. Loading splits and begins again."""
+    """A sound batch whose offset its segment's indexes cannot hold, found by recovery. Loading splits and begins again."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")

@@ -117,7 +117,7 @@ class ReplicaController:
             member.fail(offline)
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
-        """Elect a leader of each partition anew: after a start, as after a failure, what the logs hold decides (blocking)."""
+        """Elect a leader of each partition: after a start, as after a failure, what the logs hold decides (blocking)."""
         concerned = [one for one in partitions if one.name not in self.waiting]
         if self._agreement.read_only:
             self._show(concerned)
@@ -171,7 +171,7 @@ class ReplicaController:
         self.begin([one for one in self._partitions() if one.leader is None])
 
     def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
-        """Let a replica lead that was not in sync, because somebody asked for it (blocking)."""
+        """Elect a replica that was not in sync, because somebody asked for it (blocking)."""
         self.waiting.pop(partition.name, None)
         with self._locked([partition]):
             state = elect_unclean(partition.state, self._ends(partition.name), replica)
@@ -181,7 +181,7 @@ class ReplicaController:
             self._agree_and_take_roles([partition], {partition.name: state})
 
     def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
-        """Let a follower that has nearly caught up join those in sync; return whether it did (blocking).
+        """Add a follower that has nearly caught up to those in sync; return whether it did (blocking).
 
         Raises what the logs do.
         """

@@ -34,7 +34,7 @@ from storage.staging.placement import NewTopic
 
 
 class ReplicatedEngine:
-    """Implements storage.engine.Engine. Made by `opening.open_replicas`."""
+    """Implements storage.engine.Engine. Made by `startup.open_replicas`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReplicatedEngine:
         *,
         in_background: bool = True,
     ) -> None:
-        """`in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
+        """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
         self._members = members
         self._agreement = agreement
         self._config = config
@@ -234,7 +234,7 @@ class ReplicatedEngine:
             return self.controller.elect_preferred(wanted)
 
     def elect_unclean(self, name: TopicPartition, directory: str) -> None:
-        """Let the replica in a directory lead though it was not in sync: records may be lost (blocking)."""
+        """Elect the replica in a directory though it was not in sync: records may be lost (blocking)."""
         with self._lock:
             self._check_writable()
             partition = self.replicated(name)
@@ -309,7 +309,7 @@ class ReplicatedEngine:
             self.controller.returned(member)
 
     def catch_up(self) -> None:
-        """Let replicas that are behind catch up now (blocking); what fails is tried again later."""
+        """Have replicas that are behind catch up now (blocking); what fails is tried again later."""
         for member in self._members.serving:
             self._catching_up[member.number].run_once()
 

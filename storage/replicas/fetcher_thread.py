@@ -1,6 +1,6 @@
 """The thread in which followers of a data directory catch up, as long as any of its replicas is out of sync.
 
-It copies in large steps beside appends, and lets the follower join with appends held up only for the last ones.
+It copies in large steps beside appends, and has the follower join with appends held up only for the last ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FetcherThread:
         rate: int,
         warn: Say,
     ) -> None:
-        """`rate`: bytes a second that it may copy (follower.replication.throttled.rate)."""
+        """Make the thread; `rate`: bytes a second that it may copy (follower.replication.throttled.rate)."""
         self._member = member
         self._partitions = partitions
         self._controller = controller

@@ -186,7 +186,7 @@ class ReplicatedPartition:
         return Offset(0) if leader is None else leader.log.log_start_offset
 
     def join(self, number: ReplicaId, log: Log) -> bool:
-        """Let a follower catch up to the end, with appends held up meanwhile (blocking); return whether it could.
+        """Have a follower catch up to the end, with appends held up meanwhile (blocking); return whether it could.
 
         What the follower's log or the leader's raises is raised.
         """
@@ -271,7 +271,7 @@ class ReplicatedPartition:
         return leader
 
     def _hand_on(self, leader: Replica, start_offset: Offset) -> bool:
-        """Let the followers in sync fetch what was appended from an offset on; False where another one leads now."""
+        """Have the followers in sync fetch what was appended from an offset on; False where another one leads now."""
         log, offset = leader.log, start_offset
         while self._followers and offset < log.log_end_offset:
             try:

@@ -1,4 +1,4 @@
-"""Opening data directories that hold replicas of each other's partitions."""
+"""The startup of an engine over data directories that hold replicas of each other's partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applying retention to a log."""
+"""The deletion of the segments that retention removes from a log."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from storage.segment.segment import Segment
 
 
 class Chain(NamedTuple):
-    """At least one segment, base offsets ascending; the last one is active."""
+    """The segments of a log: at least one, base offsets ascending; the last one is active."""
 
     segments: tuple[Segment, ...]
     base_offsets: tuple[Offset, ...]

@@ -28,7 +28,7 @@ _LENGTH = Struct(">i")
 
 
 class Window(NamedTuple):
-    """Whole batches as they are in a file. Positions inside `batches` count from `position`."""
+    """A window of a file: whole batches as they are there. Positions inside `batches` count from `position`."""
 
     data: bytes
     position: int

@@ -128,7 +128,7 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """Raises CorruptionError for a file that is none."""
+        """The segment's transaction index. Raises CorruptionError for a file that is none."""
         if self._transaction_index is None:
             path = self._path(SegmentFileKind.TRANSACTION_INDEX)
             self._transaction_index = TransactionIndex(self._files, path, self.base_offset)

@@ -43,7 +43,7 @@ class SparseState(NamedTuple):
 
 
 class DueEntries(NamedTuple):
-    """For each batch that gets entries, in order."""
+    """The batches that get entries, in order."""
 
     batches: list[tuple[int, int]]
     """Last offset and position."""

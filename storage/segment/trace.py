@@ -10,7 +10,7 @@ from storage.model import Offset, Position
 
 
 class SegmentsSearched(NamedTuple):
-    """Among these base offsets the greatest not above the target was chosen."""
+    """The choice of a segment: of these base offsets the greatest not above the target."""
 
     target: int
     base_offsets: tuple[int, ...]
@@ -56,7 +56,7 @@ class IndexSearched(NamedTuple):
 
 
 class ScanBegan(NamedTuple):
-    """From here the log is read forward."""
+    """The position from which the log is read forward."""
 
     file: str
     position: int

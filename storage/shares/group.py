@@ -1,7 +1,7 @@
 """One share group with its sessions: see `storage.share_groups.ShareGroup`.
 
-One lock for the group: a session's call finds its queues, has them act, and says afterwards, without the lock, to
-whoever listens that something changed.
+One lock for the group: a session's call finds its queues, has them act, and notifies the listeners afterwards,
+without the lock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MOST_MEMBERS = 200
 
 
 class GroupServices(NamedTuple):
-    """What all groups of an engine share."""
+    """The services that all groups of an engine share."""
 
     engine: Engine
     store: StateStore
@@ -62,7 +62,7 @@ class GroupServices(NamedTuple):
     journal_lock: RLock
     clock: Clock
     changed: Listeners
-    """Whoever wants to know of any change of any group."""
+    """Listeners to any change of any group."""
 
 
 class QueueGroup:

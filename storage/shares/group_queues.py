@@ -23,7 +23,7 @@ from storage.shares.state.store import StateStore
 
 
 class QueuesServices(NamedTuple):
-    """What the queues of a group need."""
+    """The services that the queues of a group need."""
 
     engine: Engine
     store: StateStore

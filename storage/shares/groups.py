@@ -33,7 +33,7 @@ class QueueGroups:
     unavailable: str | None = None
 
     def __init__(self, engine: Engine, files: FileSystem, directory: Path, clock: Clock) -> None:
-        """`directory` is where the journal stands."""
+        """Make the groups; `directory` has the journal."""
         self._engine = engine
         self._files = files
         self._directory = directory

@@ -1,4 +1,4 @@
-"""`topicfs.queues`: what Kafka's records have no place for: the settings of share groups, and what was rejected.
+"""`topicfs.queues`: the settings of share groups and the rejected records, for which Kafka's records have no place.
 
     {"group": "billing", "settings": {"share.delivery.count.limit": "3"}}
     {"group": "billing", "topic": "orders", "id": "…", "partition": 0, "offset": 42, "time": 1700000000000,
@@ -8,7 +8,7 @@
 A line for each, as JSON; the last one about a thing counts, and a line that is cut off, as a crash leaves it, does not.
 A broker passes the file over: it keeps its settings of groups elsewhere, and knows no dead letters. A rejected record
 is written here before its state is kept, so that none is missing; whether it *is* rejected, its state says. The oldest
-go where there are more than MOST_REJECTED, and the file is written anew when most of it no longer counts.
+go where there are more than MOST_REJECTED, and the file is written again when most of it no longer counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RejectedKey(NamedTuple):
 
 
 class RejectedRecord(NamedTuple):
-    """What is kept of it."""
+    """A record that was given up: why, by whom, and when."""
 
     topic: str
     time: Timestamp

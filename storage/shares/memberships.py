@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` tells of share groups: that there are such, their epochs, and in which topics they have a state.
+"""The share groups in `__consumer_offsets`: their existence, their epochs, and the topics in which they have a state.
 
 Written so that a broker goes on with it (kafka-coordinators.md#share-group-records): the epoch of a group and its
 topics, but no members, for those of this process end with it.
@@ -72,7 +72,7 @@ class GroupRecords:
         try:
             group = other_group(record.key)
         except CorruptBatchError:
-            return  # Whoever knows that kind says so.
+            return  # The coordinator that knows that kind says so.
         if group is None:
             return
         if record.value is not None:

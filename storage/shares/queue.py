@@ -40,7 +40,7 @@ NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
 
 
 class QueueServices(NamedTuple):
-    """What all queues of a group share."""
+    """The services that all queues of a group share."""
 
     store: StateStore
     settings: Callable[[], ShareGroupSettings]
@@ -87,7 +87,7 @@ class Queue:
         return Isolation(self._services.settings().share_isolation_level)
 
     def _load(self, state: ShareState, now: Timestamp) -> None:
-        """Begin where the state ends, but nowhere behind the log: what a crash of the machine cut off is written anew."""
+        """Begin where the state ends, but nowhere behind the log: what a crash of the machine cut off is written again."""
         start = state.start_offset
         if start == NO_START:
             reset = self._services.settings().share_auto_offset_reset

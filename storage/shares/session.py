@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QueueSession:
-    """What one member holds. The group does all the rest, under its lock."""
+    """One member and the records that it holds. The group does all the rest, under its lock."""
 
     def __init__(
         self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp

@@ -43,7 +43,7 @@ class WriteRefusedError(StorageError):
 
 
 class WriteState(Enum):
-    """State of a write, by its files."""
+    """The state of a write, by its files."""
 
     UNKNOWN = "not submitted, or withdrawn"
     REQUESTED = "submitted"
@@ -82,7 +82,7 @@ class StagingArea:
         return True
 
     def withdraw(self, write: WriteId) -> bool:
-        """Withdraw a request before it is claimed; False where that comes too late (OSError)."""
+        """Withdraw a request before it is claimed; return False if that comes too late (OSError)."""
         withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
         if withdrawn:
             self.files.sync_directory(self.directory)

@@ -39,7 +39,7 @@ class LogPlacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Immutable."""
+    """The offsets at which a write's batches go into the logs. Immutable."""
 
     topics: Mapping[str, NewTopic]
     partitions: Mapping[TopicPartition, LogPlacement]

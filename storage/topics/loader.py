@@ -1,4 +1,4 @@
-"""Loading the partitions of the data directories."""
+"""The loader of the partitions of the data directories."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 class LogTopic:
     """A topic over its partitions' logs. The manager alone changes it, each property by one assignment.
 
-    Partitions that were not opened yet are opened by whoever asks for one first, one at a time.
+    Partitions that were not opened yet are opened when one is asked for first, one at a time.
     """
 
     def __init__(

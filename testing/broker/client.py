@@ -1,4 +1,4 @@
-"""Producing and consuming through librdkafka, with everything that a record has."""
+"""A client that produces and consumes through librdkafka, with everything that a record has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consuming through kcat, the second client: Debian's, as a user of a shell has it."""
+"""A consumer through kcat, the second client: Debian's, as a user of a shell has it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def lose_the_topic(directory):
     (directory / PARTITION / "partition.metadata").unlink()
 
 
-def add_a_stranger(directory):
+def add_an_unknown_entry(directory):
     (directory / "lost+found").mkdir()
 
 
@@ -126,9 +126,11 @@ DAMAGE = [
     pytest.param(lie_about_time, 132, (".timeindex", 0, "the latest one there is"), id="timeindex"),
     pytest.param(abort, 132, (".txnindex", 0, "transaction at 150 to 140"), id="txnindex"),
     pytest.param(change_epoch, 132, (".log", 0, "leader-epoch-checkpoint says 0"), id="epoch"),
-    pytest.param(lose_a_log, None, (".index", ANYWHERE, "its .log is missing"), id="orphan"),
+    pytest.param(lose_a_log, None, (".index", ANYWHERE, "its .log is missing"), id="index without a log"),
     pytest.param(lose_the_topic, None, (".metadata", ANYWHERE, "missing"), id="metadata"),
-    pytest.param(add_a_stranger, None, ("lost+found", ANYWHERE, "a broker refuses"), id="stranger"),
+    pytest.param(
+        add_an_unknown_entry, None, ("lost+found", ANYWHERE, "a broker refuses"), id="unknown entry"
+    ),
 ]
 
 

@@ -134,7 +134,7 @@ def _many(count: int, what: str) -> str:
 
 @contextmanager
 def ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the mirror in order."""
+    """Have Ctrl-C and SIGTERM end the mirror in order."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stop.set()

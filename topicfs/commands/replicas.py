@@ -102,7 +102,7 @@ def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) ->
 
 
 class _Owner:
-    """Who changes replicas: a daemon through its mount, or this process."""
+    """The one that changes replicas: a daemon through its mount, or this process."""
 
     def __init__(self, mountpoint: Path | None, engine: Engine | None) -> None:
         self._mountpoint = mountpoint

@@ -1,4 +1,4 @@
-"""Where a command finds groups: the mount of the daemon that owns the directory, or an engine of its own."""
+"""The location of groups for a command: the mount of the daemon that owns the directory, or an engine of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading as a member of a group: `topicfs cat --group`, through the daemon's mount or by an engine of one's own."""
+"""The member of a group that `topicfs cat --group` is: it reads through the daemon's mount or by an engine of one's own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class PlaceView:
-    """Where a group stands in a partition."""
+    """The position of a group in a partition, as shown."""
 
     partition: TopicPartition
     position: Offset | None
@@ -77,7 +77,7 @@ class PositionBounds(NamedTuple):
 
 
 class GroupsPlace(Protocol):
-    """Where groups are. Every call raises StorageError or OSError, UnknownGroupError for a group that is not there."""
+    """A place that has groups. Every call raises StorageError or OSError, UnknownGroupError for a group that is not there."""
 
     def listed(self) -> Sequence[GroupSummary]: ...
 

@@ -1,4 +1,4 @@
-"""Spark's filters as a narrowing."""
+"""Spark's filters as a `Narrowing`: what they leave of topics, partitions, offsets and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of this process tell their group's leader, and what it gives them (kafka-coordinators.md#consumer-protocol)."""
+"""The subscriptions and assignments of members of this process (kafka-coordinators.md#consumer-protocol)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of a member on their way into the log, and what Kafka's error codes mean to who made them."""
+"""Commits of a member on their way into the log, and the errors that their callers get for Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Commits:
         return good, positions
 
     def put_back(self, calls: list[Commit]) -> None:
-        """Let calls wait again, before those that came meanwhile."""
+        """Put calls back in front of those that came meanwhile."""
         with self._lock:
             self._calls = [*calls, *self._calls]
 

@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` into a coordinator's memory, from its first record to its last.
+"""The loader of a partition of `__consumer_offsets` into a coordinator's memory, from its first record to its last.
 
 Records of types that are not known here are left as they are; a record that cannot be read ends the loading, for what
 comes after it could mean anything (kafka-coordinators.md#loading).
@@ -49,7 +49,7 @@ class OtherGroups:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGroups:
-    """What was read."""
+    """The result of loading a partition."""
 
     records: int
     size_bytes: int
@@ -59,7 +59,7 @@ class LoadedGroups:
 
 @dataclass(slots=True)
 class GroupLoader:
-    """Reads into a coordinator and its positions."""
+    """Loads a coordinator and its positions."""
 
     coordinator: GroupCoordinator
     offsets: OffsetStore

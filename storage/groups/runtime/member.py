@@ -2,7 +2,7 @@
 
 It joins again at once whenever a rebalance begins. With cooperative-sticky it keeps what it holds meanwhile, and gives
 up only what others are to get; with the other assignors it first gives up everything. Nobody has to send heartbeats:
-whoever opened it says when it ends. All but the calls of `storage.membership.Membership` runs in the runner's thread.
+the one that opened it says when it ends. All but the calls of `storage.membership.Membership` runs in the runner's thread.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ MOST_NAME_BYTES = 32_767
 
 
 class GroupOverrides(Protocol):
-    """Where the settings of groups are kept."""
+    """The store of the settings of groups."""
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
         """Return the settings given for each group itself; a snapshot."""
@@ -73,7 +73,7 @@ class EmbeddedGroups:
         partitions: int,
         follows: bool = False,
     ) -> None:
-        """`follows`: another engine leads the logs, so that nothing is written here."""
+        """Make the service; `follows`: another engine leads the logs, so that nothing is written here."""
         self._engine = engine
         self._overrides = overrides
         self._clock = clock
@@ -188,7 +188,7 @@ class EmbeddedGroups:
         for code in codes - {Code.NONE}:
             raise error_of(code, name, shard.cause)
 
-    # Positions of transactions, for whoever coordinates these.
+    # Positions of transactions, for their coordinator.
 
     @changes
     def commit_in_transaction(
@@ -279,7 +279,7 @@ class EmbeddedGroups:
     # Settings.
 
     def config(self, group: str) -> GroupConfig:
-        """Settings that cannot be applied, as a newer version may have left, are left out."""
+        """Return a group's settings, without those that cannot be applied, as a newer version may have left."""
         config, _ = self._lenient(group)
         return config
 

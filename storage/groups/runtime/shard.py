@@ -56,7 +56,7 @@ OWN = BatchStamp(base_sequence=0)
 
 
 class ShardState(Enum):
-    """Whether a shard serves."""
+    """The state of a shard: loading, serving, or not."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -65,7 +65,7 @@ class ShardState(Enum):
 
 
 class _Named(logging.LoggerAdapter[logging.Logger]):
-    """Begins each line as a broker does."""
+    """A logger whose lines begin as a broker's do."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         place: Any = self.extra

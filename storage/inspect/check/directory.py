@@ -53,7 +53,7 @@ class DirectoryCheck:
         self._clean = is_marked_clean(files, directory)
         self.partitions: dict[TopicPartition, Path] = {}
         """The directory of each partition."""
-        self._strangers: list[str] = []
+        self._unknown_entries: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._list()
 
@@ -82,7 +82,7 @@ class DirectoryCheck:
 
         Checkpoints say what was true when they were written, and logs only grow.
         """
-        for name in self._strangers:
+        for name in self._unknown_entries:
             yield Finding(
                 self.directory / name, None, "no partition's directory: a broker refuses to start beside it"
             )
@@ -157,7 +157,7 @@ class DirectoryCheck:
                 continue
             parsed = names.parse_partition_directory(entry.name)
             if parsed is None:
-                self._strangers.append(entry.name)
+                self._unknown_entries.append(entry.name)
             elif parsed.mark is names.DirectoryMark.LIVE:
                 self.partitions[parsed.partition] = self.directory / entry.name
         if not self._looks_like_log_directory():

@@ -1,4 +1,4 @@
-"""What is agreed on of all replicas, in memory and in every data directory that serves: each change is on disk before it counts."""
+"""The agreement about all replicas, in memory and in every data directory that serves: a change is on disk before it counts."""
 
 from __future__ import annotations
 

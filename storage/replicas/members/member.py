@@ -35,7 +35,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How members are opened: see `storage.manager.open_engine`."""
+    """The options with which members are opened: see `storage.manager.open_engine`."""
 
     config: EngineConfig
     files: FileSystem
@@ -72,7 +72,7 @@ class ReplicatingDirectory:
 
     @property
     def engine(self) -> MemberManager:
-        """Its engine while it serves (StorageError)."""
+        """Its engine. StorageError while it does not serve."""
         if self._engine is None or self.failure is not None:
             raise StorageError(f"{self.path}: {self.failure}")
         return self._engine
@@ -143,7 +143,7 @@ class ReplicatingDirectory:
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
 
     def fail(self, reason: str) -> None:
-        """Continue without it. Its engine is closed by `close`."""
+        """Go on without the directory. Its engine is closed by `close`."""
         if self.failure is None:
             self.failure = reason
             self._next_attempt = time.monotonic() + self._pause_s

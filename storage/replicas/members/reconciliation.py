@@ -1,4 +1,4 @@
-"""Bringing a data directory in line with what is agreed on: it may have been away while topics changed."""
+"""Reconciliation of a data directory with what is agreed on: it may have been away while topics changed."""
 
 from __future__ import annotations
 

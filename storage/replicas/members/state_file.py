@@ -1,4 +1,4 @@
-"""What must survive of all replicas: one plain file, the same in every data directory that serves.
+"""The file of the states of all replicas: plain text, the same in every data directory that serves.
 
     topicfs.replicas:  {"version": 1, "revision": 12, "cluster": "3Fb0…", "replicas": 2,
                         "directories": {"1": {"path": "/disk1/data", "id": "MMIw…", "mountpoint": "/disk1"}, "2": {…}},

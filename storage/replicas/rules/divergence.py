@@ -1,4 +1,4 @@
-"""Where a follower's log left its leader's: the offset at which the two agree last.
+"""The offset up to which a follower's log agrees with its leader's.
 
     leader     epoch 0 ──────────┬ epoch 2 ───
                                  │ 40

@@ -19,7 +19,7 @@ from storage.replicas.rules.state import LogEnd
 
 
 class Step(NamedTuple):
-    """What a step did."""
+    """The outcome of a step."""
 
     copied_bytes: int = 0
     truncated: bool = False

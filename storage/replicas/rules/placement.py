@@ -1,4 +1,4 @@
-"""Which data directories get the replicas of a new partition: a pure function."""
+"""The choice of data directories for the replicas of a new partition: a pure function."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ReplicaId = NewType("ReplicaId", int)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What is agreed on of one partition's replicas."""
+    """The state of one partition's replicas that all directories agree on."""
 
     assigned: tuple[ReplicaId, ...]
     in_sync: tuple[ReplicaId, ...]
@@ -41,7 +41,7 @@ class ReplicaState:
 
 
 class LogEnd(NamedTuple):
-    """How far a replica's log goes: what was written in a later epoch is further than anything before."""
+    """The end of a replica's log: what was written in a later epoch is further than anything before."""
 
     leader_epoch: int
     """The newest in its file of leader epochs, -1 where there is none."""

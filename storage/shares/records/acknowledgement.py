@@ -1,4 +1,4 @@
-"""What becomes of records that a member holds: acknowledged by it, given back when it goes, or when its lock ends.
+"""The end of a lease: a record is acknowledged by its member, or given back when that goes or its lock ends.
 
 A change is begun here, written by the caller, and then committed or undone; until then its records are in transition.
 What the end of a lock does is not undone: others may have the record before it is written, and it was delivered at
@@ -71,7 +71,7 @@ class StateChange:
 
     @property
     def batches(self) -> tuple[StateBatch, ...]:
-        """What is to be written."""
+        """The batches that are to be written."""
         return tuple(StateBatch(one.first, one.last, one.state, one.deliveries) for one in self._changed)
 
     def begin(
@@ -95,7 +95,7 @@ class StateChange:
             self._window.complete_count += self._window.counted(one.first, one.last)
 
     def commit(self) -> bool:
-        """Go on after it was written; return whether the start offset moved."""
+        """Go on after the change was written; return whether the start offset moved."""
         for one in self._changed:
             if one.delivery.in_transition:
                 one.delivery.commit()
@@ -103,7 +103,7 @@ class StateChange:
         return self._window.advance()
 
     def undo(self, now: int) -> None:
-        """Go back, for it was not written."""
+        """Go back, for the change was not written."""
         for one in self._changed:
             if not one.delivery.in_transition:
                 continue

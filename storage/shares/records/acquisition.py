@@ -1,4 +1,4 @@
-"""What a member is given of the batches that were fetched for it.
+"""Acquisition: the records that a member is given of the batches that were fetched for it.
 
 What is Available again comes as far as it was fetched, new records follow, cut at batches of the log or at the number
 asked for. Batches that were delivered often are narrowed, so that a record that kills its readers takes no others
@@ -32,7 +32,7 @@ class Acquired(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """What a member asks for, and what was fetched for it."""
+    """A member's request for records, with what was fetched for it."""
 
     member: str
     most: int
@@ -50,7 +50,7 @@ class AcquireRequest(NamedTuple):
 
 
 class _Enough(Exception):  # noqa: N818 (no error)
-    """Nothing else is to be acquired."""
+    """The end of an acquisition: nothing else is to be acquired."""
 
 
 def throttle_limit(limit: int) -> int:

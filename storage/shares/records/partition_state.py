@@ -1,4 +1,4 @@
-"""What is kept of a share partition: the batches between its start and its end, and where both stand.
+"""The state of a share partition: the batches between its start and its end, and both offsets.
 
 The start offset is the first that is not done, the end offset the last that was ever acquired, or the next one to be
 fetched where there is nothing between. After a load there may be holes between the batches that were kept: they are
@@ -54,7 +54,7 @@ class PartitionState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept from the start offset on."""
+        """True if nothing is kept from the start offset on."""
         return not len(self.batches) or self.start_offset > self.batches.last.last
 
     def in_flight_records(self) -> int:

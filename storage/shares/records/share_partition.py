@@ -79,7 +79,7 @@ class SharePartition:
 
     @property
     def next_lease_end(self) -> int | None:
-        """No lock ends before; None: there are none."""
+        """Time at which the first lock ends; None without locks."""
         return self._window.next_lease_end
 
     @property

@@ -35,7 +35,7 @@ ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 
 
 class _Before(NamedTuple):
-    """What a change that is not written yet began with."""
+    """The state with which a change began that is not written yet."""
 
     state: RecordState
     member: str
@@ -75,12 +75,12 @@ class DeliveryState:
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be acquired."""
+        """True if it can be acquired."""
         return self.state is AVAILABLE and self._before is None
 
     @property
     def is_done(self) -> bool:
-        """Whether it is final for good."""
+        """True if it is final for good."""
         return self._before is None and self.state.is_final
 
     def copy(self) -> DeliveryState:
@@ -100,7 +100,7 @@ class DeliveryState:
         self._give_up(archive or self.count >= limit)
 
     def archive(self) -> None:
-        """Be Archived at once, also in the middle of a transition."""
+        """Become Archived at once, also in the middle of a transition."""
         self._archived = True
         self.state, self.member, self.lease_end = ARCHIVED, NOBODY, None
 
@@ -113,11 +113,11 @@ class DeliveryState:
         self.member = NOBODY
 
     def commit(self) -> None:
-        """It was written."""
+        """Go on after the change was written."""
         self._before, self.lease_end = None, None
 
     def undo(self, now: int) -> None:
-        """It was not written: Acquired again, or what the end of the lock made of it meanwhile."""
+        """Go back, for the change was not written: Acquired again, or what the end of the lock made of it meanwhile."""
         before, self._before = self._before, None
         assert before is not None
         if self._archived:

@@ -60,7 +60,7 @@ class StateRecord(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """What is to be kept of a group in a partition."""
+    """A state of a group in a partition that is to be kept."""
 
     state_epoch: int
     leader_epoch: int
@@ -88,7 +88,7 @@ class StateShard:
         return self._states
 
     def state(self, key: SharePartitionKey) -> ShareState:
-        """Raises NotInitializedError."""
+        """Return the state of a group in a partition. Raises NotInitializedError."""
         found = self._states.get(key)
         if found is None:
             raise NotInitializedError(f"group {key.group}: has no state in partition {key.partition}")
@@ -106,7 +106,7 @@ class StateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now: Timestamp
     ) -> StateRecord:
-        """Begin, or begin anew, at an offset (-1: not decided yet). Raises StateFencedError."""
+        """Begin, or begin again, at an offset (-1: not decided yet). Raises StateFencedError."""
         self._check_state_epoch(key, state_epoch)
         known = self._states.get(key)
         state = ShareState(
@@ -121,7 +121,7 @@ class StateShard:
         return _snapshot(key, state)
 
     def write(self, key: SharePartitionKey, write: StateWrite, now: Timestamp) -> StateRecord:
-        """Raises NotInitializedError, StateFencedError."""
+        """Return the record that keeps a state. Raises NotInitializedError, StateFencedError."""
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if NO_EPOCH != write.leader_epoch < newest:

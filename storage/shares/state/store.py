@@ -28,7 +28,7 @@ class _Served:
 
 
 class StateStore:
-    """What all groups were given. Calls are safe from any thread, and come to a shard one at a time."""
+    """The states of all groups. Calls are safe from any thread, and come to a shard one at a time."""
 
     def __init__(self, topic: CoordinatorTopic, clock: Clock) -> None:
         self._topic = topic
@@ -37,7 +37,7 @@ class StateStore:
         self._lock = RLock()
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin, or begin anew, at an offset: the topic is made with the first. Raises StateFencedError, and as `write`."""
+        """Begin, or begin again, at an offset: the topic is made with the first. Raises StateFencedError, and as `write`."""
         with self._lock:
             self._topic.make()
             served = self._of(key)

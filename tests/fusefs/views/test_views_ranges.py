@@ -37,7 +37,7 @@ def test_a_range_is_the_rendering_of_its_records(
     for start, end in ((0, 300), (1, 2), (1, 299), (92, 94), (93, 93), (200, 300), (300, 300), (5, 80)):
         view = views.range(form, Offset(start), Offset(end))
         expected = content(partition, form, start=start, end=end)
-        assert (len(expected), True, False) == (view.size, view.measured, view.growing)
+        assert (len(expected), True, False) == (view.size, view.measured, view.open_ended)
         assert expected == read_all(view, step=100)
         for position in range(0, len(expected), 97):
             assert expected[position : position + 30] == ViewReader(view).read(position, 30)
@@ -53,7 +53,7 @@ def test_an_open_range_grows_with_the_log(partition: MemoryPartition, whole_is_k
     for number in range(10):
         for view in ranges:
             expected = content(partition, start=view.start_offset)
-            assert (len(expected), True, True) == (view.size, view.measured, view.growing)
+            assert (len(expected), True, True) == (view.size, view.measured, view.open_ended)
             assert expected == read_all(view)
         partition.add(b"more %d" % number)
 

@@ -126,7 +126,7 @@ def test_a_roll_trims_the_segment_it_closes():
     assert 1200 == len(on_disk.content("00000000000000000000.timeindex"))
 
 
-def test_a_leftover_of_a_failed_roll_is_replaced():
+def test_a_file_that_a_failed_roll_left_is_replaced():
     """A file that stands where a new segment begins is no part of the log."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))

@@ -184,7 +184,7 @@ def test_garbage_in_the_last_segments_index_after_a_clean_stop_is_replaced(suffi
         assert before == whole.content(name), seed
 
 
-def test_orphan_indexes_are_removed():
+def test_indexes_without_a_log_are_removed():
     """Row 35: index files without a `.log` go; other people's files stay."""
     on_disk = filled(2)
     on_disk.log.close()

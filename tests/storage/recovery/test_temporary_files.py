@@ -145,7 +145,7 @@ def test_what_new_segments_replace():
     )
 
 
-def test_orphans_by_names():
+def test_temporary_files_by_their_names():
     """Only indexes whose `.log` is missing."""
     names = [
         "00000000000000000000.log",

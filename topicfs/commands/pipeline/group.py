@@ -18,7 +18,7 @@ JOBS: tuple[click.Command, ...] = (archive, restore, replay, aggregate, verify, 
 
 
 class _InOrder(ExampleGroup):
-    """Click would sort the jobs by name."""
+    """A group whose jobs are listed in the order of JOBS, which click would sort by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
