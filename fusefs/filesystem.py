@@ -20,7 +20,7 @@ import trio
 
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
-from fusefs.following.follow import Notify
+from fusefs.following.polls import Notify
 from fusefs.following.waiting_reads import Program
 from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext

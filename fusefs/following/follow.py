@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from fusefs.errors import FileError
+from fusefs.following.polls import Notify, WaitingPoll
 from fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.forms import Form
@@ -25,12 +26,6 @@ from storage.remote import NotAtHandError, ThreadNeededError
 
 INLINE_PARTITIONS = 500
 """Number of partitions up to which the event loop's thread looks through them, some microseconds each."""
-
-
-class Notify(Protocol):
-    """A poll of the kernel, which is notified once that the file has become readable."""
-
-    def notify(self) -> None: ...
 
 
 class News(Protocol):
@@ -157,8 +152,7 @@ class FollowHandle:
         """The error that is raised once the rest is read."""
         self._position = 0
         self._last: Text = b""
-        self._poll: Notify | None = None
-        self._cancel_poll: Callable[[], None] | None = None
+        self._poll = WaitingPoll()
 
     def _add(self, number: int, partition: Partition, start_offset: Offset) -> _Stream:
         source = Source(partition, self._followed.form, self._followed.isolation)
@@ -256,7 +250,7 @@ class FollowHandle:
 
     def poll(self, notify: Notify | None) -> int:
         """Return the events that are ready; if none is and `notify` is given, it is called when one may be."""
-        self._forget_poll()
+        self._poll.forget()
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 readable = self._fill()
@@ -265,24 +259,13 @@ class FollowHandle:
         if readable:
             return select.POLLIN | select.POLLRDNORM
         if notify is not None:
-            self._poll = notify
-            self._cancel_poll = self._followed.news.wait(self._news)
+            self._poll.begin(notify)
+            self._poll.woken_by(self._followed.news.wait(self._poll.tell))
         return 0
-
-    def _news(self) -> None:
-        notify = self._poll
-        self._forget_poll()
-        if notify is not None:
-            notify.notify()
-
-    def _forget_poll(self) -> None:
-        if self._cancel_poll is not None:
-            self._cancel_poll()
-        self._poll = self._cancel_poll = None
 
     def release(self) -> None:
         """End the stream: the last descriptor is closed."""
-        self._forget_poll()
+        self._poll.forget()
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()

@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import select
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
 
 from fusefs.errors import FileError
-from fusefs.following.follow import Notify
+from fusefs.following.polls import Notify, WaitingPoll
 from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
@@ -61,8 +60,7 @@ class TakeHandle:
         """Where that record begins in the stream, and how much of it was given."""
         self._begun_line = b""
         self._taking = False
-        self._poll: Notify | None = None
-        self._cancel_poll: Callable[[], None] | None = None
+        self._poll = WaitingPoll()
 
     async def read(self, position: int, size: int) -> bytes:
         """Give the next record, or the rest of one; waits where there is none.
@@ -134,11 +132,11 @@ class TakeHandle:
 
     def poll(self, notify: Notify | None) -> int:
         """The events that are ready. Nobody can look at a record without holding it: what is readable is held from then on."""
-        self._forget_poll()
+        self._poll.forget()
         if self._given < len(self._text) or self._ahead is not None:
             return select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
         if notify is not None:
-            self._poll = notify
+            self._poll.begin(notify)
             self._take_ahead()
         return select.POLLOUT | select.POLLWRNORM
 
@@ -159,27 +157,16 @@ class TakeHandle:
             told = True
         finally:
             self._taking = False
-        if self._poll is None:
+        if not self._poll.waits:
             return
         if told:
-            self._tell()
+            self._poll.tell()
         else:
-            self._cancel_poll = self._news.wait(self._take_ahead)
-
-    def _tell(self) -> None:
-        notify = self._poll
-        self._forget_poll()
-        if notify is not None:
-            notify.notify()
-
-    def _forget_poll(self) -> None:
-        if self._cancel_poll is not None:
-            self._cancel_poll()
-        self._poll = self._cancel_poll = None
+            self._poll.woken_by(self._news.wait(self._take_ahead))
 
     async def close(self) -> None:
         """The last descriptor is closed: what is held is there for others."""
-        self._forget_poll()
+        self._poll.forget()
         self._stop_listening()
         with contextlib.suppress(FileError):
             await self._what.blocking.run(self._session.close)

@@ -24,7 +24,8 @@ import trio
 
 from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from fusefs.errors import FileError
-from fusefs.following.follow import INLINE_PARTITIONS, Notify
+from fusefs.following.follow import INLINE_PARTITIONS
+from fusefs.following.polls import Notify, WaitingPoll
 from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
@@ -113,8 +114,7 @@ class GroupHandle:
         """True after a commit failed: nothing more is given before one succeeds."""
         self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}
         """Those whose end was not noted yet."""
-        self._poll: Notify | None = None
-        self._cancel_poll: Callable[[], None] | None = None
+        self._poll = WaitingPoll()
         self._cancel_groups: Cancel = (
             what.engine.groups.listen(self._news.signal) if what.drains else _nothing
         )
@@ -406,14 +406,14 @@ class GroupHandle:
 
     def poll(self, notify: Notify | None) -> int:
         """The events that are ready; where none is and `notify` is given, it is called when one may be."""
-        self._forget_poll()
+        self._poll.forget()
         if self._changes and not self._filling.locked():
             self._adopt()
         if self._is_readable():
             return select.POLLIN | select.POLLRDNORM
         if notify is not None:
-            self._poll = notify
-            self._cancel_poll = self._news.wait(self._tell)
+            self._poll.begin(notify)
+            self._poll.woken_by(self._news.wait(self._poll.tell))
         return 0
 
     def _is_readable(self) -> bool:
@@ -427,17 +427,6 @@ class GroupHandle:
         except (FileError, StorageError, ThreadNeededError):
             return True  # The read that follows tells the error, or takes its time, and does not wait.
 
-    def _tell(self) -> None:
-        notify = self._poll
-        self._forget_poll()
-        if notify is not None:
-            notify.notify()
-
-    def _forget_poll(self) -> None:
-        if self._cancel_poll is not None:
-            self._cancel_poll()
-        self._poll = self._cancel_poll = None
-
     async def close(self) -> None:
         """Do what `release` does; for what has to be waited for, nobody waits."""
         self.release()
@@ -447,7 +436,7 @@ class GroupHandle:
         if self._released:
             return
         self._released = True
-        self._forget_poll()
+        self._poll.forget()
         self._cancel_groups()
         for partition in list(self._partitions):
             self._let_go(partition)

@@ -12,7 +12,8 @@ from typing import Protocol
 from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
-from fusefs.following.follow import FollowHandle, Notify
+from fusefs.following.follow import FollowHandle
+from fusefs.following.polls import Notify
 from fusefs.threads.blocking import Asker, Blocking
 from storage.remote import ThreadNeededError
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, get_type_hints
+from typing import Annotated, NamedTuple
 
 from storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
-from storage.config.listing import ConfigSource, ShownSetting
-from storage.config.setting import Setting, SettingRow
+from storage.config.listing import ShownSetting, list_group
+from storage.config.setting import Setting, SettingRow, read_overrides, read_table
 from storage.errors import InvalidConfigError
 
 _DURATION = re.compile(
@@ -109,27 +109,12 @@ class GroupConfig:
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
         """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
-        values = {}
-        for name, text in overrides.items():
-            if name not in GROUP_SETTINGS:
-                raise InvalidConfigError(f"{name}: no such group setting")
-            values[GROUP_SETTINGS[name].field] = GROUP_SETTINGS[name].parse(text)
-        return replace(cls(), **values)
+        return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
 
 
 def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterator[ShownSetting]:
     """List a group's settings."""
-    for name, one in GROUP_SETTINGS.items():
-        yield ShownSetting(
-            name=name,
-            value=one.print(getattr(config, one.field)),
-            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
-            file_name=None,
-            default=one.default_text,
-            unit=one.row.unit,
-            valid=one.row.kind.valid,
-            meaning=one.row.meaning,
-        )
+    return list_group(GROUP_SETTINGS, config, overrides)
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
@@ -146,15 +131,5 @@ def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str 
     return merged
 
 
-def _read_table() -> dict[str, Setting]:
-    defaults = GroupConfig()
-    table = {}
-    for field, annotation in get_type_hints(GroupConfig, include_extras=True).items():
-        name = field.replace("_", ".")
-        (row,) = annotation.__metadata__
-        table[name] = Setting(name, field, getattr(defaults, field), row)
-    return table
-
-
-GROUP_SETTINGS: Mapping[str, Setting] = _read_table()
+GROUP_SETTINGS: Mapping[str, Setting] = read_table(GroupConfig())
 """Every group setting by its name, in the table's order."""

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from storage.config.broker import BROKER_SETTINGS, EngineConfig
+from storage.config.setting import Setting
 from storage.config.topic import SETTINGS, TopicConfig
 
 
@@ -63,6 +64,23 @@ def topic_settings(
         )
     for name in overrides.keys() - SETTINGS.keys():
         yield unknown_setting(name, overrides[name], ConfigSource.TOPIC)
+
+
+def list_group(
+    table: Mapping[str, Setting], values: object, overrides: Mapping[str, str]
+) -> Iterator[ShownSetting]:
+    """List the settings of a group of either kind: its `values`, whose fields `table` names."""
+    for name, one in table.items():
+        yield ShownSetting(
+            name=name,
+            value=one.print(getattr(values, one.field)),
+            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
+            file_name=None,
+            default=one.default_text,
+            unit=one.row.unit,
+            valid=one.row.kind.valid,
+            meaning=one.row.meaning,
+        )
 
 
 def unknown_setting(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from storage.config.kinds import ValueKind, read_value
+from storage.errors import InvalidConfigError
 
 
 class Synonym(NamedTuple):
@@ -38,7 +40,7 @@ class Setting:
     name: str
     """Kafka's name: `retention.ms`."""
     field: str
-    """TopicConfig's name: `retention_ms`."""
+    """The dataclass's name: `retention_ms`."""
     default: Any
     row: SettingRow
 
@@ -52,3 +54,25 @@ class Setting:
     @property
     def default_text(self) -> str:
         return self.print(self.default)
+
+
+def read_table(defaults: object) -> dict[str, Setting]:
+    """Return the settings that are the annotated fields of a dataclass, by Kafka's names; `defaults` is an instance."""
+    table = {}
+    for field, annotation in get_type_hints(type(defaults), include_extras=True).items():
+        name = field.replace("_", ".")
+        (row,) = annotation.__metadata__
+        table[name] = Setting(name, field, getattr(defaults, field), row)
+    return table
+
+
+def read_overrides(
+    table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
+) -> dict[str, Any]:
+    """Return the values of `overrides` by field. Raises InvalidConfigError: a name that is no such `what`, bad value."""
+    values = {}
+    for name, text in overrides.items():
+        if name not in table:
+            raise InvalidConfigError(f"{name}: no such {what}")
+        values[table[name].field] = table[name].parse(text)
+    return values

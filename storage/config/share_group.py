@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 from storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
 from storage.config.kinds import OneOf, WholeNumber
-from storage.config.listing import ConfigSource, ShownSetting
-from storage.config.setting import Setting, SettingRow
-from storage.errors import InvalidConfigError
+from storage.config.listing import ShownSetting, list_group
+from storage.config.setting import Setting, SettingRow, read_overrides, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,40 +81,17 @@ class ShareGroupSettings:
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
         """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
-        values = {}
-        for name, text in overrides.items():
-            if name not in SHARE_GROUP_SETTINGS:
-                raise InvalidConfigError(f"{name}: no such setting of share groups")
-            values[SHARE_GROUP_SETTINGS[name].field] = SHARE_GROUP_SETTINGS[name].parse(text)
-        return replace(cls(), **values)
+        return replace(
+            cls(), **read_overrides(SHARE_GROUP_SETTINGS, overrides, what="setting of share groups")
+        )
 
 
 def share_group_settings(
     settings: ShareGroupSettings, overrides: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
     """List a group's settings."""
-    for name, one in SHARE_GROUP_SETTINGS.items():
-        yield ShownSetting(
-            name=name,
-            value=one.print(getattr(settings, one.field)),
-            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
-            file_name=None,
-            default=one.default_text,
-            unit=one.row.unit,
-            valid=one.row.kind.valid,
-            meaning=one.row.meaning,
-        )
+    return list_group(SHARE_GROUP_SETTINGS, settings, overrides)
 
 
-def _read_table() -> dict[str, Setting]:
-    defaults = ShareGroupSettings()
-    table = {}
-    for field, annotation in get_type_hints(ShareGroupSettings, include_extras=True).items():
-        name = field.replace("_", ".")
-        (row,) = annotation.__metadata__
-        table[name] = Setting(name, field, getattr(defaults, field), row)
-    return table
-
-
-SHARE_GROUP_SETTINGS: Mapping[str, Setting] = _read_table()
+SHARE_GROUP_SETTINGS: Mapping[str, Setting] = read_table(ShareGroupSettings())
 """Every setting by its name, in the table's order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 from storage.config.kinds import (
     INT_MAX,
@@ -28,7 +28,7 @@ from storage.config.kinds import (
     int_of_at_least,
     long_of_at_least,
 )
-from storage.config.setting import Setting, SettingRow, Synonym, synonyms
+from storage.config.setting import Setting, SettingRow, Synonym, read_table, synonyms
 from storage.errors import InvalidConfigError
 from storage.model import TimestampType
 
@@ -428,17 +428,7 @@ def field_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _read_table() -> dict[str, Setting]:
-    kafka_defaults = TopicConfig()
-    table = {}
-    for field, annotation in get_type_hints(TopicConfig, include_extras=True).items():
-        name = field.replace("_", ".")
-        (row,) = annotation.__metadata__
-        table[name] = Setting(name, field, getattr(kafka_defaults, field), row)
-    return table
-
-
-SETTINGS: Mapping[str, Setting] = _read_table()
+SETTINGS: Mapping[str, Setting] = read_table(TopicConfig())
 """Every topic setting by Kafka's name, in the table's order."""
 
 

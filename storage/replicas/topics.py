@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.broker import EngineConfig
-from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
-from storage.disk import names
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Partition
 from storage.errors import InvalidConfigError, StorageError
@@ -23,47 +21,18 @@ from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.placement import place
 from storage.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
-from storage.topics.topic import merge_overrides, own_overrides
+from storage.topics.topic import EmbeddedTopic, merge_overrides, own_overrides
 
 
-class ReplicatedTopic:
-    """Implements storage.engine.Topic. The engine alone changes it, each property by one assignment."""
+class ReplicatedTopic(EmbeddedTopic):
+    """A topic over partitions with replicas."""
 
     def __init__(self, name: str, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        self._name = name
-        self._topic_id = topic_id
-        self._settings = (config, MappingProxyType(dict(overrides)))
+        super().__init__(name, topic_id=topic_id, config=config, overrides=overrides)
         self.served: Mapping[int, ReplicatedPartition] = MappingProxyType({})
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def topic_id(self) -> str:
-        return self._topic_id
-
-    @property
-    def internal(self) -> bool:
-        return names.is_internal(self._name)
-
-    @property
-    def config(self) -> TopicConfig:
-        return self._settings[0]
-
-    @property
-    def overrides(self) -> Mapping[str, str]:
-        return self._settings[1]
-
-    def settings(self) -> Sequence[ShownSetting]:
-        return list(topic_settings(self.config, overrides=self.overrides, given={}))
 
     def partitions(self) -> Mapping[int, Partition]:
         return self.served
-
-    def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        """Replace the overrides, and the settings that follow from them. For the engine."""
-        self._settings = (config, MappingProxyType(dict(overrides)))
 
     def put_partitions(self, changes: Mapping[int, ReplicatedPartition]) -> None:
         """Add partitions. For the engine."""

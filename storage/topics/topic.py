@@ -40,30 +40,15 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """The overrides that Kafka's own topics are created with."""
 
 
-class LogTopic:
-    """A topic over its partitions' logs. The manager alone changes it, each property by one assignment.
-
-    Partitions that were not opened yet are opened when one is asked for first, one at a time.
-    """
+class EmbeddedTopic:
+    """A topic's name, id and settings. The engine alone changes it, each property by one assignment."""
 
     def __init__(
-        self,
-        name: str,
-        *,
-        topic_id: str,
-        config: TopicConfig,
-        overrides: Mapping[str, str],
-        partitions: Mapping[int, Served],
+        self, name: str, *, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]
     ) -> None:
         self._name = name
         self._topic_id = topic_id
         self._settings = (config, MappingProxyType(dict(overrides)))
-        self._opening = Lock()
-        self._load: Callable[[int], Partition] = self._refuse
-        self._untouched = True
-        """True while no partition is open."""
-        self._partitions: Mapping[int, Partition] = MappingProxyType({})
-        self.put_partitions(partitions)
 
     @property
     def name(self) -> str:
@@ -87,6 +72,34 @@ class LogTopic:
 
     def settings(self) -> Sequence[ShownSetting]:
         return list(topic_settings(self.config, overrides=self.overrides, given={}))
+
+    def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
+        """Replace the overrides, and the `config` that follows from them. For the engine."""
+        self._settings = (config, MappingProxyType(dict(overrides)))
+
+
+class LogTopic(EmbeddedTopic):
+    """A topic over its partitions' logs.
+
+    Partitions that were not opened yet are opened when one is asked for first, one at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic_id: str,
+        config: TopicConfig,
+        overrides: Mapping[str, str],
+        partitions: Mapping[int, Served],
+    ) -> None:
+        super().__init__(name, topic_id=topic_id, config=config, overrides=overrides)
+        self._opening = Lock()
+        self._load: Callable[[int], Partition] = self._refuse
+        self._untouched = True
+        """True while no partition is open."""
+        self._partitions: Mapping[int, Partition] = MappingProxyType({})
+        self.put_partitions(partitions)
 
     def partitions(self) -> Mapping[int, Partition]:
         return self._partitions
@@ -156,10 +169,6 @@ class LogTopic:
 
     def _refuse(self, number: int) -> Partition:
         raise PartitionOfflineError(f"{self._name}-{number}: closed")
-
-    def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        """Replace the overrides, and the `config` that follows from them. For the manager."""
-        self._settings = (config, MappingProxyType(dict(overrides)))
 
 
 def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
