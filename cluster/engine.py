@@ -55,7 +55,7 @@ class CachePlace(NamedTuple):
     max_bytes: int
 
 
-def open_engine(  # noqa: PLR0913 (keyword-only)
+def open_engine(
     address: ClusterAddress,
     security: Security = PLAINTEXT,
     *,

@@ -235,7 +235,7 @@ class Operations(pyfuse3.Operations):
         await self._filesystem.unlink(parent_inode, name, _pid(ctx))
 
     @answered
-    async def rename(  # noqa: PLR0913, PLR0917 - pyfuse3's
+    async def rename(
         self,
         parent_inode_old: int,
         name_old: bytes,

@@ -113,9 +113,7 @@ def _check(log: Path, text: bytes, copies: int) -> None:
                 raise WrongResultError(f"{log} shows other bytes than were written")
 
 
-def _reading(  # noqa: PLR0913 - one case of many
-    mount: Mount, sample: Sample, codec: Codec, shape: str, copies: int, *, readers: int
-) -> Case:
+def _reading(mount: Mount, sample: Sample, codec: Codec, shape: str, copies: int, *, readers: int) -> Case:
     size = copies * len(sample.text)
     contents = [batch[HEADER_SIZE:] for batch in sample.batches[codec]]
 

@@ -98,7 +98,7 @@ def cases(conditions: Conditions) -> Cases:
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
 
-def _case(  # noqa: PLR0913, PLR0917 - one case of many
+def _case(
     name: str, naming: Naming, logs: list[MountedLog], empties: list[MountedLog], count: int, of_empty: Goal
 ) -> Case:
     smallest, largest = logs[0].size, logs[-1].size

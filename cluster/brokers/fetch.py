@@ -261,7 +261,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-def list_offsets(  # noqa: PLR0913 (keyword-only)
+def list_offsets(
     brokers: Brokers,
     node: int,
     partitions: Iterable[TopicPartition],

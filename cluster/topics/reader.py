@@ -32,8 +32,6 @@ from storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 FIRST_WINDOW_BYTES = 1 << 18
 """Bytes fetched first for a sequential reader; twice as much each time."""
 LARGEST_WINDOW_BYTES = 4 << 20
-WINDOWS = 2
-"""Windows kept of a partition: the one that is read, and the next one."""
 KEPT_BYTES = 64 << 20
 """Most bytes of the windows of all partitions; those of the least recently read partition go first."""
 THREADS = 4
@@ -72,7 +70,7 @@ class WindowCache:
 class PartitionReader:
     """Reads one partition. Safe from any thread."""
 
-    def __init__(  # noqa: PLR0913 (keyword-only)
+    def __init__(
         self,
         partition: TopicPartition,
         topic_id: str,

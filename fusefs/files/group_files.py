@@ -96,7 +96,7 @@ class PositionTarget:
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(  # noqa: PLR0913 - whose position it is, and in what
+    def __init__(
         self,
         name: str,
         engine: Engine,

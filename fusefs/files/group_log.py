@@ -28,7 +28,7 @@ class GroupLogNode(FileNode):
 
     __slots__ = ("_drains", "_form", "_group", "_subscription")
 
-    def __init__(  # noqa: PLR0913 - who reads what, and how
+    def __init__(
         self,
         parent: Directory,
         name: str,

@@ -21,7 +21,7 @@ from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, JSON, Form
-from fusefs.nodes.handles import Handle, LogHandle
+from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
 from fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
@@ -145,16 +145,13 @@ class ViewNode(FileNode):
         self._opened += 1
         self._opened_whole = self._opened_whole or self.measured
         reader = ViewReader(self._view) if access.reads else None
-        return LogHandle(
-            self,
-            reader,
-            writer,
-            self.context.appending.blocking,
+        options = LogHandleOptions(
             asker=asker,
             sync=self._sync(pid),
             cached=not self._view.open_ended and self.measured,
             emptied=access.truncates,
         )
+        return LogHandle(self, reader, writer, self.context.appending.blocking, options)
 
     def check_exists(self) -> None:
         self._files.check_exists()

@@ -163,7 +163,7 @@ class RecordFile(FileNode):
     )
     entry_timeout = REMEMBERED_SECONDS
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
+    def __init__(
         self,
         parent: Directory,
         name: str,
@@ -272,7 +272,7 @@ class RangeFile(ViewNode):
     __slots__ = ("_place", "_selector")
     entry_timeout = REMEMBERED_SECONDS
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
+    def __init__(
         self,
         parent: Directory,
         name: str,

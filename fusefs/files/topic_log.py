@@ -55,7 +55,7 @@ SLICE_SECONDS = 0.1
 class MergedHandle(LogHandle):
     """An open log of a topic; merging happens in a thread, a while at a time."""
 
-    def __init__(  # noqa: PLR0913 - as the handle that it is
+    def __init__(
         self,
         node: MergedFile,
         merged: MergedReader | None,

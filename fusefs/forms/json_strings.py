@@ -5,8 +5,6 @@ digits; nothing else. What is no UTF-8 has no string: `field_size` says so. Comp
 same results.
 """
 
-# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
-
 from __future__ import annotations
 
 import cython

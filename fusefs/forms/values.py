@@ -4,8 +4,6 @@ A null value renders as nothing but LF, and so does an empty one; a value that c
 by Cython; runs uncompiled with the same results.
 """
 
-# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
-
 from __future__ import annotations
 
 from array import array

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import select
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from fusefs.allowance import INLINE_BYTES, Allowance
@@ -93,32 +94,41 @@ class OpenedNode(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogHandleOptions:
+    """The options of an open log."""
+
+    asker: Asker | None = None
+    """The program that reads, for calls that wait."""
+    sync: Callable[[], Awaitable[None]] | None = None
+    """Puts on disk what others wrote: sync(1) opens a file to read it, and calls fsync(2)."""
+    cached: bool = False
+    """True if the kernel may cache its content."""
+    emptied: bool = False
+    """True if it was opened with O_TRUNC."""
+
+
 class LogHandle(Handle):
     """An open log of a partition or topic: its reading side, its writing side, or both."""
 
-    def __init__(  # noqa: PLR0913 - both sides, and how they are used
+    def __init__(
         self,
         node: OpenedNode,
         reader: Reader | None,
         writer: AppendHandle | None,
         blocking: Blocking,
-        *,
-        asker: Asker | None = None,
-        sync: Callable[[], Awaitable[None]] | None = None,
-        cached: bool = False,
-        emptied: bool = False,
+        options: LogHandleOptions,
     ) -> None:
-        """Make the handle; `sync` puts on disk what others wrote, for who only reads: sync(1) opens files so."""
-        self._sync = sync
+        self._sync = options.sync
         self._node = node
         self._blocking = blocking
-        self._asker = asker
+        self._asker = options.asker
         self._reader = reader
         self._writer = writer
         self.flushes = writer is not None
-        self.direct_io = not cached
-        self.keep_cache = cached
-        self.emptied = emptied
+        self.direct_io = not options.cached
+        self.keep_cache = options.cached
+        self.emptied = options.emptied
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._reader is None:

@@ -144,7 +144,7 @@ def decoded(
     return DecodedFetch(pieces, base, position, end, columns.batches[-1].end_offset, data[:end], taken)
 
 
-def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and what it found
+def _decoded_around_damage(
     partition: Partition,
     offset: Offset,
     fetched: Fetched,
@@ -212,7 +212,7 @@ def _cost_of(data: memoryview, position: int, end: int) -> int:
 class _Readable:
     """The runs of readable batches from a position on, up to the first batch that is not."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all of one call
+    def __init__(
         self,
         data: memoryview,
         at: int,

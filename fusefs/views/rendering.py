@@ -119,10 +119,6 @@ class Rendering:
         """Return whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
         return self._straight and size <= LARGEST_READ_BYTES
 
-    def is_behind(self) -> bool:
-        """Return whether there is anything to go on with: what was fetched and not rendered, or more behind it."""
-        return bool(self._pieces) or self._next_offset < self._view.end_offset()
-
     def pass_damage(self) -> None:
         """Go on behind the damaged batch that `next` gave."""
         self._pieces.popleft()

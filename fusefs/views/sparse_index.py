@@ -85,7 +85,7 @@ class SparseIndex:
             return self.frontier
         return Entry(self._positions[index], Offset(self._offsets[index]))
 
-    def extend(  # noqa: PLR0913 - what is known of the batches, column by column
+    def extend(
         self,
         rendered_sizes: Sequence[int],
         batch_positions: Sequence[int],

@@ -51,7 +51,7 @@ def staging_area(directories: Sequence[Path]) -> StagingArea:
 class CommitRequest:
     """The request that the owner of the data directories commits one write."""
 
-    def __init__(  # noqa: PLR0913 (the parts of a write)
+    def __init__(
         self,
         directories: Sequence[Path],
         write: WriteId,

@@ -69,7 +69,7 @@ def read_marker(record: Record) -> EndTransactionMarker:
     return EndTransactionMarker(kind, coordinator_epoch)
 
 
-def encode_marker(  # noqa: PLR0913 -- a batch's header has these fields
+def encode_marker(
     marker: EndTransactionMarker,
     *,
     timestamp: Timestamp,

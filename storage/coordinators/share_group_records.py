@@ -46,16 +46,6 @@ EPOCH_VALUE = Schema(
     fields=(Field(name="epoch", kind="int32"), Field(name="metadataHash", kind="int64")),
 )
 
-ASSIGNMENT_EPOCH_VALUE = Schema(
-    name="ShareGroupTargetAssignmentMetadataValue",
-    versions=range(1),
-    flexible_since=0,
-    fields=(
-        Field(name="assignmentEpoch", kind="int32"),
-        Field(name="assignmentTimestamp", kind="int64", tag=0),
-    ),
-)
-
 _TOPIC = (Field(name="topicId", kind="uuid"), Field(name="topicName", kind="string"))
 _PARTITIONS = (*_TOPIC, Field(name="partitions", kind="array", of="int32"))
 

@@ -74,7 +74,7 @@ def _state(log: Log, now: Timestamp) -> CleaningState | None:
 class LogCleaner:
     """Cleans the logs that `logs` names. Safe from any thread."""
 
-    def __init__(  # noqa: PLR0913 (what it uses of the engine; most of it keyword-only)
+    def __init__(
         self,
         config: EngineConfig,
         logs: Callable[[], Iterable[Log]],

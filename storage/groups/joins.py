@@ -175,7 +175,7 @@ class Joins:
             partial(self._replaced, group, member, request, (old_id, old_leader), before),
         )
 
-    def _replaced(  # noqa: PLR0913, PLR0917 -- what was before, to go back to it
+    def _replaced(
         self,
         group: Group,
         member: GroupMember,

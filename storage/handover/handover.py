@@ -73,7 +73,7 @@ class OwnTopic:
 class Handover:
     """The handover of one node's data directories to one broker."""
 
-    def __init__(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
+    def __init__(
         self,
         data: Sequence[Path],
         log_dirs: Sequence[Path],

@@ -88,7 +88,7 @@ class LogProducers:
 
     # Appending.
 
-    def check_as_leader(  # noqa: PLR0913 (one append; keyword-only but for the batches)
+    def check_as_leader(
         self,
         data: Buffer,
         incoming: Iterable[Incoming],

@@ -77,7 +77,7 @@ def recover_segment(
     return recovered
 
 
-def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to go)
+def take_batches(
     segment: Segment,
     end_offset: Offset,
     epochs: LeaderEpochs,

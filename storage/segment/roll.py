@@ -45,7 +45,7 @@ class RollParameters(NamedTuple):
     now: int
 
 
-def stays_active(  # noqa: PLR0913 (one number a limit; an append has no time for a value that names them)
+def stays_active(
     *,
     size_bytes: int,
     max_bytes: int,

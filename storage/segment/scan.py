@@ -46,7 +46,7 @@ FoundBatch: TypeAlias = tuple[Window, BatchHeader]
 """A batch, and the window that it was found in."""
 
 
-def windows(  # noqa: PLR0913 - what is read, how, and what is looked for
+def windows(
     file: File,
     start: int,
     end: int,

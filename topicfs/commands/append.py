@@ -114,7 +114,7 @@ def append(target: str, *, file: Path, producer: str | None, place: Place) -> No
             _each(stream, framing, take, "standard input" if source == "-" else source, kept=True)
 
 
-def _append_once(  # noqa: PLR0913 (the parts of a run; most of them keyword-only)
+def _append_once(
     engine: Engine,
     directory: Path,
     path: TopicPath,

@@ -66,7 +66,7 @@ STYLES = {
     help="The server.properties that the mount is given.",
 )
 @place_option
-def config(  # noqa: PLR0913 (a command's options; keyword-only)
+def config(
     topic: str | None,
     *,
     changes: tuple[str, ...],

@@ -72,7 +72,7 @@ from topicfs.places import Place, place_option
 @click.option("--export", "as_csv", is_flag=True, help="Print topic,partition,offset.")
 @click.option("--json", "as_program", is_flag=True, help="Print one JSON array.")
 @place_option
-def reset(  # noqa: PLR0913 (a command's options; keyword-only)
+def reset(
     name: str,
     *,
     topics: tuple[str, ...],

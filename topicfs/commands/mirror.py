@@ -91,7 +91,7 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
     type=click.IntRange(min=1),
     help="Fetch at most so many bytes a second from the whole cluster.  [default: as many as come]",
 )
-def mirror_topics(  # noqa: PLR0913 (one a parameter of the command)
+def mirror_topics(
     source: ClusterAddress,
     directory: Path,
     *,

@@ -205,7 +205,7 @@ def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
         options["engine"] = replace(engine, replication_factor=replicas)
 
 
-def _opener(  # noqa: PLR0913 (keyword-only)
+def _opener(
     address: ClusterAddress,
     *,
     read_only: bool,

@@ -44,9 +44,7 @@ REJECTS = 65
 )
 @click.option("--drain", is_flag=True, help="End when there is no record left, in place of waiting for more.")
 @place_option
-def work(  # noqa: PLR0913 (a command's options; keyword-only)
-    group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: bool, place: Place
-) -> None:
+def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: bool, place: Place) -> None:
     """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each.
 
     The record's value is on its standard input; TOPICFS_KEY, TOPICFS_OFFSET, TOPICFS_PARTITION, TOPICFS_TOPIC,

@@ -33,7 +33,7 @@ def file_of(group: str, path: str, *, follow: bool) -> str:
     return f"@groups/{group}/{topics}/{'log' if follow else 'drain'}{suffix}"
 
 
-def copy_as_member(  # noqa: PLR0913 (keyword-only from the fourth on)
+def copy_as_member(
     place: Place, group: str, path: str, output: BinaryIO, *, isolation: Isolation, follow: bool
 ) -> None:
     """Write what the group has not read yet. Raises StorageError, OSError."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import MappingProxyType
+from typing import NamedTuple
 
 from storage.config.group import GroupConfig
 from storage.errors import (
@@ -51,28 +52,35 @@ UNSTABLE_RETRY_MS = 100
 """Kafka's retry.backoff.ms: how often to look whether a transaction has decided a position."""
 
 
+class MemberName(NamedTuple):
+    """The names of a member, as tools show them."""
+
+    member_id: str
+    client_id: str
+    reader: str
+    """The program that reads."""
+
+
 class EmbeddedMember:
     """See `storage.membership.Membership`."""
 
-    def __init__(  # noqa: PLR0913 -- keyword-only
+    def __init__(
         self,
         runner: Runner,
         group: str,
         wanted: Subscription,
         *,
-        member_id: str,
-        client_id: str,
-        reader: str,
+        name: MemberName,
         config: Callable[[], GroupConfig],
         listener: Callable[[], None],
     ) -> None:
         self.group = group
-        self.member_id = member_id
+        self.member_id = name.member_id
         self.shard: Shard
         self._runner = runner
         self._wanted = wanted
-        self._client_id = client_id
-        self._reader = reader
+        self._client_id = name.client_id
+        self._reader = name.reader
         self._config = config
         self._assignor = ""
         self._listener = listener

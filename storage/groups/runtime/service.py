@@ -27,7 +27,7 @@ from storage.groups.rebalance import GroupLimits
 from storage.groups.requests import Code, OffsetCommitRequest, RequestError
 from storage.groups.runtime.assignment import read_assignment, read_topics
 from storage.groups.runtime.commits import error_of, position_error, shown_position
-from storage.groups.runtime.member import EmbeddedMember
+from storage.groups.runtime.member import EmbeddedMember, MemberName
 from storage.groups.runtime.runner import TOPIC, Runner
 from storage.groups.runtime.shard import Shard, ShardState
 from storage.membership import (
@@ -63,7 +63,7 @@ class GroupOverrides(Protocol):
 class EmbeddedGroups:
     """See `storage.membership.Groups`."""
 
-    def __init__(  # noqa: PLR0913 -- keyword-only but for what it serves
+    def __init__(
         self,
         engine: Engine,
         overrides: GroupOverrides,
@@ -323,9 +323,7 @@ class EmbeddedGroups:
             self._runner,
             group,
             subscription,
-            member_id=f"{client_id}-{uuid.uuid4()}",
-            client_id=client_id,
-            reader=reader,
+            name=MemberName(f"{client_id}-{uuid.uuid4()}", client_id, reader),
             config=lambda: self.config(group),
             listener=listener,
         )

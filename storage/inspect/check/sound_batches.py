@@ -3,8 +3,6 @@
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
 
-# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -59,8 +59,6 @@ class ReplicatingDirectory:
         """Its own copy, as it was found."""
         self.failure: str | None = "not opened yet"
         """Why it does not serve; None while it does."""
-        self.full_until = 0.0
-        """Monotonic time until which it is taken for full."""
         self._engine: MemberManager | None = None
         self._opening = opening
         self._warn = warn

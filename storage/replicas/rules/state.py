@@ -117,11 +117,6 @@ def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaS
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
 
 
-def may_join(end_offset: Offset, high_watermark: Offset, epoch_start_offset: Offset) -> bool:
-    """Return whether a follower that ends there is in sync: it has the leader's high watermark, and the epoch's start."""
-    return end_offset >= high_watermark and end_offset >= epoch_start_offset
-
-
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
     """Return the high watermark, given the ends of the logs in sync: the least of them. It never falls.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from storage.shares.records.states import ACQUIRED, AVAILABLE, NOBODY, DeliveryState, RecordState
+from storage.shares.records.states import AVAILABLE, NOBODY, DeliveryState
 
 
 class InFlightBatch:
@@ -106,15 +106,6 @@ class InFlightBatch:
 
     def is_within(self, first: int, last: int) -> bool:
         return first <= self.first and self.last <= last
-
-    def count_of(self, state: RecordState) -> int:
-        if self.each is None:
-            return len(self) if self._whole().state is state else 0
-        return sum(1 for one in self.each if one.state is state)
-
-    def holds_any(self) -> bool:
-        """Return whether any of it is Acquired."""
-        return any(one.state is ACQUIRED for one in self.deliveries())
 
 
 class InFlightBatches:

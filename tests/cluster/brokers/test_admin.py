@@ -106,7 +106,7 @@ def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
         ("own-id", {"topic_id": "A" * 22}, InvalidConfigError, "itself"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):  # noqa: PLR0917 (a row of the table)
+def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):
     """In one line that names it; nothing is made."""
     for each in ("there", "with.dot"):
         if each not in engine.topics():

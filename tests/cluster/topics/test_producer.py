@@ -153,7 +153,7 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
         ("zstd", Codec.NONE, Codec.ZSTD),
     ],
 )
-def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):  # noqa: PLR0917 (a row of the table)
+def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):
     """As was chosen, else as their topic says; others stay as they are. The topic has the last word in the log."""
     sent = []
     produce = PartitionProducer._produce

@@ -14,7 +14,6 @@ from storage.replicas.rules.state import (
     elect_unclean,
     high_watermark,
     joined,
-    may_join,
     new_state,
     reassigned,
     without,
@@ -93,13 +92,6 @@ def test_somebody_is_always_in_sync():
         ReplicaState(ALL, (), None)
     with pytest.raises(ValueError, match="not in sync"):
         ReplicaState(ALL, (TWO,), ONE)
-
-
-def test_a_follower_joins_at_the_high_watermark_and_the_epochs_start():
-    """Both must be reached."""
-    assert may_join(Offset(5), Offset(5), Offset(5))
-    assert not may_join(Offset(4), Offset(5), Offset(0))
-    assert not may_join(Offset(5), Offset(5), Offset(6))
 
 
 def test_the_high_watermark_is_the_least_end_and_never_falls():
