@@ -25,7 +25,7 @@ from fusefs.files.log_file import framing_of
 from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form
-from fusefs.nodes.handles import Handle, LogHandle
+from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
 from fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
@@ -66,15 +66,8 @@ class MergedHandle(LogHandle):
         emptied: bool = False,
     ) -> None:
         self._program = Program(node.context.waiting, opener_pid, f"/{node.path}")
-        super().__init__(
-            node,
-            None,
-            writer,
-            node.context.appending.blocking,
-            asker=self._program,
-            sync=sync,
-            emptied=emptied,
-        )
+        options = LogHandleOptions(asker=self._program, sync=sync, emptied=emptied)
+        super().__init__(node, None, writer, node.context.appending.blocking, options)
         self._merged = merged
         self._turn = trio.Lock()
 
