@@ -2,7 +2,7 @@
 
 A few compressed bytes may inflate to a thousand times as many, so the size of a batch says little about the time it
 takes. A request begins in the event loop's thread with a small allowance. If it needs more it begins again in a thread
-of its own (`fusefs.threads.blocking`) with a larger one. If it needs even more it ends with an error, or with the
+of its own (`fusefs.threads.blocking_calls`) with a larger one. If it needs even more it ends with an error, or with the
 records it has. A walk over batches by their headers is not bounded there, but ends with the program that asked for it.
 An allowance holds for one call. Without one, as in the command, nothing is bounded here.
 

@@ -35,7 +35,7 @@ from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
 from fusefs.requests.common_requests import CommonRequests, stand_in_front
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.threads.remote import RemoteCalls
 from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
@@ -184,10 +184,10 @@ class _Daemon:
         self._engine = engine
         self._readiness = readiness
         self._started = system_clock()
-        self._blocking = RemoteCalls() if engine.remote else Blocking()
+        self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
         # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
-        looking = Blocking() if engine.remote else self._blocking
+        looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(looking, bound=options.max_waiting)
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()

@@ -26,7 +26,7 @@ from fusefs.nodes.context import MountContext, NoKernel, Settings
 from fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from fusefs.tree.partitions import PartitionDirectory
 from fusefs.tree.topics import TopicDirectory
 from storage.disk.native import system_clock
@@ -125,7 +125,7 @@ def _described(directory: Directory) -> str:
     return f"is a directory; name a file in it{whole} (it has {listed or 'nothing'})"
 
 
-class _SameThread(Blocking):
+class _SameThread(BlockingCalls):
     """Runs calls where they are asked for: nobody else is kept waiting."""
 
     async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:

@@ -15,6 +15,7 @@ TESTS = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
 MAX_MODULE_LINES = 500
 MAX_COMPILED_LINES = 650
 MAX_FUNCTION_LINES = 70
+MAX_FOLDER_MODULES = 9
 DRAWERS = {"util", "utils", "common", "helpers", "misc", "base"}
 
 
@@ -93,6 +94,27 @@ def test_modules_stay_short():
     limits |= {ROOT / source: MAX_COMPILED_LINES for source in compiled()}
     lines = {path: len(path.read_text().splitlines()) for path in limits}
     assert {} == {shown(path): lines[path] for path, limit in limits.items() if lines[path] > limit}
+
+
+def test_folders_stay_small():
+    """One with more modules is a list of siblings, one module a kind, and ARCHITECTURE.md says so beside it."""
+    siblings = re.findall(r"`([\w/]+)/`[^\n]*list of siblings", (ROOT / "ARCHITECTURE.md").read_text())
+    folders = {
+        path.parent
+        for package in (*PACKAGES, "benchmarks", "testing")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    modules = {shown(folder): len([*folder.glob("*.py")]) - 1 for folder in folders}
+    assert set(siblings) == {folder for folder, count in modules.items() if count > MAX_FOLDER_MODULES}
+
+
+def test_modules_are_nouns():
+    """Some name an activity, as Kafka's documentation does; docs/words.md lists them."""
+    allowed = re.search(r"(?m)^Modules are nouns.*?(?=\n\n)", (ROOT / "docs/words.md").read_text(), re.DOTALL)
+    assert allowed is not None
+    named = set(re.findall(r"`(\w+)`", allowed[0]))
+    found = {path.stem for path in SOURCES if path.stem.endswith("ing")}
+    assert named == found
 
 
 def test_functions_stay_short():

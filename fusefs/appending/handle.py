@@ -18,7 +18,7 @@ from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from fusefs.threads.remote import UnansweredError
 from storage.errors import InvalidConfigError
 
@@ -54,7 +54,7 @@ class Appending:
 
     acks: Acks
     linger_buffer: LingerBuffer
-    blocking: Blocking
+    blocking: BlockingCalls
     reports: Reports
     still_held: Callable[[int, str], bool]
     """`holding.holds`: whether a process still has the file of that name open."""

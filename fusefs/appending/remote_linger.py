@@ -13,7 +13,7 @@ import trio
 from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, Contributor
 from fusefs.appending.targets import LineTarget
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from storage.engine import Cancel
 
 END_SECONDS = 2.0
@@ -51,7 +51,7 @@ class _Queue:
 class RemoteLingerBuffer:
     """The waiting lines of every target of a remote engine. Used from the event loop's thread alone."""
 
-    def __init__(self, linger_ms: float, blocking: Blocking, reports: Reports) -> None:
+    def __init__(self, linger_ms: float, blocking: BlockingCalls, reports: Reports) -> None:
         self._linger_seconds = linger_ms / 1000
         self._blocking, self._reports = blocking, reports
         self._queues: dict[LineTarget, _Queue] = {}

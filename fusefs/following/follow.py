@@ -15,7 +15,7 @@ from fusefs.following.polls import Notify, WaitingPoll
 from fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.forms import Form
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.views.decoded_fetch import Damage, DecodedFetch
 from fusefs.views.measure import Source
 from fusefs.views.rendering import Rendering, Text
@@ -132,7 +132,7 @@ class FollowHandle:
         self,
         followed: Followed,
         waiting: WaitingReads,
-        blocking: Blocking,
+        blocking: BlockingCalls,
         *,
         opener_pid: int,
         nonblocking: bool,

@@ -13,7 +13,7 @@ import trio
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
 from fusefs.following.wakeups import Waker
-from fusefs.threads.blocking import Blocking, Listen
+from fusefs.threads.blocking_calls import BlockingCalls, Listen
 
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
@@ -53,7 +53,7 @@ class WaitingRead:
 
 
 class Program(NamedTuple):
-    """A process that waits in a call: `fusefs.threads.blocking.Asker`."""
+    """A process that waits in a call: `fusefs.threads.blocking_calls.Asker`."""
 
     waiting: WaitingReads
     pid: int
@@ -73,7 +73,7 @@ class WaitingReads:
 
     def __init__(
         self,
-        blocking: Blocking,
+        blocking: BlockingCalls,
         *,
         bound: int = MAX_WAITING,
         look: Callable[[int], Look | None] = look,

@@ -22,7 +22,7 @@ from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.groups.words import QueueWord, parse_word, whole_lines
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import RecordNotHeldError
 from storage.share_groups import Leased, RecordName, ShareSession
 
@@ -35,7 +35,7 @@ class QueueRead:
     """`/@groups/billing/orders/take`: the file under the mount."""
     form: Form
     waiting: WaitingReads
-    blocking: Blocking
+    blocking: BlockingCalls
 
 
 class TakeHandle:

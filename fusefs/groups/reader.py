@@ -34,7 +34,7 @@ from fusefs.groups.chunks import Chunk
 from fusefs.groups.delivery import Delivery
 from fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.views.measure import Source
 from fusefs.views.rendering import Text
 from storage.engine import Cancel, Engine
@@ -65,7 +65,7 @@ class GroupRead:
     drains: bool
     """True if reading ends where the partitions ended when they were assigned."""
     waiting: WaitingReads
-    blocking: Blocking
+    blocking: BlockingCalls
     reports: Reports
     clock: Callable[[], Timestamp]
 

@@ -15,7 +15,7 @@ from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle
 from fusefs.following.polls import Notify
-from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from storage.remote import ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
@@ -116,7 +116,7 @@ class LogHandle(Handle):
         node: OpenedNode,
         reader: Reader | None,
         writer: AppendHandle | None,
-        blocking: Blocking,
+        blocking: BlockingCalls,
         options: LogHandleOptions,
     ) -> None:
         self._sync = options.sync

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
@@ -27,7 +27,7 @@ class Measurable(Protocol):
 class MeasuringQueue:
     """The measuring that goes on. Used from the event loop's thread."""
 
-    def __init__(self, blocking: Blocking) -> None:
+    def __init__(self, blocking: BlockingCalls) -> None:
         self._blocking = blocking
         self._under_way: dict[Measurable, trio.Event] = {}
         self._wanted: list[tuple[Measurable, Callable[[], None], bool]] = []

@@ -18,7 +18,7 @@ import trio
 
 from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.errors import FileError
-from fusefs.threads.blocking import Asker, Blocking
+from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from storage.engine import Cancel
 from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered
 
@@ -72,7 +72,7 @@ class _UnderWay:
         return self.answer
 
 
-class RemoteCalls(Blocking):
+class RemoteCalls(BlockingCalls):
     """Calls in threads to a remote engine. Used from the event loop's thread."""
 
     def __init__(self, threads: int = THREADS) -> None:

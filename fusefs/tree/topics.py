@@ -19,7 +19,7 @@ from fusefs.following.waiting_reads import Program
 from fusefs.forms import FORMS, Form, by_suffix
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.tree.partitions import PartitionDirectory
 from storage.disk.names import MAX_PARTITIONS
 from storage.errors import StorageError
@@ -89,7 +89,7 @@ class TopicDirectory(Directory):
     def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
         super().__init__(files.context, parent, name)
         self.files = files
-        self._blocking: Blocking = files.context.appending.blocking
+        self._blocking: BlockingCalls = files.context.appending.blocking
 
     def is_current(self) -> bool:
         return not self.files.deleted

@@ -12,7 +12,7 @@ from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import RecordTooLargeError, StorageError
 from storage.model import Timestamp
 
@@ -65,7 +65,7 @@ class OpenFile:
         self.appending = Appending(
             acks=acks,
             linger_buffer=LingerBuffer(linger_ms=0),
-            blocking=Blocking(),
+            blocking=BlockingCalls(),
             reports=self.reports,
             still_held=lambda pid, path: self.held and (pid, path) == (7, "/orders/0/log"),
         )

@@ -22,7 +22,7 @@ from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.threads.remote import RemoteCalls
 from storage.disk.native import system_clock
 from storage.engine import Engine
@@ -169,11 +169,11 @@ async def mounted(
     look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
     """Serve an engine without a kernel."""
-    blocking = RemoteCalls() if engine.remote else Blocking()
+    blocking = RemoteCalls() if engine.remote else BlockingCalls()
     reports = Reports(system_clock)
     kernel = RecordingKernel()
     clients: list[MountClient] = []
-    waiting = WaitingReads(Blocking(), bound=max_waiting, look=look)
+    waiting = WaitingReads(BlockingCalls(), bound=max_waiting, look=look)
     context = MountContext(
         engine=engine,
         settings=Settings(

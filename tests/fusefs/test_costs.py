@@ -12,7 +12,7 @@ import pytest
 from fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
 from fusefs.files.selector_files import LARGEST_XATTR_BYTES
 from fusefs.following.signals import Look
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
 from storage.codec.headers import Codec
 from storage.codec.records import varint
@@ -29,7 +29,7 @@ LARGE = b"x" * (INLINE_BYTES + 1)
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call that went into a thread was the event loop's own after all: none is."""
     seen: list[bool] = []
-    run = Blocking.run
+    run = BlockingCalls.run
 
     async def noted(self, call, *, abandon=False, asker=None):
         def noting():
@@ -38,7 +38,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
         return await run(self, noting, abandon=abandon, asker=asker)
 
-    monkeypatch.setattr(Blocking, "run", noted)
+    monkeypatch.setattr(BlockingCalls, "run", noted)
     yield seen
     assert not any(seen)
 
@@ -51,7 +51,7 @@ async def put(orders: MountClient, *batches: bytes) -> None:
 async def test_what_takes_little_is_done_at_once(threads):
     """And within the allowance of the event loop's thread."""
     seen = []
-    assert "done" == await Blocking().patiently(lambda: seen.append(current()) or "done")
+    assert "done" == await BlockingCalls().patiently(lambda: seen.append(current()) or "done")
     assert (True, INLINE_BYTES, []) == (seen[0].inline, seen[0].remaining, threads)
     assert current() is None
 
@@ -64,7 +64,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
             raise ThreadNeededError
         return current().remaining
 
-    assert await Blocking().patiently(call) > INLINE_BYTES
+    assert await BlockingCalls().patiently(call) > INLINE_BYTES
     assert 1 == len(threads)
 
     def failing():
@@ -73,7 +73,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
         raise RequestTooLargeError
 
     with pytest.raises(RequestTooLargeError):
-        await Blocking().patiently(failing)
+        await BlockingCalls().patiently(failing)
 
 
 async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):

@@ -312,7 +312,7 @@ async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_
 
 async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path, monkeypatch):
     """`-N` may lead over gigabytes of batches."""
-    monkeypatch.setattr("fusefs.threads.blocking.INLINE_BYTES", 1)
+    monkeypatch.setattr("fusefs.threads.blocking_calls.INLINE_BYTES", 1)
     gone = [True]
     async with mounted(engine, tmp_path, look=lambda pid: None if gone[0] else Look(1, False, 0)) as client:
         await client.mkdir("orders")

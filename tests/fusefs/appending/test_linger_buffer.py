@@ -10,7 +10,7 @@ from fusefs.appending.framing import BATCHES, LINES, NOTHING
 from fusefs.appending.handle import Acks, AppendHandle, Appending
 from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import RecordTooLargeError
 from storage.model import Timestamp
 from tests.doubles.records import batch
@@ -46,7 +46,7 @@ class Desk:
         self.linger_buffer = LingerBuffer(linger_ms=60_000)
         self.reports = Reports(lambda: Timestamp(0))
         self.appending = Appending(
-            Acks.NONE, self.linger_buffer, Blocking(), self.reports, lambda _pid, _path: False
+            Acks.NONE, self.linger_buffer, BlockingCalls(), self.reports, lambda _pid, _path: False
         )
 
     def open(self, book: Book, *, durable: bool = False) -> AppendHandle:

@@ -15,7 +15,7 @@ from fusefs.following.tail import Tails
 from fusefs.following.waiting_reads import WaitingReads
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import JSON, VALUES, Form
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
 
@@ -40,7 +40,7 @@ class Topic:
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = {number: MemoryPartition("orders", number) for number in range(partitions)}
-        self.waiting = WaitingReads(Blocking())
+        self.waiting = WaitingReads(BlockingCalls())
         self.news = Wakeups(self.waiting.waker)
         for partition in self.partitions.values():
             partition.listen(self.news.signal)
@@ -56,7 +56,9 @@ class Topic:
         followed = Followed(
             "/orders/0/follow", self.present, self.news, self.tails, form, Isolation.READ_COMMITTED
         )
-        return Stream(FollowHandle(followed, self.waiting, Blocking(), opener_pid=7, nonblocking=nonblocking))
+        return Stream(
+            FollowHandle(followed, self.waiting, BlockingCalls(), opener_pid=7, nonblocking=nonblocking)
+        )
 
 
 async def test_it_begins_at_the_end():

@@ -12,7 +12,7 @@ import trio.testing
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look
 from fusefs.following.waiting_reads import BLIND_SECONDS, LOOK_SECONDS, WaitingReads
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
 
@@ -27,7 +27,7 @@ class Bench:
         self.ends: dict[str, int | str] = {}
         self.wakes: dict[str, Callable[[], None]] = {}
         self.waiting = WaitingReads(
-            Blocking(),
+            BlockingCalls(),
             bound=bound,
             look=self.look,
             holders=lambda path, stuck: [holder for holder in self.holders if path == "/orders/0/follow"],

@@ -15,7 +15,7 @@ from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import VALUES, Form
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.reports import Reports
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.membership import Subscription
 from storage.model import Isolation, Timestamp
 from tests.doubles.memory_engine import MemoryEngine, MemoryTopic
@@ -62,7 +62,7 @@ class World:
         self.engine = MemoryEngine()
         self.topic = self.engine.all["orders"] = MemoryTopic("orders", partitions)
         self.groups = self.engine.groups = ScriptedGroups()
-        self.waiting = WaitingReads(Blocking())
+        self.waiting = WaitingReads(BlockingCalls())
         self.reports = Reports(lambda: Timestamp(0))
         self.now = Timestamp(10_000)
 
@@ -87,7 +87,7 @@ class World:
             isolation=Isolation.READ_COMMITTED,
             drains=drains,
             waiting=self.waiting,
-            blocking=Blocking(),
+            blocking=BlockingCalls(),
             reports=self.reports,
             clock=lambda: self.now,
         )

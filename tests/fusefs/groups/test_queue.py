@@ -13,7 +13,7 @@ import trio
 from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import JSON, VALUES, Form
 from fusefs.groups.queue import QueueRead, TakeHandle
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.codec.records import encode
 from storage.engine import Engine
 from storage.errors import InvalidConfigError, RecordNotHeldError
@@ -30,14 +30,16 @@ class Queue:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.waiting = WaitingReads(Blocking())
+        self.waiting = WaitingReads(BlockingCalls())
 
     def add(self, *values: bytes) -> None:
         self.engine.partition(*PLACE).append(encode(records(values, timestamp=NOW)))
 
     def open(self, *, form: Form = VALUES, nonblocking: bool = True) -> Taker:
         session = self.engine.share_groups.group("g").open(["orders"], holder="bash 7")
-        what = QueueRead(path="/@groups/g/orders/take", form=form, waiting=self.waiting, blocking=Blocking())
+        what = QueueRead(
+            path="/@groups/g/orders/take", form=form, waiting=self.waiting, blocking=BlockingCalls()
+        )
         return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking))
 
     @property

@@ -6,7 +6,7 @@ import trio
 import trio.lowlevel
 
 from fusefs.nodes.measuring_queue import MeasuringQueue
-from fusefs.threads.blocking import Blocking
+from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import PartitionOfflineError, SegmentDeletedError
 
 
@@ -31,7 +31,7 @@ class MeasuredView:
 
 async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
     """Have views measured behind the scenes until nothing more happens; those that were told of."""
-    queue, told = MeasuringQueue(Blocking()), []
+    queue, told = MeasuringQueue(BlockingCalls()), []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.run)
         for view in views:
@@ -62,5 +62,5 @@ async def test_what_cannot_be_measured_holds_nothing_up():
 async def test_nobody_waits_for_what_is_gone():
     """As long as they would for what takes time."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
-    assert not await MeasuringQueue(Blocking()).measure(view, seconds=3600)
+    assert not await MeasuringQueue(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls

@@ -36,7 +36,7 @@ class Asker(Protocol):
         ...
 
 
-class Blocking:
+class BlockingCalls:
     """Calls in threads, under one limit."""
 
     def __init__(self, threads: int = THREADS) -> None:
