@@ -134,7 +134,7 @@ class Operations(pyfuse3.Operations):
     enable_writeback_cache = False
 
     def __init__(self, filesystem: TopicFileSystem, common: CommonRequests | None = None) -> None:
-        """Handle by `filesystem`; where `answering` requests are answered first, go on with what was begun there."""
+        """Handle by `filesystem`; where `common` answers requests first, go on with what was begun there."""
         super().__init__()
         self._filesystem = filesystem
         self._begun = _nothing_begun if common is None else common.take
