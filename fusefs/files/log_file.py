@@ -77,11 +77,9 @@ class ViewNode(FileNode):
         return Attributes(self.mode, size, mtime_ns, timeout, self._shown_ino(), READ_BLOCK)
 
     def _shown_ino(self) -> int:
-        return (
-            self._files.shown_inos.setdefault(self.name, self.node_id)
-            if self._view.open_ended
-            else self.node_id
-        )
+        if self._view.open_ended:
+            return self._files.shown_inos.setdefault(self.name, self.node_id)
+        return self.node_id
 
     @property
     def measured(self) -> bool:

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from cluster.brokers.fetch import FetchPartition, fetch
+from cluster.cache.window import FetchedWindow
 from cluster.engine import open_engine
-from cluster.topics.reader import FIRST_WINDOW_BYTES, Window, WindowCache
+from cluster.topics.reader import FIRST_WINDOW_BYTES, WindowCache
 from storage.codec.batch import find_end
 from storage.codec.columns import decode
 from storage.codec.records import BatchStamp, encode
@@ -248,7 +249,7 @@ def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
     """A part of a window begins behind its end: the same producer's later records were committed."""
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
-    window = Window(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
+    window = FetchedWindow(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
     assert aborted == window.part(Offset(0), 1).aborted
     assert aborted == window.part(Offset(1), 1).aborted
     assert () == window.part(Offset(2), 1).aborted
@@ -261,7 +262,7 @@ def test_parts_of_a_window_have_at_least_one_batch():
         for number in range(3)
     ]
     size = len(batches[0])
-    window = Window(Offset(1), Offset(6), memoryview(b"".join(batches)), (), None, 0)
+    window = FetchedWindow(Offset(1), Offset(6), memoryview(b"".join(batches)), (), None, 0)
     assert [(batches[0], 2), (batches[0], 2), (batches[0] + batches[1], 4), (b"".join(batches), 6)] == [
         (bytes(part.data), part.next_offset)
         for part in (window.part(Offset(1), most) for most in (1, 2 * size - 1, 2 * size, 9 * size))
@@ -280,7 +281,7 @@ def test_damaged_windows_do_no_harm():
         for _ in range(random.randrange(1, 4)):
             data[random.randrange(len(data))] = random.randrange(256)
         end, last_offset = find_end(data)
-        window = Window(Offset(0), Offset(last_offset + 1), memoryview(data)[:end], (), None, 0)
+        window = FetchedWindow(Offset(0), Offset(last_offset + 1), memoryview(data)[:end], (), None, 0)
         offset = 0
         while offset <= last_offset:
             try:
