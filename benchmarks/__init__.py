@@ -1,4 +1,4 @@
-"""How fast topicfs is: each figure beside a reference that is measured in the same run.
+"""The speed of topicfs: each figure beside a reference that is measured in the same run.
 
 `python -m benchmarks` runs everything, `python -m benchmarks --list` names it, `make bench` also draws the page
 docs/performance.md. A machine's speed drifts and others use it too, so no figure is judged alone: every *side* of a

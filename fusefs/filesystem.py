@@ -42,7 +42,7 @@ PASSING_NODES = 4096
 """Nodes of selectors that the kernel may hold; beyond, it is told to forget the oldest."""
 
 FORGOTTEN_SHARE = 8
-"""It is told of one in so many at once: then it asks for their directory's attributes again, and another thread runs."""
+"""The kernel is told of one in so many at once: then it asks for their directory's attributes again, and another thread runs."""
 
 
 class Found(NamedTuple):

@@ -87,7 +87,7 @@ class GroupPositions:
     pending: Mapping[TopicPartition, Sequence[PendingPosition]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Of transactions that have not ended; what is committed too holds until then."""
+    """Positions in transactions that have not ended; what is committed too holds until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class MemberDescription:
     host: str
     """The address it came from, as a broker writes it: `/127.0.0.1`."""
     reader: str = ""
-    """Who reads, for people: a program and its process id. Empty for what came over a network, or from a file."""
+    """The reader, for people: a program and its process id. Empty for what came over a network, or from a file."""
     topics: tuple[str, ...] = ()
     """The topics it subscribed to, ascending; empty while that is not known."""
     partitions: tuple[TopicPartition, ...] = ()
@@ -162,7 +162,7 @@ class MemberPartitions:
     )
     """The group's position in each of them when it was assigned; None where it had none."""
     lost: Exception | None = None
-    """Why it is no member any longer, and will not be again; it then holds nothing."""
+    """The reason why it is no member any longer, and will not be again; it then holds nothing."""
 
 
 class Membership(Protocol):

@@ -119,7 +119,7 @@ class Appended(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole, adjacent batches as they are in one segment; empty when there is nothing at the offset yet.
+    """The result of a read: whole, adjacent batches as they are in one segment; empty when there is nothing at the offset yet.
 
     The first batch may begin before the offset asked for (reads are batch-aligned); the reader skips.
     """
@@ -194,7 +194,7 @@ class PartitionStatus:
 
     offsets: PartitionOffsets
     offline: str | None
-    """Why it does not serve; None: it is online."""
+    """The reason why it does not serve; None: it is online."""
     segments: int | None
     """Number of segments; None for a partition without a directory."""
     log_bytes: int | None
@@ -223,7 +223,7 @@ class DirectoryStatus:
 
     path: str
     offline: str | None
-    """Why it does not serve; None: it is online."""
+    """The reason why it does not serve; None: it is online."""
     partitions: int
     """Number of partitions known to be in it."""
 

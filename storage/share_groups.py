@@ -68,13 +68,13 @@ class Acknowledgement(IntEnum):
     """The holder's word on a record, by Kafka's numbers."""
 
     ACCEPT = 1
-    """It is done: never delivered again."""
+    """The record is done: it is never delivered again."""
     RELEASE = 2
-    """It is there for others, and counts as delivered once more."""
+    """The record is there for others, and counts as delivered once more."""
     REJECT = 3
-    """It cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
+    """The record cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
     RENEW = 4
-    """It is still being worked on: the lease begins again."""
+    """The record is still being worked on: the lease begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class InFlight(NamedTuple):
     place: RecordName
     member_id: str
     holder: str
-    """What the session said of itself; empty for a member that another process's records tell of."""
+    """The name that the session gave itself; empty for a member that another process's records tell of."""
     since: Timestamp
     delivery_count: int
     lease_end: Timestamp
@@ -114,7 +114,7 @@ class RejectedBy(Enum):
     REJECT = "reject"
     """Its holder said so."""
     LIMIT = "limit"
-    """It was delivered as often as may be."""
+    """The record was delivered as often as may be."""
 
 
 class Rejected(NamedTuple):
@@ -125,7 +125,7 @@ class Rejected(NamedTuple):
     by: RejectedBy
     delivery_count: int
     holder: str
-    """Who held it last, as far as it is known."""
+    """The session that held it last, as far as it is known."""
 
 
 class QueuePosition(NamedTuple):

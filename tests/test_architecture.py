@@ -53,8 +53,37 @@ def test_every_folder_says_what_idea_lives_there(folder):
     assert len(docstring) > 40
 
 
+NOUNLESS = re.compile(
+    r"(Of|Whether|What|How|Where|When|Which|Who|Whoever|Why|Let|Without|In place of|It|Nothing|Up to|If|So many|Such|Told)\b"
+)
+
+
+def test_docstrings_say_what_a_thing_is_or_does():
+    """The noun or the verb first: none begins with a bare clause, as "Whether …" or "What is …"."""
+    found = [
+        f"{shown(path)}: {docstring.splitlines()[0]}"
+        for package in (*PACKAGES, "benchmarks", "testing")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (docstring := ast.get_docstring(node)) is not None
+        and NOUNLESS.match(docstring)
+    ]
+    assert [] == found
+
+
+def test_a_class_name_has_one_meaning():
+    """No two public classes share one."""
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(shown(path))
+    assert {} == {name: places for name, places in homes.items() if len(places) > 1}
+
+
 def test_the_engine_has_no_async():
-    """Calls into storage are synchronous; whoever has an event loop puts the blocking ones into threads."""
+    """Calls into storage are synchronous; a caller with an event loop puts the blocking ones into threads."""
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     found = [
         shown(path)

@@ -20,7 +20,7 @@ class WrongResultError(Exception):
 
 
 class Better(Enum):
-    """Which way a figure should go."""
+    """The direction in which a figure should go."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -92,7 +92,7 @@ class Case:
     """True if each side runs once before, unmeasured."""
 
     def __post_init__(self) -> None:
-        """Goals name sides there are."""
+        """Check that goals name sides there are."""
         names = {side.name for side in self.sides}
         assert len(names) == len(self.sides), self.name
         assert {goal.side for goal in self.goals} <= names, self.name
@@ -101,7 +101,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Under which a benchmark runs."""
+    """The conditions under which a benchmark runs."""
 
     short: bool
     """Small sizes: for a build machine, where all of them together take a minute and a half."""
@@ -109,7 +109,7 @@ class Conditions:
     """An empty directory on the disk, removed afterwards."""
 
     def choose(self, *, full: T, short: T) -> T:
-        """One of two sizes."""
+        """Return one of two sizes."""
         return short if self.short else full
 
 

@@ -59,7 +59,7 @@ class GoalOutcome:
 
     @property
     def is_below_floor(self) -> bool:
-        """By the median and by the best rounds: a disturbed run alone must not fail."""
+        """True if it is by the median and by the best rounds: a disturbed run alone must not fail."""
         floor = self.goal.floor
         return floor is not None and all(
             _is_worse(ratio, floor, self.better) for ratio in (self.ratio, self.best_ratio)
@@ -123,13 +123,13 @@ class BenchmarkResult:
     cases: tuple[CaseResult, ...]
     seconds: float
     skipped: str | None = None
-    """Why it did not run."""
+    """The reason why it did not run."""
     failed: str | None = None
     """The error that ended it; the cases before it are kept."""
 
     @property
     def acceptable(self) -> bool:
-        """Nothing went wrong, and nothing became several times slower."""
+        """True if nothing went wrong, and nothing became several times slower."""
         verdicts = {outcome.verdict for case in self.cases for outcome in case.outcomes}
         return self.failed is None and Verdict.BELOW_FLOOR not in verdicts
 

@@ -1,4 +1,4 @@
-"""Measuring: every side once a round, in an order that turns, so that a drifting machine treats all alike."""
+"""Measurement: every side once a round, in an order that turns, so that a drifting machine treats all alike."""
 
 from __future__ import annotations
 

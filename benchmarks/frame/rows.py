@@ -59,7 +59,7 @@ def _word(outcome: GoalOutcome) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands apart."""
+    """Return a number with three significant digits, thousands apart."""
     if value == 0:
         return "0"
     if abs(value) >= 100:

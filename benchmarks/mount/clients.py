@@ -121,7 +121,7 @@ def append_for(work: ClientWork) -> Done:
 
 
 class Clients:
-    """So many processes, waiting for work."""
+    """A number of processes that wait for work."""
 
     def __init__(self, pool: Pool, count: int, seconds: float) -> None:
         self._pool = pool
@@ -129,7 +129,7 @@ class Clients:
         self.seconds = seconds
 
     def run(self, what: Callable[[ClientWork], Done], paths: Sequence[Path], *daemons: int) -> Together:
-        """Let every client do the same at the same time; the paths go around."""
+        """Have every client do the same at the same time; the paths go around."""
         works = [ClientWork(paths[client % len(paths)], self.seconds) for client in range(self._count)]
         before = sum(map(seconds_of, daemons))
         # Each waits for all the others before it begins, so that none takes the work of two.

@@ -1,4 +1,4 @@
-"""What programs that `follow` get together, and what they cost those who append.
+"""Programs that `follow`: the records they get together, and their cost for those that append.
 
 Followers read in step with the writer, or what was written while they were busy elsewhere; beside them stands `cat log` of
 the same text, and as many streams of the empty filesystem, which has no work behind them. An append is timed while
@@ -193,7 +193,7 @@ class _Followed:
     size: int
 
     def behind(self, count: int) -> float:
-        """What was written is there when they begin to read."""
+        """Time the followers of text that is there when they begin to read."""
         with _programs(count, READ, self.partition / "follow", self.size, PIECE) as programs:
             self._write()
             started = time.perf_counter()
@@ -201,7 +201,7 @@ class _Followed:
             return self._speed(programs, started)
 
     def beside_writer(self, count: int) -> float:
-        """They wait when the first byte is written."""
+        """Time followers that wait when the first byte is written."""
         with _programs(count, READ, self.partition / "follow", self.size, PIECE) as programs:
             programs.go()
             time.sleep(SETTLING_SECONDS)

@@ -94,7 +94,7 @@ def unmount(mount: Mount) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Run work; seconds that it took."""
+    """Run work; return the seconds that it took."""
     started = time.monotonic()
     work()
     return time.monotonic() - started

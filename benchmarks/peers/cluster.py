@@ -40,7 +40,7 @@ TOPIC = "lines"
 SMALL = "small"
 """The same lines, in smaller batches."""
 BATCHES = {TOPIC: ("1 MB batches", ()), SMALL: ("16 KiB batches", ("-X", "batch.size=16384"))}
-"""What is read, and kcat's options that make it so."""
+"""The batches that are read, and kcat's options for them."""
 WRITTEN = "written"
 MOST_ROUNDS = 5
 COMMANDS = 11
@@ -64,7 +64,7 @@ class _Setup:
         return self.size // lines.LINE_BYTES
 
     def placed(self, path: Path) -> AbstractContextManager[None]:
-        """Let this program share the processor of the daemon it asks, if that has one of its own, for a block."""
+        """Have this program share the processor of the daemon it asks, if that has one of its own, for a block."""
         return one_processor() if path.is_relative_to(self.pinned) else nullcontext()
 
 

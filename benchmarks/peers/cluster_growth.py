@@ -1,4 +1,4 @@
-"""What a large partition of a cluster, and a thousand followed ones, take of a mount of it, and of a mirror.
+"""The cost of a large partition of a cluster, and of a thousand followed ones, for a mount of it and for a mirror.
 
 The broker has the large partition on the disk. While the thousand partitions are followed nothing comes: what is counted
 is the processor time of asking for news, and of being told that there is none.

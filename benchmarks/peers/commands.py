@@ -1,4 +1,4 @@
-"""Whole commands by the clock, from their start to the moment they end."""
+"""The time of whole commands, from their start to their end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 300.0
 def seconds_of(
     command: Sequence[str], standard_input: Path | None = None, *, timeout: float = TIMEOUT_SECONDS
 ) -> float:
-    """Run a command; what it prints goes nowhere.
+    """Return the seconds that a command takes; its output is dropped.
 
     Raises CalledProcessError where it failed, TimeoutExpired where it was still running and was ended.
     """

@@ -40,7 +40,7 @@ from storage.errors import ClusterError, StorageError, TopicExistsError, Unknown
 from storage.model import Offset, TopicPartition
 
 AS_THE_BROKERS_SAY = -1
-"""In place of a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""
+"""Stands for a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""
 WORK_SHARE = 0.8
 """Share of an answer's time limit that the cluster may spend working on a change."""
 

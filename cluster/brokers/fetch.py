@@ -33,7 +33,7 @@ from storage.model import (
 
 LATEST = -1
 EARLIEST = -2
-"""In place of a timestamp."""
+"""Stands for a timestamp."""
 
 MAX_ANSWER_BYTES = 512 << 20
 """Most bytes of an answer with batches: a first batch comes whole, whatever was asked for."""

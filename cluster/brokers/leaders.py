@@ -61,7 +61,7 @@ class PendingRequest(NamedTuple):
     since: float
     """By the clock of `time.monotonic`."""
     error: str = ""
-    """What became of the last attempt."""
+    """The outcome of the last attempt."""
 
 
 class Leaders:

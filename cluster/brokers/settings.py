@@ -38,7 +38,7 @@ class TopicSettings(NamedTuple):
     shown: Sequence[ShownSetting]
     """Every setting as the cluster describes it."""
     refused: NotAuthorizedError | None = None
-    """Why they are not known, and taken to be Kafka's defaults: who appends needs no right to see settings."""
+    """The reason why they are not known, and taken to be Kafka's defaults: appending needs no right to see settings."""
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:

@@ -28,7 +28,7 @@ GROUP, SHARE = 0, 2
 TIMEOUT_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
 NOT_COMPARED = -1
-"""In place of an epoch."""
+"""Stands for an epoch."""
 
 _Errors: TypeAlias = Callable[[Values], Iterator[int]]
 """The codes of an answer's errors."""

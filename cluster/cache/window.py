@@ -10,7 +10,7 @@ from storage.model import AbortedTransaction, Fetched, Isolation, Offset, Positi
 
 
 class FetchedWindow(NamedTuple):
-    """Whole batches from an offset on, as the leader of an epoch answered them."""
+    """Batches from an offset on, as the leader of an epoch answered them."""
 
     offset: Offset
     next_offset: Offset

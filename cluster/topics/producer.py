@@ -132,7 +132,7 @@ class Production(NamedTuple):
 
     ids: ProducerIds
     codec: Codec | None = None
-    """What the batches made here are compressed with; None: as their topic says."""
+    """The codec of the batches made here; None: as their topic says."""
 
 
 class Produced(NamedTuple):

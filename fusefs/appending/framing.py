@@ -21,7 +21,7 @@ class Waiting(NamedTuple):
     tail: bytes = b""
     """The begun line."""
     refused: Exception | None = None
-    """Why the beginning of the present line was not kept: its rest, up to the next newline, is not kept either."""
+    """The error for which the beginning of the present line was not kept: its rest, up to the next newline, is not kept either."""
 
 
 NOTHING = Waiting()

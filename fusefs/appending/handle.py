@@ -35,9 +35,9 @@ class Acks(Enum):
     NONE = "0"
     """At once; a failure surfaces later."""
     LEADER = "1"
-    """When the batch is in the log and visible to readers."""
+    """Once the batch is in the log and visible to readers."""
     ALL = "all"
-    """When it is on disk."""
+    """Once it is on disk."""
 
     @classmethod
     def parse(cls, text: str) -> Acks:

@@ -17,7 +17,7 @@ from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from storage.engine import Cancel
 
 END_SECONDS = 2.0
-"""How long the end of a mount waits for what was answered and is not appended yet."""
+"""Time that the end of a mount waits for what was answered and is not appended yet."""
 
 
 class _Queue:

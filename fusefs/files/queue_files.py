@@ -152,7 +152,7 @@ class QueuedRecord(FileNode):
     __slots__ = ("_place", "_places")
 
     entry_timeout = 0.0
-    """It is there for a moment."""
+    """Zero: the file is there for a moment."""
 
     def __init__(
         self, parent: Directory, name: str, place: RecordName, places: Callable[[], Sequence[RecordName]]

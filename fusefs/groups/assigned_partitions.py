@@ -56,7 +56,7 @@ class AssignedPartition:
         self.done: Offset | None = None
         """All below is answered for; None: nothing to say yet."""
         self.said: Offset | None = None
-        """What was last asked to be committed."""
+        """The offset that was last asked to be committed."""
 
     @property
     def engine_partition(self) -> Partition:

@@ -41,7 +41,7 @@ class Delivery:
         self._answered = 0
         """Bytes of it that are answered for: whole records."""
         self._next: tuple[AssignedPartition, Chunk] | None = None
-        """What comes next, of which nothing was given."""
+        """The chunk that comes next, of which nothing was given."""
         self.read_last: TopicPartition | None = None
         """The partition of which something was given last."""
 

@@ -57,7 +57,7 @@ class TakeHandle:
         """The record that is read, or was read last."""
         self._text = b""
         self._base = self._given = 0
-        """Where that record begins in the stream, and how much of it was given."""
+        """Position of that record in the stream, and the bytes of it that were given."""
         self._begun_line = b""
         self._taking = False
         self._poll = WaitingPoll()

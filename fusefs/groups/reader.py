@@ -103,13 +103,13 @@ class GroupHandle:
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
         self._given_up: dict[TopicPartition, tuple[CommittedPosition | None, Offset | None]] = {}
-        """Of partitions that were given up: the group's position as it was assigned, and what was committed since."""
+        """Partitions that were given up: the group's position as it was assigned, and what was committed since."""
         self._changes = 0
         """Number of changes of what is held that were told and not looked at."""
         self._ends = ends
         self._ended = False
         self._failure: Exception | None = None
-        """What became of a commit that no read was told of yet."""
+        """The error of a commit that no read has raised yet."""
         self._commit_first = False
         """True after a commit failed: nothing more is given before one succeeds."""
         self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}

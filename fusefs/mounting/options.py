@@ -25,17 +25,17 @@ class MountOptions:
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
     replicated: bool = False
-    """Let the data directories hold replicas of each other's partitions; also without, where they do already."""
+    """Make the data directories hold replicas of each other's partitions; also without, where they do already."""
     left_out: tuple[Path, ...] = ()
     """Directories that hold replicas, too, and are not waited for."""
     read_only: bool = False
     """Change and create nothing in the data directories, which may be a broker's own log.dirs."""
     allow_other: bool = False
-    """Let other users in, as far as the modes let them (needs root, or user_allow_other in /etc/fuse.conf)."""
+    """Admit other users, as far as the modes do (needs root, or user_allow_other in /etc/fuse.conf)."""
     allow_delete: bool = False
-    """Let rmdir remove topics with records, and `start` delete records."""
+    """Have rmdir remove topics with records, and `start` delete records."""
     acks: Acks = Acks.LEADER
-    """When a write is answered."""
+    """The moment at which a write is answered."""
     linger_ms: int = 5
     """With acks 0: how long lines wait, in milliseconds, for company in one batch."""
     partitioner: str = "kafka"

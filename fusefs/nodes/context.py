@@ -76,7 +76,7 @@ class MountContext:
     status_lines: Callable[[], list[str]]
     """Returns the lines of `@status` about the daemon itself, one `name value` each."""
     started: Timestamp
-    """When the mount began: the time shown of what has none of its own."""
+    """Time at which the mount began: the time shown of what has none of its own."""
     tails: Tails = field(default_factory=Tails)
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

@@ -30,7 +30,7 @@ WRITE_HEADER_SIZE = 80
 ANSWER_HEADER_SIZE = 16
 ENTRY_SIZE = 128
 ENTRY_HEADER_SIZE = 40
-"""Of an entry before its attributes."""
+"""Size of an entry before its attributes."""
 ATTRIBUTES_ANSWER_SIZE = 104
 ATTRIBUTES_HEADER_SIZE = 16
 OPENED_SIZE = 16

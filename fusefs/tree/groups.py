@@ -183,7 +183,7 @@ NAMES: dict[str, Callable[[SubscriptionDirectory, str], Node]] = {
     **{f"drain{form.suffix}": partial(_log, form=form, drains=True) for form in VIEW_FORMS},
     **{name: partial(_take, form=form) for name, form in TAKES.items()},
 }
-"""What is read of it. None is listed: `log` has no end, and reading either moves the group's positions."""
+"""The names under which it is read. None is listed: `log` has no end, and reading either moves the group's positions."""
 
 
 class SubscriptionDirectory(Directory):

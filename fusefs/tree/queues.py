@@ -17,7 +17,7 @@ from storage.share_groups import Acknowledgement, RecordName, ShareGroup, parse_
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 
 TAKES = {f"take{form.suffix}": form for form in FORMS}
-"""What is taken, in each form of lines."""
+"""The names under which records are taken, one for each form of lines."""
 
 
 class QueueDirectory(Directory):

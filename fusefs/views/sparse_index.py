@@ -26,7 +26,7 @@ MAX_BATCH_INTERVAL = 1024 * 1024
 """Bytes of batches between two entries, at most (or one batch): what renders to little is found near by as well."""
 
 DECODED_SHARE = 16
-"""So many bytes that a batch's records take in memory count as one byte of it: between two entries lie 16 MiB, or one batch."""
+"""The number of bytes of a batch's records in memory that count as one byte of it: between two entries lie 16 MiB, or one batch."""
 
 
 class Entry(NamedTuple):

@@ -46,7 +46,7 @@ class PartitionNumbers:
     codecs: dict[str, StoredBytes] = field(default_factory=dict)
     """Batches with records by their codec."""
     records: int = 0
-    """Without control records."""
+    """Number of records, without control records."""
     untimed_records: int = 0
     """Number of records whose timestamp is -1."""
     stamped_records: int = 0

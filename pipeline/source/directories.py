@@ -42,7 +42,7 @@ class _DataDirectory(NamedTuple):
     bounded: bool
     """True if another engine owns it: its checkpointed high watermarks are the bound then."""
     clean: bool
-    """It was closed in order, so that its logs need no recovery."""
+    """True if it was closed in order, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
     log_start_offsets: dict[TopicPartition, Offset]
     high_watermarks: dict[TopicPartition, Offset]

@@ -40,7 +40,7 @@ class BatchDecision:
 
     discard_records: bool
     keeps_header: bool
-    """It carries the newest sequence of a producer, or ends at the bound that must not move: emptied, it stays."""
+    """True if it carries the newest sequence of a producer, or ends at the bound that must not move: emptied, it stays."""
     starts_horizon: bool
     """A marker whose transaction is gone: its countdown begins."""
 

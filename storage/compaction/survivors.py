@@ -42,9 +42,9 @@ class RunKind(IntEnum):
     SINGLE = 0
     """One batch that must be looked at by itself."""
     COPIED = 1
-    """Nothing goes."""
+    """All records stay."""
     DROPPED = 2
-    """Nothing stays, and no header needs to."""
+    """No record stays, and no header needs to."""
 
 
 class Run(NamedTuple):

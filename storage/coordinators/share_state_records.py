@@ -95,7 +95,7 @@ class StateBatch(NamedTuple):
     """Inclusive."""
     state: int
     deliveries: int
-    """How often they were delivered."""
+    """Number of times that they were delivered."""
 
 
 class ShareState(NamedTuple):

@@ -24,11 +24,11 @@ class _Empty(NamedTuple):
     """A data directory without any file of a write."""
 
     changed: Timestamp
-    """When the directory changed last, by its own clock."""
+    """Time of the directory's last change, by its own clock."""
     first: Timestamp
-    """When it was first seen like this, by ours."""
+    """Time at which it was first seen like this, by ours."""
     last: Timestamp
-    """When it was listed last."""
+    """Time at which it was listed last."""
 
 
 class StagedWrites:

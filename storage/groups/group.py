@@ -57,9 +57,9 @@ class GroupMember:
     is_new: bool = False
     """Its first join is not answered yet."""
     join_reply: JoinReply | None = None
-    """It waits for the end of the join phase."""
+    """The reply to a join that waits for the end of the phase."""
     sync_reply: SyncReply | None = None
-    """It waits for its assignment."""
+    """The reply to a sync that waits for its assignment."""
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((one.metadata for one in self.protocols if one.name == protocol), b"")

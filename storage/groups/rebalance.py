@@ -21,7 +21,7 @@ from storage.groups.timers import Timers
 from storage.model import Offset, Timestamp
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member waits for the answer to its first join: it cannot send heartbeats before."""
+"""Time that a new member waits for the answer to its first join: it cannot send heartbeats before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,13 +72,13 @@ class JoinRequest:
     client_id: str = ""
     client_host: str = "/127.0.0.1"
     reader: str = ""
-    """Who reads, for people (`storage.membership.MemberDescription`)."""
+    """The program that reads, for people (`storage.membership.MemberDescription`)."""
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     protocol_type: str = "consumer"
     protocols: tuple[Protocol, ...] = ()
     version: int = 9
-    """Of Kafka's request: from 4 on a new member is given an id first, from 9 on assigning may be skipped."""
+    """Version of Kafka's request: from 4 on a new member is given an id first, from 9 on assigning may be skipped."""
     reason: str = ""
     heartbeats: bool = True
     """False: this process knows when the member ends, and no timer is needed to find out."""

@@ -50,7 +50,7 @@ class FetcherThread:
         self._thread: Thread | None = None
         self._beginning = Lock()
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
-        """Of partitions that failed: the time of the next attempt, and the pause before it."""
+        """Partitions that failed: the time of the next attempt, and the pause before it."""
         self._told: dict[TopicPartition, str] = {}
 
     def want(self) -> None:

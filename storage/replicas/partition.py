@@ -87,7 +87,7 @@ class ReplicatedPartition:
     ) -> None:
         self.name = name
         self.state = state
-        """What is agreed on of its replicas. Changed by the controller, under `lock`."""
+        """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
         self.lock = RLock()
         """Held by appends, and while roles change."""
         self.listeners = Listeners()

@@ -30,7 +30,7 @@ class FetchedBatch(NamedTuple):
     position: Position
     """Position of the batch in its segment's file."""
     is_hidden: bool
-    """It belongs to a transaction that was aborted."""
+    """True if it belongs to a transaction that was aborted."""
     is_control: bool
 
     @property

@@ -32,7 +32,7 @@ class PartitionToLoad(NamedTuple):
     directory: OpenDirectory | None
     """None: it is missing, and may be in a directory that failed."""
     refused: str | None = None
-    """Why it may not be loaded at all."""
+    """The reason why it may not be loaded at all."""
 
 
 def load_all(

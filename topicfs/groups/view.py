@@ -25,7 +25,7 @@ class MemberView:
 
     member_id: str
     reader: str
-    """Who reads: a program and its process id, or a client and its address."""
+    """The reader: a program and its process id, or a client and its address."""
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
 

@@ -51,7 +51,7 @@ def _processor_clock(pid: int) -> int:
 
 @contextmanager
 def one_processor() -> Iterator[None]:
-    """Let this thread, and every process that it starts meanwhile, run on one processor alone.
+    """Restrict this thread, and every process that it starts meanwhile, to one processor.
 
     A request is answered at once, or the processor where the other one sleeps has to be woken first, which may take five
     times as long. The scheduler decides which in each round, for each side; on one processor it is always the first. A
@@ -67,7 +67,7 @@ def one_processor() -> Iterator[None]:
 
 @contextmanager
 def all_processors(daemon: int | None) -> Iterator[None]:
-    """Within `one_processor`: let this thread and a daemon run where the scheduler puts them, as users' programs do."""
+    """Within `one_processor`: have this thread and a daemon run where the scheduler puts them, as users' programs do."""
     threads = [0, *(int(task.name) for task in Path(f"/proc/{daemon}/task").iterdir())] if daemon else [0]
     pinned = os.sched_getaffinity(0)
     _allow(threads, range(os.cpu_count() or 1))

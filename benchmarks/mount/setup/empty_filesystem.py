@@ -82,7 +82,7 @@ class OpenFollow:
 
 
 class EmptyFileSystem(pyfuse3.Operations):
-    """Answers at once."""
+    """A filesystem whose answers are ready."""
 
     enable_writeback_cache = False
 
@@ -196,7 +196,7 @@ class ReadingFileSystem(EmptyFileSystem):
         self._given = memoryview(bytearray(len(READABLE)))
 
     def _place(self, offset: int) -> int:
-        """Where in the segment stands what is at this offset of the text."""
+        """Return the position in the segment of an offset of the text."""
         return offset * self._segment_bytes // self._log_bytes
 
     async def read(self, fh: int, off: int, size: int) -> bytes:

@@ -144,7 +144,7 @@ def request_loop_of(mount: Mount) -> str:
 
 
 def status_of(mount: Mount) -> dict[str, str]:
-    """What `@status` says, by its first words."""
+    """Return the lines of `@status` by their first words."""
     return dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
 
 

@@ -92,7 +92,7 @@ class EmbeddedMember:
         self._assigned_over: Mapping[str, int] = {}
         """As leader: the numbers of partitions that were assigned."""
         self._previous: frozenset[TopicPartition] = frozenset()
-        """What an eager member held last: sticky gives it back where it can."""
+        """The partitions that an eager member held last: sticky gives it back where it can."""
         self._unready: frozenset[TopicPartition] = frozenset()
         """Assigned, but a transaction may still move the position."""
 

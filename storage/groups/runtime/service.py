@@ -45,7 +45,7 @@ from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from storage.remote import asks, changes
 
 MOST_NAME_BYTES = 32_767
-"""What the length of a string in a record's key holds."""
+"""The longest string that fits into a record's key."""
 
 
 class GroupOverrides(Protocol):

@@ -89,9 +89,9 @@ class Shard:
         self.clock = clock
         self.state = ShardState.LOADING
         self.reason = ""
-        """Why it does not serve."""
+        """The reason why it does not serve."""
         self.cause: Exception | None = None
-        """Why the last append failed."""
+        """The error of the last append that failed."""
         self.log = _Named(_LOGGER, {"topic": partition.topic, "partition": partition.number})
         self.timers = Timers(clock)
         self.coordinator = GroupCoordinator(

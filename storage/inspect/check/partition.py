@@ -32,7 +32,7 @@ class DirectorySituation:
     in_use: bool
     """A living process owns it."""
     clean: bool
-    """It carries the clean-shutdown marker."""
+    """True if it carries the clean-shutdown marker."""
 
 
 class SegmentSpan(NamedTuple):

@@ -29,7 +29,7 @@ from storage.errors import CorruptBatchError, InvalidRecordError
 from storage.model import Record
 
 DELETED = "<DELETE>"
-"""In place of the value of a tombstone."""
+"""Stands for the value of a tombstone."""
 
 _CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups whose members send subscriptions and get assignments in Kafka's own format."""

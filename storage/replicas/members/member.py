@@ -52,13 +52,13 @@ class ReplicatingDirectory:
         self.directory_id = ""
         """That of its meta.properties, once it was opened."""
         self.mountpoint = ""
-        """Where its file system is mounted, as far as is known."""
+        """Path at which its file system is mounted, as far as is known."""
         self.was_closed_in_order = False
         """True if it served until the end of the last run, so that its copy of what is agreed on was the newest."""
         self.copy: ReplicaFile | None = None
         """Its own copy, as it was found."""
         self.failure: str | None = "not opened yet"
-        """Why it does not serve; None while it does."""
+        """The reason why it does not serve; None while it does."""
         self._engine: MemberManager | None = None
         self._opening = opening
         self._warn = warn

@@ -40,7 +40,7 @@ class KnownDirectory:
     directory_id: str
     """That of its meta.properties: another one at the same path is another disk, with nothing on it."""
     mountpoint: str = ""
-    """Where its file system was mounted: an empty directory there, once it is not, is no empty disk."""
+    """Path at which its file system was mounted: an empty directory there, once it is not, is no empty disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Acquired(NamedTuple):
     first: int
     last: int
     deliveries: int
-    """How often they were delivered, this time included."""
+    """Number of times that they were delivered, this time included."""
 
 
 class AcquireRequest(NamedTuple):
@@ -40,7 +40,7 @@ class AcquireRequest(NamedTuple):
     fetch_offset: int
     """The offset that was asked of the log."""
     batches: Sequence[LogBatch]
-    """What it gave: adjacent, and not empty."""
+    """The batches that the fetch gave: adjacent, and not empty."""
     exactly: bool = False
     """Never more than `most` (Kafka's mode record_limit)."""
     batch_size: int = 1 << 30

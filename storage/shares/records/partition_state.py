@@ -40,7 +40,7 @@ class PartitionState:
         self.complete_count = 0
         """Number of records from the start offset on that are done."""
         self.some_available = False
-        """Whether a batch may hold records to be acquired; else the next fetch is behind the end."""
+        """True if a batch may hold records to be acquired; else the next fetch is behind the end."""
         self._gap: _Gap | None = None
         self.next_lease_end: int | None = None
         """No lock ends before; None: there are none."""

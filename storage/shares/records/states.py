@@ -60,9 +60,9 @@ class DeliveryState:
         self.count = count
         self.member = member
         self.since = since
-        """When it was acquired, in ms."""
+        """Time at which it was acquired, in ms."""
         self.lease_end = lease_end
-        """When the lock ends, in ms; None: there is none."""
+        """Time at which the lock ends, in ms; None: there is none."""
         self._before: _Before | None = None
         self._archived = False
 
