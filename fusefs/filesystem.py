@@ -26,7 +26,7 @@ from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
 from fusefs.nodes.inodes import InodeTable
-from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node
+from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node, UnsupportedChangeError
 from fusefs.tree.root import RootDirectory
 from storage.errors import StorageError
 from storage.remote import ThreadNeededError, answered
@@ -213,7 +213,7 @@ class TopicFileSystem:
         parent = self._directory(parent_id)
         try:
             await parent.remove_file(_text(name), pid)
-        except NotImplementedError:
+        except UnsupportedChangeError:
             raise self._unlinked(parent_id, name) from None
         except Exception as error:
             raise self._told(_join(parent, name), error) from error
@@ -225,7 +225,7 @@ class TopicFileSystem:
             raise self.refuse(parent_id, name, "renaming")
         try:
             await parent.move_out(_text(name), self._directory(target_id), pid)
-        except NotImplementedError:
+        except UnsupportedChangeError:
             raise self.refuse(parent_id, name, "renaming") from None
         except Exception as error:
             raise self._told(_join(parent, name), error) from error

@@ -46,6 +46,13 @@ class Attributes(NamedTuple):
     """Bytes that programs are advised to read at a time (st_blksize)."""
 
 
+class UnsupportedChangeError(FileError):
+    """A change that a directory never makes. The filesystem says for its path why not, and what is done instead."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EPERM)
+
+
 class Node(ABC):
     """A named thing. Its lookup count is the number of references the kernel holds."""
 
@@ -145,12 +152,12 @@ class Directory(Node):
         raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
 
     async def remove_file(self, name: str, pid: int) -> None:
-        """Do unlink(2) for process `pid`. Raises FileError; NotImplementedError where no file is removed by itself."""
-        raise NotImplementedError
+        """Do unlink(2) for process `pid`. Raises FileError; UnsupportedChangeError where no file is removed by itself."""
+        raise UnsupportedChangeError
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         """Do rename(2) of a file to another directory, under its own name. Raises as `remove_file`."""
-        raise NotImplementedError
+        raise UnsupportedChangeError
 
     async def remove_directory(self, name: str, pid: int) -> None:
         """Do rmdir(2) for process `pid`. Raises FileError."""

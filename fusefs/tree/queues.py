@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from fusefs.allowance import leave_event_loop
@@ -92,9 +93,9 @@ class _Records(Directory):
         """The share group as it is now."""
         return self.context.engine.share_groups.group(self._group)
 
+    @abstractmethod
     def places(self) -> Sequence[RecordName]:
         """The records that are there now."""
-        raise NotImplementedError
 
     def names(self) -> Sequence[str]:
         leave_event_loop()

@@ -81,7 +81,7 @@ class AggregateOptions:
     checkpoint: str | None = None
     """A directory that remembers how far it came, and the windows that are open; None: everything, at once."""
     close: bool = False
-    """Write the windows that are open, too; needs a checkpoint."""
+    """Write the windows that are open, too, for nothing more will come; needs a checkpoint."""
     continuous: bool = False
     """Go on until interrupted; needs a checkpoint."""
     interval: str = "5 seconds"
