@@ -240,7 +240,7 @@ class AppendHandle:
             self._failure = error
 
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
-        """Raise what befell lines answered before; once, or `again` where the kernel may drop it."""
+        """Raise the error of lines answered before; once, or `again` where the kernel may drop it."""
         failure = self._failure
         if not again:
             self._failure = None
@@ -275,7 +275,7 @@ class AppendHandle:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)
 
     async def fsync(self) -> None:
-        """Put everything written so far on disk: the begun line too, which thereby becomes a record."""
+        """Put everything written so far on disk: the begun line, too, which becomes a record."""
         async with self._turn:
             self._raise_earlier_failure()
             self._raise_unheard()

@@ -54,7 +54,7 @@ class Form(Protocol):
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
-        `timestamp` (ms) is that of records whose line tells none. Raises FormError for a line that cannot be
+        An empty text makes no batch. `timestamp` (ms) is that of records whose line tells none. Raises FormError for a line that cannot be
         parsed, RecordTooLargeError for one that does not fit a batch, ValueError if the last line has no LF.
         """
         ...

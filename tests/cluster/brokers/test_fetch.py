@@ -168,7 +168,7 @@ def records(answer):
 @pytest.mark.java
 @pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
 def test_a_session_names_only_what_changed(address, client, connection):
-    """At first everything; then what is new, asked for anew, or no longer asked for; and all again when it broke."""
+    """At first everything; then what is new, asked for again, or no longer asked for; and all again when it broke."""
     name = f"session-{connection.__name__}"
     topic_id = client.create_topic(name, partitions=3)
     with closing(Brokers(address, connection)) as brokers:

@@ -42,7 +42,7 @@ async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
     assert [b"a\n", b"b\n"] == file.target.kept
 
 
-async def test_acks_0_fsync_tells_what_befell_the_lines_it_appends():
+async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
     """They were not on disk when it answered."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")

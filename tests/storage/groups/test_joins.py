@@ -189,7 +189,7 @@ def test_an_id_that_is_given_out_holds_up_the_join_phase():
 
 
 def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
-    """Row 180: In Stable; the leader begins a rebalance, for it may want to assign anew."""
+    """Row 180: In Stable; the leader begins a rebalance, for it may want to assign again."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     (answer,) = all_.join(follower)
@@ -201,7 +201,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
 
 
 def test_while_completing_the_same_join_is_answered_again():
-    """With the leader's list of members for the leader; other metadata begin anew."""
+    """With the leader's list of members for the leader; other metadata begin again."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     all_.join(leader)

@@ -63,7 +63,7 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
 
 
 def test_an_assignment_that_cannot_be_written_is_told_to_all():
-    """Row 190: With the mapped error; the group begins anew, and nobody has an assignment."""
+    """Row 190: With the mapped error; the group begins again, and nobody has an assignment."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)

@@ -364,7 +364,7 @@ def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
     if end == "append":
         on_disk.log.append(sized_batch(100, timestamp=2))
     elif end == "roll":
-        on_disk.log.roll()  # The active segment is empty, and begins anew in place.
+        on_disk.log.roll()  # The active segment is empty, and begins again in place.
     else:
         on_disk.log.delete_records(Offset(1))
     on_disk.log.close()

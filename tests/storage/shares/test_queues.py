@@ -394,7 +394,7 @@ def test_what_may_not_be():
 
 
 def test_a_topic_that_is_deleted_takes_its_states_along():
-    """One of the same name begins anew."""
+    """One of the same name begins again."""
     bench = Bench()
     session = bench.open()
     settle(session, session.take())

@@ -162,7 +162,7 @@ def test_what_is_below_every_newest_snapshot_is_redundant():
 
 
 def test_states_of_topics_that_are_gone_are_deleted():
-    """And can be begun anew, with an epoch of any age."""
+    """And can be begun again, with an epoch of any age."""
     bench = Bench()
     bench.initialize(epoch=5)
     (tombstone,) = bench.shard.delete_topics(frozenset({KEY.topic_id}))
