@@ -46,6 +46,10 @@ class KnownBounds(Protocol):
 
     def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None: ...
 
+    def moved(self) -> None:
+        """Take note that the bounds have moved, and that no answer has said where to."""
+        ...
+
 
 class AskedBounds(NamedTuple):
     """The bounds of one partition, or Kafka's error code."""

@@ -88,27 +88,26 @@ class FetchAnswer(NamedTuple):
     """Milliseconds to wait before the next request."""
 
 
-def fetch(  # noqa: PLR0913 (keyword-only)
+def fetch(
     brokers: Brokers,
     node: int,
     wanted: Iterable[FetchPartition],
     *,
     max_bytes: int,
-    wait_ms: int = 0,
     isolation: Isolation = Isolation.READ_COMMITTED,
     seconds: float = ANSWER_SECONDS,
 ) -> FetchAnswer:
-    """Fetch from one broker; with `wait_ms` it waits so long for the first new byte (blocking).
+    """Fetch from one broker what there is (blocking).
 
     Raises what `Connection.call` does, ClusterError.
     """
     wanted = list(wanted)
     request = {
-        **_terms(max_bytes, wait_ms, isolation),
+        **_terms(max_bytes, 0, isolation),
         "sessionEpoch": NO_SESSION,
         "topics": _by_topic(wanted),
     }
-    server, answer = _ask(brokers, node, request, seconds + wait_ms / 1000)
+    server, answer = _ask(brokers, node, request, seconds)
     if answer["errorCode"]:
         raise error_of(answer["errorCode"], str(server))
     names = {decode_id(one.topic_id): one.partition.topic for one in wanted}
@@ -141,7 +140,7 @@ class FetchSession:
     ) -> FetchAnswer:
         """Return what is new in those partitions. A partition that is not in the answer has nothing new, unless the broker throttles.
 
-        Blocks, and raises, as the function `fetch` does.
+        With `wait_ms` the broker waits so long for the first new byte. Blocks, and raises, as the function `fetch` does.
         """
         now = {one.partition: one for one in wanted}
         while True:

@@ -30,14 +30,14 @@ class Api:
         return version >= self.request.flexible_since
 
 
-def _api(  # noqa: PLR0913 (a row of a table)
-    key: int, name: str, oldest: int, newest: int, *, request: str, response: str, flexible_since: int = 0
+def _api(
+    key: int, name: str, versions: range, *, request: str, response: str, flexible_since: int = 0
 ) -> Api:
     def schema(text: str) -> Schema:
         return Schema(
             name=name,
             fields=parse_fields(text),
-            versions=range(oldest, newest + 1),
+            versions=versions,
             flexible_since=flexible_since,
         )
 
@@ -47,8 +47,7 @@ def _api(  # noqa: PLR0913 (a row of a table)
 API_VERSIONS = _api(
     18,
     "ApiVersions",
-    0,
-    4,
+    range(5),
     request="clientSoftwareName string 3+, clientSoftwareVersion string 3+",
     response="errorCode int16, apiKeys [apiKey int16, minVersion int16, maxVersion int16], throttleTimeMs int32 1+",
     flexible_since=3,
@@ -58,8 +57,7 @@ API_VERSIONS = _api(
 METADATA = _api(
     3,
     "Metadata",
-    10,
-    13,
+    range(10, 14),
     request="""
         topics [topicId uuid, name string?]?,
         allowAutoTopicCreation bool,
@@ -85,8 +83,7 @@ METADATA = _api(
 FETCH = _api(
     1,
     "Fetch",
-    12,
-    18,
+    range(12, 19),
     request="""
         replicaId int32 0-14, maxWaitMs int32, minBytes int32, maxBytes int32, isolationLevel int8,
         sessionId int32, sessionEpoch int32,
@@ -117,8 +114,7 @@ FETCH = _api(
 PRODUCE = _api(
     0,
     "Produce",
-    9,
-    13,
+    range(9, 14),
     request="""
         transactionalId string?, acks int16, timeoutMs int32,
         topicData [
@@ -141,8 +137,7 @@ PRODUCE = _api(
 INIT_PRODUCER_ID = _api(
     22,
     "InitProducerId",
-    4,
-    5,
+    range(4, 6),
     request="transactionalId string?, transactionTimeoutMs int32, producerId int64, producerEpoch int16",
     response="throttleTimeMs int32, errorCode int16, producerId int64, producerEpoch int16",
     flexible_since=2,
@@ -151,8 +146,7 @@ INIT_PRODUCER_ID = _api(
 LIST_OFFSETS = _api(
     2,
     "ListOffsets",
-    6,
-    11,
+    range(6, 12),
     request="""
         replicaId int32, isolationLevel int8,
         topics [name string, partitions [partitionIndex int32, currentLeaderEpoch int32, timestamp int64]],
@@ -168,8 +162,7 @@ LIST_OFFSETS = _api(
 OFFSET_FOR_LEADER_EPOCH = _api(
     23,
     "OffsetForLeaderEpoch",
-    4,
-    4,
+    range(4, 5),
     request="""
         replicaId int32,
         topics [topic string, partitions [partition int32, currentLeaderEpoch int32, leaderEpoch int32]]""",
@@ -181,8 +174,7 @@ OFFSET_FOR_LEADER_EPOCH = _api(
 CREATE_TOPICS = _api(
     19,
     "CreateTopics",
-    7,
-    7,
+    range(7, 8),
     request="""
         topics [
             name string, numPartitions int32, replicationFactor int16,
@@ -203,8 +195,7 @@ CREATE_TOPICS = _api(
 CREATE_PARTITIONS = _api(
     37,
     "CreatePartitions",
-    2,
-    3,
+    range(2, 4),
     request="""
         topics [name string, count int32, assignments [brokerIds [int32]]?],
         timeoutMs int32, validateOnly bool""",
@@ -215,8 +206,7 @@ CREATE_PARTITIONS = _api(
 DELETE_TOPICS = _api(
     20,
     "DeleteTopics",
-    6,
-    6,
+    range(6, 7),
     request="topics [name string?, topicId uuid], timeoutMs int32",
     response="""
         throttleTimeMs int32,
@@ -227,8 +217,7 @@ DELETE_TOPICS = _api(
 DELETE_RECORDS = _api(
     21,
     "DeleteRecords",
-    2,
-    2,
+    range(2, 3),
     request="topics [name string, partitions [partitionIndex int32, offset int64]], timeoutMs int32",
     response="""
         throttleTimeMs int32,
@@ -239,8 +228,7 @@ DELETE_RECORDS = _api(
 INCREMENTAL_ALTER_CONFIGS = _api(
     44,
     "IncrementalAlterConfigs",
-    1,
-    1,
+    range(1, 2),
     request="""
         resources [
             resourceType int8, resourceName string,
@@ -256,8 +244,7 @@ INCREMENTAL_ALTER_CONFIGS = _api(
 DESCRIBE_CONFIGS = _api(
     32,
     "DescribeConfigs",
-    4,
-    4,
+    range(4, 5),
     request="""
         resources [resourceType int8, resourceName string, configurationKeys [string]?],
         includeSynonyms bool, includeDocumentation bool""",
@@ -276,8 +263,7 @@ DESCRIBE_CONFIGS = _api(
 DESCRIBE_LOG_DIRS = _api(
     35,
     "DescribeLogDirs",
-    2,
-    5,
+    range(2, 6),
     request="topics [topic string, partitions [int32]]?",
     response="""
         throttleTimeMs int32, errorCode int16 3+,
@@ -295,8 +281,7 @@ DESCRIBE_LOG_DIRS = _api(
 FIND_COORDINATOR = _api(
     10,
     "FindCoordinator",
-    4,
-    6,
+    range(4, 7),
     request="keyType int8, coordinatorKeys [string]",
     response="""
         throttleTimeMs int32,
@@ -309,8 +294,7 @@ FIND_COORDINATOR = _api(
 DESCRIBE_SHARE_GROUP_OFFSETS = _api(
     90,
     "DescribeShareGroupOffsets",
-    0,
-    1,
+    range(2),
     request="groups [groupId string, topics [topicName string, partitions [int32]]?]",
     response="""
         throttleTimeMs int32,
@@ -330,8 +314,7 @@ DESCRIBE_SHARE_GROUP_OFFSETS = _api(
 ALTER_SHARE_GROUP_OFFSETS = _api(
     91,
     "AlterShareGroupOffsets",
-    0,
-    0,
+    range(1),
     request="groupId string, topics [topicName string, partitions [partitionIndex int32, startOffset int64]]",
     response="""
         throttleTimeMs int32, errorCode int16, errorMessage string?,
@@ -344,8 +327,7 @@ ALTER_SHARE_GROUP_OFFSETS = _api(
 WRITE_SHARE_GROUP_STATE = _api(
     85,
     "WriteShareGroupState",
-    0,
-    1,
+    range(2),
     request="""
         groupId string,
         topics [
@@ -362,8 +344,7 @@ WRITE_SHARE_GROUP_STATE = _api(
 SASL_HANDSHAKE = _api(
     17,
     "SaslHandshake",
-    1,
-    1,
+    range(1, 2),
     request="mechanism string",
     response="errorCode int16, mechanisms [string]",
     flexible_since=NEWEST,
@@ -372,8 +353,7 @@ SASL_HANDSHAKE = _api(
 SASL_AUTHENTICATE = _api(
     36,
     "SaslAuthenticate",
-    2,
-    2,
+    range(2, 3),
     request="authBytes bytes",
     response="errorCode int16, errorMessage string?, authBytes bytes, sessionLifetimeMs int64",
 )

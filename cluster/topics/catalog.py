@@ -12,7 +12,7 @@ from cluster.brokers.brokers import Metadata, TopicMetadata
 from cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from cluster.cache.cache import Cache
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE
-from cluster.topics.partition import ClusterPartition
+from cluster.topics.partition import ClusterPartition, PartitionServices
 from cluster.topics.producer import Production
 from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
@@ -41,8 +41,8 @@ class Catalog:
         """Notified after topics or partitions were added or removed."""
         self.generation = 0
         """A number that grows with each change of the topics, and of the partitions that have listeners."""
-        self._leaders, self._windows, self._production = leaders, windows, production
-        self._cache = cache
+        self._leaders, self._windows = leaders, windows
+        self._services = PartitionServices(leaders, windows, production, cache)
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._absences: dict[str, int] = {}
@@ -130,13 +130,10 @@ class Catalog:
             if isinstance(bounds, PartitionBounds):
                 added[topic][name.partition] = ClusterPartition(
                     name,
-                    topic_id=topic.topic_id,
-                    leaders=self._leaders,
-                    windows=self._windows,
-                    production=self._production,
+                    topic.topic_id,
+                    self._services,
                     bounds=bounds,
                     ask_settings=topic.ask_settings,
-                    cache=self._cache,
                     followed=self.stir,
                 )
         for topic, partitions in added.items():

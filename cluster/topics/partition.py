@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.brokers.admin import delete_records
 from cluster.brokers.bounds import PartitionBounds
@@ -44,29 +45,38 @@ from storage.model import (
 from storage.remote import asks, changes
 
 
+class PartitionServices(NamedTuple):
+    """The services that all partitions of an engine share."""
+
+    leaders: Leaders
+    windows: WindowCache
+    production: Production | None
+    """None: partitions are read-only."""
+    cache: Cache | None
+    """The place on disk for what is fetched."""
+
+
 class ClusterPartition:
     """See `storage.engine.Partition`. Its bounds come from the engine's followers, and with each answer."""
 
     directory: Path | None = None
     rewrites = 0
 
-    def __init__(  # noqa: PLR0913 (keyword-only)
+    def __init__(
         self,
         name: TopicPartition,
-        *,
         topic_id: str,
-        leaders: Leaders,
-        windows: WindowCache,
-        production: Production | None,
+        services: PartitionServices,
+        *,
         bounds: PartitionBounds,
         ask_settings: Callable[[], TopicSettings],
-        cache: Cache | None,
         followed: Callable[[], None],
     ) -> None:
-        """Make the partition. `ask_settings` returns the topic's settings and may wait; `followed` is called with the first listener.
+        """Make the partition; `ask_settings` returns the topic's settings and may wait.
 
-        Without `production` it is read-only. With `cache` what is fetched is kept on disk.
+        `followed` is called with the first listener, and when the bounds have moved and no answer has said where to.
         """
+        leaders, windows, production, cache = services
         self.name = name
         self.topic_id = topic_id
         self.bounds = bounds
@@ -85,7 +95,6 @@ class ClusterPartition:
                 production=production,
                 ask_config=lambda: ask_settings().config,
                 known=self,
-                moved=followed,
             )
         self._ask_settings = ask_settings
         self._followed = followed
@@ -242,6 +251,9 @@ class ClusterPartition:
         if not followed:
             self._followed()
         return cancel
+
+    def moved(self) -> None:
+        self._followed()
 
     @property
     def followed(self) -> bool:

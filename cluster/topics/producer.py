@@ -152,7 +152,7 @@ class Produced(NamedTuple):
 class PartitionProducer:
     """Appends to one partition. Safe from any thread: calls take turns."""
 
-    def __init__(  # noqa: PLR0913 (keyword-only)
+    def __init__(
         self,
         partition: TopicPartition,
         topic_id: str,
@@ -161,14 +161,10 @@ class PartitionProducer:
         production: Production,
         ask_config: Callable[[], TopicConfig],
         known: KnownBounds,
-        moved: Callable[[], None],
     ) -> None:
-        """Make the producer; `ask_config` returns the topic's settings and may wait.
-
-        `moved` is called when the bounds have moved and no answer has said where to.
-        """
+        """Make the producer; `ask_config` returns the topic's settings and may wait."""
         self._partition, self._topic_id = partition, topic_id
-        self._leaders, self._known, self._moved = leaders, known, moved
+        self._leaders, self._known = leaders, known
         self._ids, self._codec = production
         self._ask_config = ask_config
         self._turn = threading.Lock()
@@ -354,7 +350,7 @@ class PartitionProducer:
     def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
         """Derive the bounds from an append's answer, so that its records can be read at once."""
         if answer.error or answer.base_offset < 0:
-            self._moved()
+            self._known.moved()
             return
         end = Offset(answer.base_offset + records)
         self._appended_end = max(self._appended_end, end)
@@ -366,7 +362,7 @@ class PartitionProducer:
         start = max(answer.log_start_offset, Offset(0))
         self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
         if stable < end:
-            self._moved()
+            self._known.moved()
 
 
 def _refusal(code: int) -> StorageError:
