@@ -45,7 +45,7 @@ from storage.handover.partition_copy import PartitionCopy, copy_partition, first
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
 from storage.handover.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.messages import Say
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 from storage.shares.state.store import TOPIC as STATES_TOPIC
@@ -316,7 +316,7 @@ class Handover:
 
     def _own_topics(self) -> list[OwnTopic]:
         """Close the data directory in order, whatever state it was in, and return its topics."""
-        with closing(open_engine(self._data, files=self._files)) as engine:
+        with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
             topics = [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
         if not topics:
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")

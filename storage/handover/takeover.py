@@ -32,7 +32,7 @@ from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.handover.share_groups import ShareGroupsFound, read_share_groups
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.messages import Say
 from storage.model import TopicPartition
 from storage.shares.groups import QueueGroups
@@ -121,7 +121,7 @@ class Takeover:
                 self._files.make_directory(directory)
         if len(self._data) > 1:
             # They are to know of each other before any of them has topics.
-            open_engine(self._data, files=self._files).close()
+            open_engine(self._data, machine=Machine(files=self._files)).close()
 
     def _check_stopped(self) -> None:
         if not isinstance(self._files, NativeFileSystem):
@@ -262,7 +262,7 @@ class Takeover:
         self, topics: list[TopicFound], positions: PositionsFound, share_groups: ShareGroupsFound
     ) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
-        with closing(open_engine(self._data, files=self._files)) as engine:
+        with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
             for topic in topics:
                 for number in topic.log_dirs:
                     partition = engine.partition(topic.name, number)

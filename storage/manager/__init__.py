@@ -5,6 +5,6 @@
 """
 
 from storage.manager.manager import LogManager
-from storage.manager.startup import open_engine
+from storage.manager.startup import Machine, open_engine
 
-__all__ = ["LogManager", "open_engine"]
+__all__ = ["LogManager", "Machine", "open_engine"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
@@ -27,14 +28,23 @@ from storage.topics.reconciliation import finish_pending, survey
 from storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 
 
-def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine that an engine runs on: this one, where a part of it is not given."""
+
+    files: FileSystem | None = None
+    """The disk. Other ones than the machine's own have no lock and must fit `read_only`."""
+    clock: Clock | None = None
+    flushers: Callable[[], Flusher] | None = None
+    """Makes each directory's flusher. None: a thread flushes what rolls close, but on other disks nobody does."""
+
+
+def open_engine(
     directory: Path | Sequence[Path],
     *,
     read_only: bool = False,
     config: EngineConfig | None = None,
-    files: FileSystem | None = None,
-    clock: Clock | None = None,
-    flushers: Callable[[], Flusher] | None = None,
+    machine: Machine | None = None,
     most_at_start: int = MOST_AT_START,
     one_of_many: bool = False,
 ) -> LogManager:
@@ -42,11 +52,9 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
 
     To write is to own them: the locks are taken here, so call this after daemonizing. With `read_only` nothing is
     created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
-    high watermarks is shown, beside another process of this engine all that its files hold at this moment. `files` other
-    than the machine's own disk have no lock and must fit `read_only`. `flushers` makes each directory's; without it a thread
-    flushes what rolls close, but on other disks than the machine's nobody does. Of more than `most_at_start` partitions that
-    were closed in order each is opened when somebody asks for it first. With `one_of_many` other partitions of the topics
-    are in data directories of other engines: none is regarded as missing.
+    high watermarks is shown, beside another process of this engine all that its files hold at this moment. Of more than
+    `most_at_start` partitions that were closed in order each is opened when somebody asks for it first. With `one_of_many`
+    other partitions of the topics are in data directories of other engines: none is regarded as missing.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what is in one that fails.
@@ -56,19 +64,21 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     (directories that do not belong together, or one given twice), OSError. Nothing was changed then but what recovery
     may always do.
     """
-    disk = files if files is not None else NativeFileSystem(read_only=read_only)
+    machine = machine or Machine()
+    disk = machine.files if machine.files is not None else NativeFileSystem(read_only=read_only)
+    clock = machine.clock or system_clock
     if disk.read_only != read_only:
         raise ValueError(f"read_only={read_only} on a disk with read_only={disk.read_only}")
     paths = [path.absolute() for path in ([directory] if isinstance(directory, Path) else directory)]
     _check_different(paths)
     _check_without_replicas(paths, disk)
-    warnings = WarningBook(clock or system_clock)
+    warnings = WarningBook(clock)
     settings = config or EngineConfig()
-    make_flusher = flushers or (BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher)
+    make_flusher = machine.flushers or (
+        BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher
+    )
     kept = [
-        OpenDirectory(
-            DataDirectory(path, disk, clock or system_clock, settings, make_flusher()), warnings.add
-        )
+        OpenDirectory(DataDirectory(path, disk, clock, settings, make_flusher()), warnings.add)
         for path in paths
     ]
     directories = Directories(kept, warnings.add, one_of_many=one_of_many)

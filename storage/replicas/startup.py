@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +10,11 @@ from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.broker import EngineConfig
-from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.filesystem import FileSystem
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
 from storage.errors import StorageError
-from storage.log.flush import Flusher
-from storage.manager.startup import open_engine
+from storage.manager.startup import Machine, open_engine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.members.agreement import Agreement, doubtful, newest_of
@@ -52,14 +51,12 @@ def open_directories(
     return open_engine(directories, read_only=read_only, config=config)
 
 
-def open_replicas(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
+def open_replicas(
     directories: Sequence[Path],
     *,
     read_only: bool = False,
     config: EngineConfig | None = None,
-    files: FileSystem | None = None,
-    clock: Clock | None = None,
-    flushers: Callable[[], Flusher] | None = None,
+    machine: Machine | None = None,
     left_out: Sequence[Path] = (),
     in_background: bool = True,
 ) -> ReplicatedEngine:
@@ -72,10 +69,11 @@ def open_replicas(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     Raises DirectoryLockedError, CorruptionError, StorageError (a directory that is not named), OSError where none can be
     opened.
     """
-    disk = files or NativeFileSystem(read_only=read_only)
-    warnings = WarningBook(clock or system_clock)
+    machine = machine or Machine()
+    disk, clock = machine.files or NativeFileSystem(read_only=read_only), machine.clock or system_clock
+    warnings = WarningBook(clock)
     settings = config or EngineConfig()
-    opening = Opening(config=settings, files=disk, clock=clock or system_clock, flushers=flushers)
+    opening = Opening(config=settings, files=disk, clock=clock, flushers=machine.flushers)
     members, content = _number(directories, opening, warnings, left_out)
     try:
         _open_each(members, content)

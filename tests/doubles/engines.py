@@ -9,7 +9,7 @@ from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
 from storage.log.flush import Flusher, NoFlusher
-from storage.manager import LogManager, open_engine
+from storage.manager import LogManager, Machine, open_engine
 from storage.model import Appended
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
@@ -31,10 +31,8 @@ def engine_on(
     return open_engine(
         DATA,
         read_only=disk.read_only,
-        files=disk,
-        clock=clock or ManualClock(),
         config=config or QUIET,
-        flushers=lambda: flusher or NoFlusher(),
+        machine=Machine(files=disk, clock=clock or ManualClock(), flushers=lambda: flusher or NoFlusher()),
     )
 
 

@@ -15,7 +15,7 @@ from storage.errors import StorageError
 from storage.handover.cluster import GroupPosition, TopicDescription
 from storage.handover.handover import Handover
 from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.model import Offset, Record, TopicPartition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
@@ -67,7 +67,7 @@ class StoppingDisk(SimulatedDisk):
 
 
 def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
-    return open_engine(directory, files=disk, clock=ManualClock(NOW), config=CONFIG)
+    return open_engine(directory, config=CONFIG, machine=Machine(files=disk, clock=ManualClock(NOW)))
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
+from storage.manager import Machine
 from storage.model import TopicPartition
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.partition import ReplicatedPartition
@@ -45,12 +46,11 @@ class Replicated:
     ) -> ReplicatedEngine:
         self.engine = open_replicas(
             roots or self.roots,
-            files=self.disks.read_only_view() if read_only else self.disks,
             read_only=read_only,
-            clock=self.clock,
             config=self.config,
             left_out=left_out,
             in_background=False,
+            machine=Machine(files=self.disks.read_only_view() if read_only else self.disks, clock=self.clock),
         )
         return self.engine
 

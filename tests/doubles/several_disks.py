@@ -11,7 +11,7 @@ from pathlib import Path
 
 from storage.config.broker import EngineConfig
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.manager import LogManager, open_engine
+from storage.manager import LogManager, Machine, open_engine
 from storage.model import Buffer, Timestamp
 from tests.doubles.engines import QUIET, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -109,9 +109,8 @@ def opened(
     return open_engine(
         directories or (A, B),
         read_only=disks.read_only,
-        files=disks,
-        clock=clock or ManualClock(),
         config=config,
+        machine=Machine(files=disks, clock=clock or ManualClock()),
     )
 
 

@@ -11,7 +11,7 @@ from pipeline.errors import PipelineError
 from pipeline.places.place import place_of
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -24,7 +24,9 @@ HOUR = 3_600_000
 def data(tmp_path):
     """`orders` of two partitions, compressed, over a week; `clicks`, stamped by the broker; `empty`."""
     settings = {"internal.segment.bytes": "9000", "message.timestamp.after.max.ms": str(1000 * HOUR)}
-    with contextlib.closing(open_engine(tmp_path / "data", clock=lambda: Timestamp(NEW_YEAR))) as engine:
+    with contextlib.closing(
+        open_engine(tmp_path / "data", machine=Machine(clock=lambda: Timestamp(NEW_YEAR)))
+    ) as engine:
         orders = engine.create_topic("orders", partitions=2, overrides=settings).partitions()
         stamped = {**settings, "message.timestamp.type": "LogAppendTime"}
         clicks = engine.create_topic("clicks", overrides=stamped).partitions()[0]

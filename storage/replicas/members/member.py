@@ -23,7 +23,7 @@ from storage.errors import StorageError
 from storage.log.flush import Flusher
 from storage.log.log import Log
 from storage.manager.member import MemberManager
-from storage.manager.startup import open_engine
+from storage.manager.startup import Machine, open_engine
 from storage.messages import Say, reason_of
 from storage.model import DirectoryStatus, TopicPartition
 from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
@@ -118,10 +118,8 @@ class ReplicatingDirectory:
             self.path,
             read_only=files.read_only,
             config=config,
-            files=files,
-            clock=self._opening.clock,
-            flushers=self._opening.flushers,
             one_of_many=True,
+            machine=Machine(files=files, clock=self._opening.clock, flushers=self._opening.flushers),
         )
         meta = read_meta_properties(files, self.path)
         self.directory_id = (meta.directory_id if meta else None) or ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.fusefs.mounted.faults import FaultyFileSystem
 
@@ -18,7 +18,7 @@ from tests.fusefs.mounted.faults import FaultyFileSystem
 @pytest.fixture
 async def faulty(tmp_path: Path) -> AsyncIterator[MountClient]:
     """A mount with the topic `orders`, on a disk that fails as the file `faults` says."""
-    engine = open_engine(tmp_path / "data", files=FaultyFileSystem(tmp_path / "faults"))
+    engine = open_engine(tmp_path / "data", machine=Machine(files=FaultyFileSystem(tmp_path / "faults")))
     async with mounted(engine, tmp_path) as client:
         await client.mkdir("orders")
         yield client

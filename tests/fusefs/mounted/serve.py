@@ -26,7 +26,7 @@ from fusefs.daemon import MountOptions, run
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.model import Isolation
 from storage.replicas.startup import open_replicas
 from tests.doubles.relay import Relay
@@ -91,9 +91,13 @@ if __name__ == "__main__":
             files = None if read_only else disk
             if replicated:
                 return open_replicas(
-                    directories, read_only=read_only, config=config, files=files, left_out=left_out
+                    directories,
+                    read_only=read_only,
+                    config=config,
+                    left_out=left_out,
+                    machine=Machine(files=files),
                 )
-            return open_engine(directories, read_only=read_only, config=config, files=files)
+            return open_engine(directories, read_only=read_only, config=config, machine=Machine(files=files))
 
         fusefs.daemon.open_directories = open_on_faulty_disk
     sys.exit(run(options(sys.argv[1])))

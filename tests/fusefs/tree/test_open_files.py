@@ -13,7 +13,7 @@ from fusefs.operations import Operations
 from fusefs.views.measure import LATEST_BYTES
 from storage.codec.records import encode
 from storage.engine import Engine
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -46,7 +46,7 @@ SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
 async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_path: Path):
     """ENOENT would speak of the name, which is there: it is what was open that went."""
     disk = SimulatedDisk()
-    engine = open_engine(Path("/data"), files=disk)
+    engine = open_engine(Path("/data"), machine=Machine(files=disk))
     async with mounted(engine, tmp_path) as client:
         await client.mkdir("orders")
         await client.append("orders/0/log", LONG_LINE)

@@ -11,7 +11,7 @@ import pytest
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
-from storage.manager import LogManager, open_engine
+from storage.manager import LogManager, Machine, open_engine
 from storage.model import Offset
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -33,7 +33,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 def opened(disk: Path, clock: ManualClock) -> LogManager:
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=12_000))
-    return open_engine(disk / "topics" / "data", clock=clock, config=config)
+    return open_engine(disk / "topics" / "data", config=config, machine=Machine(clock=clock))
 
 
 def append_until_full(partition: Partition, clock: ManualClock) -> int:

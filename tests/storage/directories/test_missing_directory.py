@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import DirectoryLockedError, StorageError, TopicExistsError
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from tests.doubles.engines import QUIET
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import ALWAYS, A, B, SeveralDisks, contents, filled, opened, places, states
@@ -97,7 +97,7 @@ def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
 def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> None:
     """Its lock file is another one: without it a second owner would come in, and ours would delete theirs."""
     clock = ManualClock()
-    engine = open_engine((tmp_path / "a", tmp_path / "b"), clock=clock, config=QUIET)
+    engine = open_engine((tmp_path / "a", tmp_path / "b"), config=QUIET, machine=Machine(clock=clock))
     engine.create_topic("t", partitions=2)
     (tmp_path / "b").rename(tmp_path / "away")
     clock.advance(1_000)

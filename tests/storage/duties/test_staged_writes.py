@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from tests.doubles.engines import DATA, QUIET
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -13,7 +13,7 @@ def test_a_directory_without_writes_is_not_listed_again_and_again():
     """It may hold a hundred thousand names. Once its time of change has stood for a second, only a change makes the duty look."""
     disk, clock = SimulatedDisk(), ManualClock()
     populated(disk).close()
-    engine = open_engine(DATA, files=disk, clock=clock, config=QUIET)
+    engine = open_engine(DATA, config=QUIET, machine=Machine(files=disk, clock=clock))
 
     def listings(times: int) -> int:
         disk.calls.clear()

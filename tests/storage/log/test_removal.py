@@ -18,7 +18,7 @@ from storage.disk.names import view_file
 from storage.disk.native import NativeFileSystem
 from storage.log.log import Log
 from storage.log.reading.fetch import fetch
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from storage.model import Offset, Timestamp
 from storage.recovery.loader import load_log
 from storage.retention.deletion import apply_retention
@@ -200,7 +200,7 @@ def test_a_deleted_topics_files_are_closed(tmp_path):
     """Also what readers went on reading after the deletion, and what retention had taken before."""
     clock = ManualClock()
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
-    engine = open_engine(tmp_path / "data", clock=clock, config=config)
+    engine = open_engine(tmp_path / "data", config=config, machine=Machine(clock=clock))
     overrides = {"internal.segment.bytes": "300", "file.delete.delay.ms": str(DELAY_MS)}
     topic = engine.create_topic("orders", partitions=2, overrides=overrides)
     partitions = list(topic.partitions().values())

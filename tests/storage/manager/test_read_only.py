@@ -16,7 +16,7 @@ import pytest
 
 from storage.disk.native import NativeFileSystem
 from storage.errors import NotALogDirectoryError, OffsetOutOfRangeError, ReadOnlyError
-from storage.manager import LogManager, open_engine
+from storage.manager import LogManager, Machine, open_engine
 from storage.model import Offset, Timestamp
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -228,14 +228,14 @@ def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "lost+found").mkdir()
     with pytest.raises(NotALogDirectoryError):
-        open_engine(tmp_path, read_only=True, files=NativeFileSystem(read_only=True))
+        open_engine(tmp_path, read_only=True, machine=Machine(files=NativeFileSystem(read_only=True)))
 
 
 def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
     """A writable disk under a read-only engine would be a promise that nobody keeps."""
     disk.make_directory(DATA)
     with pytest.raises(ValueError, match="read_only"):
-        open_engine(DATA, read_only=True, files=disk)
+        open_engine(DATA, read_only=True, machine=Machine(files=disk))
 
 
 def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:

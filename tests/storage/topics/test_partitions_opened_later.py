@@ -11,7 +11,7 @@ import pytest
 from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
 from storage.engine import Partition
 from storage.errors import PartitionOfflineError
-from storage.manager import LogManager, open_engine
+from storage.manager import LogManager, Machine, open_engine
 from storage.topics.unopened_partitions import AT_A_TIME
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -39,7 +39,9 @@ def disk(clock: ManualClock) -> SimulatedDisk:
 
 
 def opened(disk: SimulatedDisk, clock: ManualClock, *, most_at_start: int = 0) -> LogManager:
-    return open_engine(DATA, files=disk, clock=clock, config=QUIET, most_at_start=most_at_start)
+    return open_engine(
+        DATA, config=QUIET, most_at_start=most_at_start, machine=Machine(files=disk, clock=clock)
+    )
 
 
 def every(engine: LogManager) -> list[tuple[str, int, Partition]]:
@@ -264,7 +266,7 @@ def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
     def both() -> LogManager:
-        return open_engine((a, b), files=disks, clock=clock, config=QUIET, most_at_start=0)
+        return open_engine((a, b), config=QUIET, most_at_start=0, machine=Machine(files=disks, clock=clock))
 
     engine = both()
     for number, partition in engine.create_topic("t", partitions=4).partitions().items():

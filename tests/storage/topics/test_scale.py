@@ -12,7 +12,7 @@ import pytest
 
 from storage.disk.native import NativeFile, NativeFileSystem
 from storage.errors import DirectoryLockedError, NotALogDirectoryError
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from tests.doubles.engines import append_lines, read_lines
 
 PARTITIONS = 1_000
@@ -39,13 +39,13 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_LIMIT, hard))
     try:
-        engine = open_engine(tmp_path / "data", files=NativeFileSystem())
+        engine = open_engine(tmp_path / "data", machine=Machine(files=NativeFileSystem()))
         engine.create_topic("t", partitions=PARTITIONS)
         for number, partition in engine.topic("t").partitions().items():
             append_lines(partition, f"{number}\n")
         assert open_descriptors() < USUAL_LIMIT
         engine.close()
-        engine = open_engine(tmp_path / "data", files=NativeFileSystem())
+        engine = open_engine(tmp_path / "data", machine=Machine(files=NativeFileSystem()))
         partitions = engine.topic("t").partitions()
         assert [[str(number)] for number in range(PARTITIONS)] == [
             read_lines(partition) for partition in partitions.values()

@@ -25,7 +25,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.manager.manager import LogManager
-from storage.manager.startup import open_engine
+from storage.manager.startup import Machine, open_engine
 from storage.membership import CommittedPosition, GroupListing, GroupState, Position
 from storage.model import Timestamp, TopicPartition
 from storage.remote import ThreadNeededError, answered
@@ -42,10 +42,9 @@ DAY_MS = 86_400_000
 def opened(disk: SimulatedDisk, clock: ManualClock, *, read_only: bool = False) -> LogManager:
     return open_engine(
         DATA,
-        files=disk.read_only_view() if read_only else disk,
-        clock=clock,
         config=CONFIG,
         read_only=read_only,
+        machine=Machine(files=disk.read_only_view() if read_only else disk, clock=clock),
     )
 
 
@@ -392,7 +391,9 @@ def test_a_follower_shows_groups_and_changes_none(
     settle([reader], orders())
     killed = SimulatedDisk()
     killed._root = disk._root
-    follower = open_engine(DATA, files=killed, clock=clock, config=replace(CONFIG, follows=True))
+    follower = open_engine(
+        DATA, config=replace(CONFIG, follows=True), machine=Machine(files=killed, clock=clock)
+    )
     assert GroupState.STABLE is follower.groups.describe("g").state
     with pytest.raises(ReadOnlyError, match="follow"):
         follower.groups.create("h")
