@@ -117,13 +117,17 @@ class LogTopic(EmbeddedTopic):
             number: one.partition if isinstance(one, Unopened) else one for number, one in self.served.items()
         }
 
-    def opened(self) -> Iterator[Partition]:
-        """Yield the partitions that were opened; one may be offline."""
-        if not self._untouched:
-            for one in list(self.served.values()):
-                opened = one.partition if isinstance(one, Unopened) else one
-                if opened is not None:
-                    yield opened
+    def opened(self) -> Iterable[Partition]:
+        """Return the partitions that were opened; one may be offline."""
+        if self._untouched:
+            return ()
+        partitions = self._partitions
+        if type(partitions) is not Partitions:
+            return partitions.values()  # Replaced as a whole when one comes or goes.
+        known = [
+            one.partition if isinstance(one, Unopened) else one for one in list(partitions.served.values())
+        ]
+        return [one for one in known if one is not None]
 
     def unopened(self) -> Iterator[Unopened]:
         """Yield the partitions that nobody has asked for."""
