@@ -303,10 +303,14 @@ class ReplicatedEngine:
         if not member.attempt(self._agreement.content.cluster_id):
             return
         self._settle(member)
-        if member.serves:
-            self._warnings.add(f"{member}: serves again")
+        if not member.serves:
+            return
+        self._warnings.add(f"{member}: serves again")
+        try:
             self._agreement.settle()
             self.controller.returned(member)
+        except (StorageError, OSError) as error:
+            member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
 
     def catch_up(self) -> None:
         """Have replicas that are behind catch up now (blocking); what fails is tried again later."""

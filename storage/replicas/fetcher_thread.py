@@ -132,6 +132,7 @@ class FetcherThread:
             began = time.monotonic()
             step = fetch_once(leader.log, log, max_bytes=STEP_BYTES)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
+                log.sync()  # Appends do not wait for most of it.
                 return True
             self._slow_down(step.copied_bytes, time.monotonic() - began)
         return False

@@ -188,12 +188,14 @@ class ReplicatedPartition:
     def join(self, number: ReplicaId, log: Log) -> bool:
         """Have a follower catch up to the end, with appends held up meanwhile (blocking); return whether it could.
 
-        What the follower's log or the leader's raises is raised.
+        It is on disk then, for what was flushed before must be so on every disk in sync. What the follower's log or the
+        leader's raises is raised.
         """
         leader = self._leader
         if leader is None:
             return False
         catch_up(leader.log, log, max_bytes=FETCH_BYTES)
+        log.sync()
         log.match_indexes(leader.log.chain.active)
         if all(one.number != number for one in self._followers):
             self._followers = (*self._followers, Replica(number, log))

@@ -83,6 +83,37 @@ def test_a_full_disk_of_one_replica_costs_nothing():
     assert two.files(1) == two.files(2)
 
 
+def test_what_was_flushed_is_on_the_disk_of_a_follower_that_joins():
+    """It may lead alone next, and lose its power: the promise of fsync holds on every disk in sync."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
+    two.append("a\n")
+    two.partition().sync()
+    two.bring_back(1)
+    assert (1, 2) == two.in_sync()
+    break_disk(two.disk(2))
+    two.append("b\n")
+    two.crash(keep=0.0)
+    assert ((1,), "a") == (two.in_sync(), two.lines()[0])
+
+
+def test_a_disk_that_fails_as_it_returns_is_tried_again():
+    """The duties go on, and with the disk whole again the partition is served."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    for operation in ("pwrite", "write_bytes"):
+        two.disk(1).fail(operation, number=errno.ENOSPC, times=1_000_000)
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.forget_failures()
+    two.engine.maintenance(two.clock())
+    two.disk(1).heal()
+    two.bring_back(2)
+    assert (1, 2) == two.in_sync()
+    assert ["a"] == two.lines()
+
+
 def test_a_failed_disk_comes_back_and_catches_up():
     """What it lacks is copied; what it had of an append nobody was told of is cut."""
     two = Replicated()
