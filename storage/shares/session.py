@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.engine import Listeners
 from storage.errors import SessionClosedError
 from storage.model import Timestamp
 from storage.share_groups import Acknowledgement, Leased, RecordName, ShareMember
 
-if TYPE_CHECKING:
-    from storage.shares.group import QueueGroup
+
+class SessionGroup(Protocol):
+    """The group of a session: what it does for the session, under its lock."""
+
+    @property
+    def name(self) -> str: ...
+
+    def subscribe(self, session: QueueSession, topics: tuple[str, ...]) -> None: ...
+
+    def take(self, session: QueueSession, most: int) -> Sequence[Leased]: ...
+
+    def acknowledge(self, session: QueueSession, words: Mapping[RecordName, Acknowledgement]) -> None: ...
+
+    def leave(self, session: QueueSession) -> None: ...
 
 
 class QueueSession:
     """One member and the records that it holds. The group does all the rest, under its lock."""
 
     def __init__(
-        self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
+        self, group: SessionGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
     ) -> None:
         self._group = group
         self._member_id = member_id
