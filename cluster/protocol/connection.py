@@ -14,7 +14,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -35,6 +35,7 @@ from cluster.protocol.sasl import Credentials
 from cluster.protocol.security import PLAINTEXT, Security
 from storage.coordinators.wire import Values
 from storage.errors import ClusterError, CorruptBatchError
+from storage.model import Buffer
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -243,17 +244,19 @@ class Connection:
             raise error_of(answer["errorCode"], str(self.server))
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
 
-    def _written(self, api: Api, request: Values, version: int) -> bytes:
-        """Return a request's bytes. Raises MalformedAnswerError for a number too large, which only an answer can have brought."""
+    def _written(self, api: Api, request: Values, version: int) -> Sequence[Buffer]:
+        """Return a request's bytes in pieces. Raises MalformedAnswerError for a number too large, which only an answer can have brought."""
         try:
-            return api.request.write(request, version)
+            return api.request.write_in_pieces(request, version)
         except struct.error as error:
             raise MalformedAnswerError(
                 f"{self.server}: {api.name} cannot be asked: a number of an earlier answer is impossible ({error})"
             ) from None
 
     def _versions_answer(self, request: Values, version: int) -> Values:
-        self._send(API_VERSIONS, version, API_VERSIONS.request.write(request, version), CONNECT_SECONDS)
+        self._send(
+            API_VERSIONS, version, API_VERSIONS.request.write_in_pieces(request, version), CONNECT_SECONDS
+        )
         try:
             frame = self._receive(MAX_FIRST_ANSWER_BYTES, API_VERSIONS)
         except MalformedAnswerError:
@@ -274,18 +277,30 @@ class Connection:
             f"{self.server}: what answers there is no Kafka broker; is it the port of a listener for clients?"
         )
 
-    def _send(self, api: Api, version: int, body: bytes, seconds: float) -> int:
+    def _send(self, api: Api, version: int, body: Sequence[Buffer], seconds: float) -> int:
         """Send a request, and return the number that its answer has."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = struct.pack(">hhih", api.key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
         if api.is_flexible(version):
             head += b"\0"
+        size = len(head) + sum(map(len, body))
         try:
             self._socket.settimeout(seconds)
-            self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+            self._send_all([struct.pack(">i", size) + head, *body])
         except OSError as error:
             raise UnreachableError(f"{self.server}: {api.name}: {error.strerror or error}") from None
         return self._correlation
+
+    def _send_all(self, pieces: list[Buffer]) -> None:
+        """Send pieces as one. Record batches are not copied, unless to be encrypted."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.sendall(b"".join(pieces))
+            return
+        sent = self._socket.sendmsg(pieces)
+        for piece in pieces:
+            if sent < len(piece):
+                self._socket.sendall(memoryview(piece)[sent:])
+            sent = max(0, sent - len(piece))
 
     def _answer(self, api: Api, version: int, correlation: int, max_bytes: int) -> Values:
         frame = self._receive(max_bytes, api)

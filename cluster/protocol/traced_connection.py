@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cluster.place import Server
 from cluster.protocol.connection import CLIENT_ID, Connection
 from cluster.protocol.messages import Api
 from storage.inspect.explain import RequestAnswered
+from storage.model import Buffer
 
 
 class _Sent(NamedTuple):
@@ -48,8 +50,8 @@ class TracedConnection(Connection):
         self._under_way: deque[_Sent] = deque()
         super().__init__(server, *arguments, **options)
 
-    def _send(self, api: Api, version: int, body: bytes, seconds: float) -> int:
-        size = 4 + 10 + len(CLIENT_ID) + api.is_flexible(version) + len(body)
+    def _send(self, api: Api, version: int, body: Sequence[Buffer], seconds: float) -> int:
+        size = 4 + 10 + len(CLIENT_ID) + api.is_flexible(version) + sum(map(len, body))
         self._under_way.append(_Sent(api.name, version, size, time.perf_counter()))
         return super()._send(api, version, body, seconds)
 

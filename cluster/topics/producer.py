@@ -145,7 +145,7 @@ class Produced(NamedTuple):
     log_start_offset: Offset = Offset(0)
     leader_epoch: int = -1
     last_stable_offset: Offset | None = None
-    """The last stable offset, asked for after the append; None if there was no answer."""
+    """The last stable offset, if it was asked for after the append, and answered."""
     message: str | None = None
 
 
@@ -172,6 +172,8 @@ class PartitionProducer:
         self._next_sequence = 0
         self._appended_end = Offset(0)
         """The end of the records appended here, exclusive."""
+        self._alone = True
+        """True while nobody else appends, as far as known: then the bounds after an append need not be asked for."""
 
     def append(self, batches: bytearray, *, durable: bool, encoded_here: bool = False) -> Appended:
         """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
@@ -237,8 +239,9 @@ class PartitionProducer:
         records = batch.last_offset - batch.base_offset + 1
         for _ in range(IDS_TRIED):
             self._number(batches, batch)
-            data = _FROM_ZERO + batches[batch.position + len(_FROM_ZERO) : batch.position + batch.size_bytes]
-            answer = self._produce(data, records, durable=durable)
+            batches[batch.position : batch.position + len(_FROM_ZERO)] = _FROM_ZERO
+            with memoryview(batches)[batch.position : batch.position + batch.size_bytes] as data:
+                answer = self._produce(data, records, durable=durable)
             if answer.error not in _FORGOTTEN:
                 break
             self._give_up_identity()
@@ -264,7 +267,7 @@ class PartitionProducer:
             self._ids.give_up(self._identity)
             self._identity = None
 
-    def _produce(self, data: bytes, records: int, *, durable: bool) -> Produced:
+    def _produce(self, data: memoryview, records: int, *, durable: bool) -> Produced:
         """Return the leader's answer to a batch, an error if no other attempt would mend it.
 
         What leaves it open whether the batch is in the log ends the producer's id here.
@@ -276,16 +279,16 @@ class PartitionProducer:
             with self._leaders.brokers.connection(leader.node) as connection:
                 before, doubtful = doubtful, True
                 by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
-                asked = self._request(data, durable=durable, by_id=by_id)
-                offsets = offsets_request(
-                    [self._partition], LATEST, Isolation.READ_COMMITTED, ATTEMPT_SECONDS
-                )
-                said, [then] = connection.call_all(
-                    (PRODUCE, asked), (LIST_OFFSETS, offsets), seconds=ATTEMPT_SECONDS
-                )
+                asked = [(PRODUCE, self._request(data, durable=durable, by_id=by_id))]
+                if not (durable and self._alone):
+                    offsets = offsets_request(
+                        [self._partition], LATEST, Isolation.READ_COMMITTED, ATTEMPT_SECONDS
+                    )
+                    asked.append((LIST_OFFSETS, offsets))
+                said, then = connection.call_all(*asked, seconds=ATTEMPT_SECONDS)
             answer = self._answer(said, leader)
             doubtful = before or answer.error in _DOUBTFUL
-            return answer._replace(last_stable_offset=self._stable_end(then, leader))
+            return answer._replace(last_stable_offset=self._stable_end(then[0], leader) if then else None)
 
         try:
             answer = self._leaders.ask(self._partition, self._topic_id, attempt)
@@ -303,7 +306,7 @@ class PartitionProducer:
             self._give_up_identity()
         return answer
 
-    def _request(self, data: bytes, *, durable: bool, by_id: bool) -> Values:
+    def _request(self, data: memoryview, *, durable: bool, by_id: bool) -> Values:
         topic = {"topicId": decode_id(self._topic_id)} if by_id else {"name": self._partition.topic}
         return {
             "transactionalId": None,
@@ -354,10 +357,18 @@ class PartitionProducer:
             return
         end = Offset(answer.base_offset + records)
         self._appended_end = max(self._appended_end, end)
+        # Where all before the batch is decided, so is the batch itself once it is replicated.
+        before = self._known.bounds
+        adjoins = (
+            before.last_stable_offset >= answer.base_offset and before.leader_epoch == answer.leader_epoch
+        )
         stable = answer.last_stable_offset
-        if stable is None:
+        if stable is None and durable and adjoins:
+            stable = end
+        elif stable is None:
             self._ask_bounds()
             stable = Offset(0)
+        self._alone = adjoins
         replicated = end if durable else stable
         start = max(answer.log_start_offset, Offset(0))
         self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))

@@ -27,6 +27,8 @@ LONG_POLL_MS = 500
 """Milliseconds that a broker may wait for new records before it answers."""
 SHORTEST_PAUSE_SECONDS = 0.002
 """Shortest time from an answer to the next request: a busy partition must not take a whole processor."""
+NO_NEWS_PAUSE_SECONDS = 0.01
+"""The same after an answer that brought nothing new: what was appended here is known from the answer to that."""
 ANSWER_BYTES = 1 << 20
 PARTITION_BYTES = 1 << 14
 """Most bytes of new records that come along with a partition's bounds: mostly somebody is about to read them."""
@@ -48,6 +50,8 @@ class Round(NamedTuple):
     """Time for which the broker wants no request."""
     refused: bool
     """True if the broker refused a partition: perhaps another one leads it."""
+    moved: bool = True
+    """True if bounds have moved, as far as was known before."""
 
 
 class BoundsWatcher:
@@ -96,13 +100,15 @@ class BoundsWatcher:
         answer = self._session.fetch(
             self._wanted.values(), max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS
         )
-        refused = False
+        refused = moved = False
         for name, fetched in answer.partitions.items():
             partition = self._partitions.get(name)
             if partition is None:
                 continue
             if fetched.error == NONE:
+                before = partition.bounds
                 self._take(partition, fetched)
+                moved = moved or partition.bounds[:3] != before[:3]
                 continue
             self._wanted.pop(name, None)
             if issubclass(kind_of(fetched.error).type, NotAuthorizedError):
@@ -110,7 +116,7 @@ class BoundsWatcher:
             else:
                 self._refused.add(name)
                 refused = True
-        return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused)
+        return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused, moved)
 
     def settle(self) -> None:
         """Ask for the bounds that no fetch answers (blocking).
@@ -212,7 +218,8 @@ class Watch:
             backoff = Backoff()
             if found.refused:
                 self._refused.set()
-            self._leaders.pause(max(found.rest_seconds, SHORTEST_PAUSE_SECONDS), "follower")
+            shortest = SHORTEST_PAUSE_SECONDS if found.moved else NO_NEWS_PAUSE_SECONDS
+            self._leaders.pause(max(found.rest_seconds, shortest), "follower")
 
     def _sweep(self, node: int) -> None:
         """Look at all the partitions of a broker, at once where one has got its first listener."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from storage.errors import CorruptBatchError
+from storage.model import Buffer
 
 Values: TypeAlias = dict[str, Any]
 
@@ -45,7 +46,7 @@ _DEFAULTS: Mapping[str, Any] = {
 class Field:
     """One field: a type's name, `array` of `of` (a type's name or the fields of a structure), or `structure` of its fields.
 
-    `records` are bytes of which a reader gets a view.
+    `records` are bytes of which a reader gets a view, and which a writer does not copy.
     """
 
     name: str
@@ -96,12 +97,16 @@ class Schema:
 
     def write(self, values: Mapping[str, Any], version: int) -> bytes:
         """Return the fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
+        return b"".join(self.write_in_pieces(values, version))
+
+    def write_in_pieces(self, values: Mapping[str, Any], version: int) -> list[Buffer]:
+        """Return the fields' bytes as `write` does, in pieces: `records` are a piece of their own, which is not copied."""
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise KeyError(f"{self.name} has no field {min(unknown)}")
         writer = _Writer(flexible=version >= self.flexible_since)
         writer.structure(self.fields, values, version)
-        return bytes(writer.out)
+        return [*writer.pieces, writer.out]
 
 
 class _Reader:
@@ -197,7 +202,10 @@ class _Reader:
 class _Writer:
     def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
+        self.pieces: list[Buffer] = []
+        """The pieces that are complete."""
         self.out = bytearray()
+        """The bytes that follow them."""
 
     def structure(self, fields: tuple[Field, ...], values: Mapping[str, Any], version: int) -> None:
         tagged: list[tuple[int, bytes]] = []
@@ -210,7 +218,7 @@ class _Writer:
             elif value != each.default_value():
                 inner = _Writer(flexible=self._flexible)
                 inner._value(each, value, version)
-                tagged.append((each.tag, bytes(inner.out)))
+                tagged.append((each.tag, b"".join((*inner.pieces, inner.out))))
         if self._flexible:
             self._tagged(sorted(tagged))
 
@@ -241,7 +249,11 @@ class _Writer:
         else:
             content = value.encode() if isinstance(value, str) else value
             self._length(None if content is None else len(content), wide=kind != "string")
-            self.out += content or b""
+            if kind == "records" and content:
+                self.pieces += self.out, content
+                self.out = bytearray()
+            else:
+                self.out += content or b""
 
     def _length(self, length: int | None, *, wide: bool) -> None:
         value = -1 if length is None else length

@@ -185,7 +185,8 @@ def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client)
         [partition] = known(engine, client, "bounds-lost")
         for number, way in enumerate((Lost.REQUEST, Lost.ANSWER, nonsense), start=1):
             relay.do(LIST_OFFSETS, way)
-            assert number - 1 == partition.append(batch(b"%d" % number), durable=True).base_offset
+            # Where not all replicas have it, an append does not tell by itself what may be read.
+            assert number - 1 == partition.append(batch(b"%d" % number), durable=False).base_offset
             for isolation in Isolation:
                 assert number == partition.visible_end(isolation)
     assert [b"1", b"2", b"3"] == values(client, "bounds-lost")

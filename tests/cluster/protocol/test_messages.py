@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from cluster.protocol.messages import APIS, FETCH, METADATA
+from cluster.protocol.messages import APIS, FETCH, METADATA, PRODUCE
 from cluster.protocol.notation import parse_fields
 from storage.coordinators.wire import NEWEST
 from storage.errors import CorruptBatchError
@@ -178,3 +178,21 @@ def test_any_bytes_are_read_or_refused(schema, version):
         except CorruptBatchError:
             refused += 1
     assert 100 < refused < 2_000
+
+
+def test_record_batches_are_not_copied():
+    """They are a piece of their own, and all pieces together are what is written in one."""
+    batches = bytearray(b"batches" * 1000)
+    asked = {
+        "acks": -1,
+        "timeoutMs": 1,
+        "topicData": [{"topicId": UUID(int=7), "partitionData": [{"index": 3, "records": batches}]}],
+    }
+    version = PRODUCE.request.versions[-1]
+    pieces = PRODUCE.request.write_in_pieces(asked, version)
+    assert any(piece is batches for piece in pieces)
+    assert PRODUCE.request.write(asked, version) == b"".join(pieces)
+    assert (
+        batches
+        == PRODUCE.request.read(b"".join(pieces), version)["topicData"][0]["partitionData"][0]["records"]
+    )

@@ -32,7 +32,7 @@ from storage.errors import (
     RecordTooLargeError,
 )
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
-from testing.broker.client import Client
+from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -93,7 +93,7 @@ class Losing(Connection):
                 type(self).lost += 1
                 api, request = asked[0]
                 version = self.version(api)
-                self._send(api, version, api.request.write(request, version), seconds)
+                self._send(api, version, [api.request.write(request, version)], seconds)
                 self.close()
                 raise UnreachableError(f"{self.server}: the answer was lost")
         return super().call_all(*asked, seconds=seconds)
@@ -114,6 +114,39 @@ def test_what_was_appended_is_known_at_once(engine, client, durable):
     assert 3 == partition.read(Offset(2), max_bytes=1 << 20).next_offset
     partition.sync()
     assert [b"a", b"b", b"c"] == values(client, partition.topic)
+
+
+class Noting(Connection):
+    """Notes what each append asks for."""
+
+    asked = ()
+
+    def call_all(self, *asked, seconds):
+        if asked[0][0] is PRODUCE:
+            type(self).asked = tuple(api.name for api, _ in asked)
+        return super().call_all(*asked, seconds=seconds)
+
+
+def test_alone_the_bounds_follow_from_an_append(address, client):
+    """Nothing but the append is asked for; who finds another's records before its own asks for the bounds, too."""
+    connection = type("NotingNow", (Noting,), {})
+    with impatient(address, connection) as engine:
+        partition = opened(engine, client, "alone")
+        for number in range(2):
+            partition.append(batch(b"mine"), durable=True)
+            assert ("Produce",) == connection.asked
+            assert number + 1 == partition.visible_end(Isolation.READ_COMMITTED)
+        for _ in range(2):
+            client.produce("alone", [Outgoing(b"another's")])
+            partition.append(batch(b"mine"), durable=True)
+            end = client.offset_for("alone")
+            assert end == partition.visible_end(Isolation.READ_COMMITTED)
+        assert ("Produce", "ListOffsets") == connection.asked
+        partition.append(batch(b"mine"), durable=True)
+        partition.append(batch(b"mine"), durable=True)
+        assert ("Produce",) == connection.asked
+        partition.append(batch(b"mine"), durable=False)
+        assert ("Produce", "ListOffsets") == connection.asked  # Not all replicas need have it.
 
 
 def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client):
