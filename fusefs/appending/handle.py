@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +19,7 @@ from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from fusefs.threads.remote import UnansweredError
+from fusefs.threads.turn import Turn
 from storage.errors import InvalidConfigError
 
 REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})
@@ -105,8 +105,7 @@ class AppendHandle:
         """The end of a call that may still go on: from then on nothing is known of this file."""
         self.waits = self._threaded or framing.may_take_long
         """True if an append may wait in a thread: then `write` takes its bytes, and not `take`."""
-        # Only then may another request of the same file come in between.
-        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self.waits else nullcontext()
+        self._turn = Turn()
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
@@ -269,7 +268,7 @@ class AppendHandle:
         if self._unanswered is not None:
             return True
         whole = self._failed is None and self._failure is None
-        return whole and not self.waits and not self._waiting.tail
+        return whole and not self._turn.is_taken and not self._waiting.tail
 
     def _is_held(self) -> bool:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)

@@ -11,10 +11,13 @@ nobody waits for any more goes on, and its answer is dropped.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import TypeVar, cast
 
 import trio
+from outcome import Error, Outcome
 
 from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.errors import FileError
@@ -38,10 +41,11 @@ class UnansweredError(FileError):
 class _UnderWay:
     """A call in a thread, and the requests that wait for its end."""
 
-    __slots__ = ("_waiters", "answer", "key")
+    __slots__ = ("_waiters", "answer", "call", "key")
 
-    def __init__(self, key: Hashable | None) -> None:
+    def __init__(self, key: Hashable | None, call: Callable[[], object]) -> None:
         self.key = key
+        self.call = call
         self.answer: Answer | None = None
         self._waiters: dict[object, Callable[[], None]] = {}
 
@@ -77,6 +81,9 @@ class RemoteCalls(BlockingCalls):
 
     def __init__(self, threads: int = THREADS) -> None:
         super().__init__(threads)
+        self._threads = threads
+        self._running = 0
+        self._queued: deque[_UnderWay] = deque()
         self._questions: dict[Hashable, _UnderWay] = {}
         """Questions under way, by their keys."""
 
@@ -103,19 +110,46 @@ class RemoteCalls(BlockingCalls):
     async def _answer(self, question: Question, asker: Asker | None) -> Answer:
         under_way = self._questions.get(question.key)
         if under_way is None:
-            under_way = self._questions[question.key] = self._begin(question.key, question.ask)
+            under_way = self._begin(question.key, question.ask)
+            if under_way.answer is None:
+                self._questions[question.key] = under_way
         return await under_way.wait(asker)
 
     def _begin(self, key: Hashable | None, call: Callable[[], object]) -> _UnderWay:
-        under_way = _UnderWay(key)
-        # Not a task of the request, which may end while others wait for the same answer.
-        trio.lowlevel.spawn_system_task(self._run, under_way, call)
+        under_way = _UnderWay(key, call)
+        self._queued.append(under_way)
+        self._start_some()
         return under_way
 
-    async def _run(self, under_way: _UnderWay, call: Callable[[], object]) -> None:
+    def _start_some(self) -> None:
+        while self._queued and self._running < self._threads:
+            self._running += 1
+            self._start(self._queued.popleft())
+
+    def _start(self, under_way: _UnderWay) -> None:
+        """Start a call in a thread. Others may wait for the same answer: it is no part of the request that asked first.
+
+        (`trio.to_thread` takes three turns of the event loop more.)
+        """
+        token = trio.lowlevel.current_trio_token()
+
+        def deliver(outcome: Outcome[object]) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(self._ended, under_way, outcome)
+
         try:
-            value = await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
-            answer = Answer(value)
+            trio.lowlevel.start_thread_soon(under_way.call, deliver)
+        except RuntimeError as error:  # The system has no thread left.
+            self._end(under_way, Error(error))
+
+    def _ended(self, under_way: _UnderWay, outcome: Outcome[object]) -> None:
+        self._end(under_way, outcome)
+        self._start_some()
+
+    def _end(self, under_way: _UnderWay, outcome: Outcome[object]) -> None:
+        self._running -= 1
+        try:
+            answer = Answer(outcome.unwrap())
         except Exception as error:  # noqa: BLE001 - any error is the answer of those that wait
             answer = Answer(None, error)
         if self._questions.get(under_way.key) is under_way:

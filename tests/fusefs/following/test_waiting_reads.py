@@ -11,7 +11,7 @@ import trio.testing
 
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look
-from fusefs.following.waiting_reads import BLIND_SECONDS, LOOK_SECONDS, WaitingReads
+from fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
 from fusefs.threads.blocking_calls import BlockingCalls
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
@@ -24,14 +24,20 @@ class Bench:
         self.processes: dict[int, Look | None] = {}
         self.holders: list[DescriptorHolder] = []
         self.looked_at: set[int] = set()
+        self.searches = 0
         self.ends: dict[str, int | str] = {}
         self.wakes: dict[str, Callable[[], None]] = {}
         self.waiting = WaitingReads(
             BlockingCalls(),
             bound=bound,
             look=self.look,
-            holders=lambda path, stuck: [holder for holder in self.holders if path == "/orders/0/follow"],
+            holders=self.search,
         )
+
+    def search(self, path: str, stuck: bool) -> list[DescriptorHolder]:
+        del stuck
+        self.searches += 1
+        return [holder for holder in self.holders if path == "/orders/0/follow"]
 
     def look(self, pid: int) -> Look | None:
         self.looked_at.add(pid)
@@ -123,6 +129,24 @@ async def test_a_read_that_is_answered_soon_costs_no_look(
     await trio.sleep(LOOK_SECONDS)
 
     assert ({8}, {"a": "woken"}) == (bench.looked_at, bench.ends)
+    bench.waiting.close(errno.ENOTCONN)
+    nursery.cancel_scope.cancel()
+
+
+async def test_many_short_waits_cost_no_search(
+    bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+):
+    """All of /proc would be read, once a second, while a program appends line by line to a remote engine."""
+    bench.processes[7] = CALM
+    nursery.start_soon(bench.waiting.watch)
+    for number in range(10):
+        nursery.start_soon(bench.read, str(number), 7)
+        await trio.sleep(HEIR_SECONDS / 2)
+        bench.wakes[str(number)]()
+    assert 0 == bench.searches
+    nursery.start_soon(bench.read, "long", 7)
+    await trio.sleep(2.5 * HEIR_SECONDS)
+    assert 1 <= bench.searches
     bench.waiting.close(errno.ENOTCONN)
     nursery.cancel_scope.cancel()
 
