@@ -10,6 +10,8 @@ from fusefs.forms import BATCH, Form
 from fusefs.reports import Reports
 from storage.codec.batch import read_header
 from storage.codec.columns import decode
+from storage.codec.compression.batches import compress_batches
+from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
 from storage.model import Timestamp
@@ -50,8 +52,10 @@ class LineTarget(Protocol):
 class Encoder:
     """Turns lines of one form into batches for a partition, stamped with the present time."""
 
-    def __init__(self, form: Form, clock: Clock, reports: Reports) -> None:
+    def __init__(self, form: Form, clock: Clock, reports: Reports, codec: Codec | None = None) -> None:
+        """With `codec` batches are compressed here; without it by the partition, as its topic says."""
         self.form = form
+        self._codec = codec
         self._clock = clock
         self._reports = reports
         self._limits: tuple[TopicConfig | None, int, int] = (None, 0, 0)
@@ -70,6 +74,11 @@ class Encoder:
             limit = min(config.max_message_bytes, segment_bytes)
             self._limits = config, limit, segment_bytes
         batches = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
+        if self._codec:
+            batches = [
+                compress_batches(one, self._codec, level=None, max_batch_bytes=limit) or one
+                for one in batches
+            ]
         if len(batches) == 1:
             return batches
         appends: list[bytearray] = []
@@ -83,8 +92,9 @@ class Encoder:
     def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
         """Append what `appends` gave; `name` is the file that took it."""
         form = self.form
+        encoded_here = form is not BATCH and self._codec is None
         for batches in appends:
-            partition.append(batches, durable=durable, encoded_here=form is not BATCH)
+            partition.append(batches, durable=durable, encoded_here=encoded_here)
             if form.tells_times:
                 self._warn_of_retention(batches, partition, name)
 

@@ -12,6 +12,7 @@ import pytest
 from cluster.engine import open_engine
 from cluster.place import ClusterAddress
 from storage.codec.batch import scan
+from storage.codec.binary.fields import CODEC_MASK
 from storage.model import Header, Offset
 from storage.partitioning import partition_of_key
 from testing.broker.client import Outgoing
@@ -204,6 +205,18 @@ def test_the_command_appends_without_a_mount(address, client):
     assert 3 == len(values(client, "appended-to"))
 
 
+@pytest.mark.parametrize(("words", "codec"), [(("--compression", "zstd"), 4), (("--acks", "1"), 0)])
+def test_the_command_appends_as_it_is_told(address, client, words, codec):
+    """Compressed here whatever the topic's producers do; answered by the leader alone."""
+    name = f"appended-{words[1]}"
+    client.create_topic(name)
+    assert (0, "", "") == topicfs(address, "append", *words, f"{name}/0", given=b"one\n" * 100)
+    assert [b"one"] * 100 == values(client, name)
+    with closing(open_engine(address, read_only=True)) as engine:
+        [header] = scan(engine.partition(name, 0).read(Offset(0), max_bytes=1 << 20).data)
+    assert codec == header.attributes & CODEC_MASK
+
+
 def test_a_named_producer_needs_a_directory(address, client, tmp_path):
     """A usage error that says so, before anything is appended."""
     client.create_topic("unnamed")
@@ -212,3 +225,29 @@ def test_a_named_producer_needs_a_directory(address, client, tmp_path):
     assert 2 == refused.status
     assert "--producer keeps its progress in a data directory" in refused.errors
     assert [] == values(client, "unnamed")
+
+
+@pytest.mark.fuse
+def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
+    """ESTALE to who writes to the old one and to who follows it; nothing of theirs is in the new one, which shows soon."""
+    client.create_topic("anew")
+    log, follow = mounted / "anew/0/log", mounted / "anew/0/follow"
+    wait_until(log.exists, "the topic shows")
+    with subprocess.Popen(("cat", follow), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as cat:
+        with log.open("ab", buffering=0) as old:
+            wait_until(lambda: "waiting_reads 0 " not in (mounted / "@status").read_text(), "cat waits")
+            old.write(b"old\n")
+            assert cat.stdout is not None
+            assert "old\n" == cat.stdout.readline()
+            client.delete_topics({"anew"})
+            client.create_topic("anew")
+            with pytest.raises(OSError, match="Stale file handle"):
+                old.write(b"to the old one\n")
+        _, said = cat.communicate(timeout=60)
+    assert (1, True) == (cat.returncode, "Stale file handle" in said)
+
+    def write() -> bool:
+        return bash(mounted, "echo new >> anew/0/log").status == 0
+
+    wait_until(write, "the new one shows")
+    assert [b"new"] == values(client, "anew")

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from storage.codec.batch import read_header
+from storage.codec.binary.fields import CODEC_MASK
 from storage.disk.lock import DirectoryLock
 from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, TOPIC_SETTINGS
 from storage.manager import open_engine
@@ -36,6 +38,31 @@ def test_a_last_line_without_end_is_a_record_too(topicfs):
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
+
+
+@pytest.mark.parametrize(
+    ("own", "said", "kept"), [("producer", "gzip", 1), ("lz4", "gzip", 3), ("lz4", "none", 3)]
+)
+def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
+    """Where the topic leaves that to its producers; one with a codec of its own has it in the end."""
+    topicfs("topics", "create", "orders", "--config", f"compression.type={own}")
+    assert 0 == topicfs("append", "--compression", said, "orders/0", stdin=b"one\n" * 100).status
+    assert b"one\n" * 100 == topicfs("cat", "orders/0").output
+    assert kept == read_header(topicfs("cat", "orders/0/log.batch").output).attributes & CODEC_MASK
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--compression", "zstd", "orders/0/log.batch"), b"batches keep the codecs that they have"),
+        (("--acks", "1", "orders/0"), b"--acks is for a cluster"),
+    ],
+)
+def test_options_without_meaning_are_a_misuse(topicfs, words, reason):
+    """Before anything is appended."""
+    topicfs("topics", "create", "orders")
+    refused = topicfs("append", *words, stdin=b"one\n")
+    assert (2, True) == (refused.status, reason in refused.errors)
 
 
 def test_nothing_in_is_nothing_out(topicfs):

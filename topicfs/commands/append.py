@@ -14,6 +14,7 @@ from fusefs.appending.partitioners import KafkaPartitioner
 from fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
 from fusefs.forms import FORMS, FormError, by_suffix
 from fusefs.reports import Reports
+from storage.codec.headers import Codec
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
 from storage.errors import (
@@ -71,8 +72,21 @@ UNBOUNDED = 2**31
     metavar="NAME",
     help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="What lines are compressed with; a topic with another compression.type than producer says it itself.  "
+    "[default: what the topic's compression.type says]",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["1", "all"]),
+    help="Of a cluster: go on when lines are in their leader's log, or in those of all replicas in sync.  [default: all]",
+)
 @place_option
-def append(target: str, *, file: Path, producer: str | None, place: Place) -> None:
+def append(
+    target: str, *, file: Path, producer: str | None, compression: str | None, acks: str | None, place: Place
+) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
     NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is checked before its first
@@ -93,6 +107,13 @@ def append(target: str, *, file: Path, producer: str | None, place: Place) -> No
         raise InvalidNameError(f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}")
     if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
+    if compression is not None and path.name == BATCH_FILE:
+        raise click.UsageError("--compression is for lines; batches keep the codecs that they have")
+    if acks is not None and place.cluster is None:
+        raise click.UsageError(
+            "--acks is for a cluster: of a data directory everything is on disk in the end"
+        )
+    codec = None if compression is None else Codec[compression.upper()]
     source = "-" if str(file) == "-" else str(file)
     if producer is not None and place.cluster is not None:
         raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
@@ -101,16 +122,18 @@ def append(target: str, *, file: Path, producer: str | None, place: Place) -> No
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with place.opened_for_writing(through_mount=hint) as engine:
-            lines_target = _target(engine, path)
+            lines_target = _target(engine, path, codec)
             framing = BATCHES if path.name == BATCH_FILE else LINES
             if source != "-" and stream.seekable():
                 _each(stream, framing, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
-                _append_once(engine, place.directories[0], path, producer=producer, stream=stream, file=file)
+                _append_once(
+                    engine, place.directories[0], path, codec, producer=producer, stream=stream, file=file
+                )
                 return
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
-            take = partial(lines_target.append, durable=engine.remote)
+            take = partial(lines_target.append, durable=engine.remote and acks != "1")
             _each(stream, framing, take, "standard input" if source == "-" else source, kept=True)
 
 
@@ -118,6 +141,7 @@ def _append_once(
     engine: Engine,
     directory: Path,
     path: TopicPath,
+    codec: Codec | None,
     *,
     producer: str,
     stream: IO[bytes],
@@ -129,7 +153,7 @@ def _append_once(
     partitions = {number: engine.partition(topic.name, number) for number in numbers}
     registry = ProducerRegistry(directory, NativeFileSystem())
     run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
-    encoder = Encoder(by_suffix(path.name.removeprefix("log")), system_clock, Reports(system_clock))
+    encoder = _encoder(path, codec)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
@@ -138,12 +162,15 @@ def _append_once(
     )
 
 
-def _target(engine: Engine, path: TopicPath) -> LineTarget:
+def _encoder(path: TopicPath, codec: Codec | None) -> Encoder:
+    return Encoder(by_suffix(path.name.removeprefix("log")), system_clock, Reports(system_clock), codec)
+
+
+def _target(engine: Engine, path: TopicPath, codec: Codec | None) -> LineTarget:
     topic = engine.topic(path.topic)
     if topic.internal:
         raise PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
-    reports = Reports(system_clock)
-    encoder = Encoder(by_suffix(path.name.removeprefix("log")), system_clock, reports)
+    encoder = _encoder(path, codec)
     if path.partition is None:
         return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
     return PartitionTarget(str(path), engine.partition(topic.name, path.partition), encoder)
