@@ -29,7 +29,7 @@ from storage.errors import InvalidConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_JAAS = "sasl.jaas.config"
+JAAS = "sasl.jaas.config"
 _OAUTHBEARER = "OAUTHBEARER"
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
@@ -38,10 +38,10 @@ _SCOPE = "sasl.oauthbearer.scope"
 _EXTENSION = "extension_"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 _JAAS_OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
-_KNOWN = {
+KNOWN = {
     "security.protocol",
     "sasl.mechanism",
-    _JAAS,
+    JAAS,
     _ENDPOINT,
     _CLIENT_ID,
     _CLIENT_SECRET,
@@ -77,18 +77,39 @@ PLAINTEXT = Security()
 def read_security(path: Path) -> Security:
     """Read a file of settings. Raises InvalidConfigError, which never shows a password, and OSError."""
     try:
-        given = parse_properties(path.read_bytes())
-        settings = {name: _resolved(value, name) for name, value in given.items() if name != _JAAS}
-        if _JAAS in given:
-            settings[_JAAS] = given[_JAAS]
+        settings = read_settings(path)
         protocol = _protocol(settings)
         return Security(
             tls=_tls(settings) if protocol.endswith("SSL") else None,
             credentials=_credentials(settings) if protocol.startswith("SASL") else None,
-            ignored=tuple(name for name in given if name not in _KNOWN),
+            ignored=tuple(name for name in settings if name not in KNOWN),
         )
-    except (InvalidConfigError, PropertiesError) as error:
+    except InvalidConfigError as error:
         raise InvalidConfigError(f"{path}: {error}") from None
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Return the settings of a file with their references replaced, but for those of the login (`jaas_options`).
+
+    Raises InvalidConfigError, OSError.
+    """
+    try:
+        given = parse_properties(path.read_bytes())
+    except PropertiesError as error:
+        raise InvalidConfigError(str(error)) from None
+    return {
+        name: value if name == JAAS and not _REFERENCE.fullmatch(value) else _resolved(value, name)
+        for name, value in given.items()
+    }
+
+
+def jaas_options(text: str) -> dict[str, str]:
+    """Return the options of a login, their references replaced. Raises InvalidConfigError."""
+    # References are looked up last: a password may have quotation marks.
+    return {
+        name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, JAAS)
+        for name, quoted, plain in ((match[1], match[2], match[3]) for match in _JAAS_OPTION.finditer(text))
+    }
 
 
 def _protocol(settings: Mapping[str, str]) -> str:
@@ -118,14 +139,7 @@ def _resolved(value: str, name: str) -> str:
 
 def _credentials(settings: Mapping[str, str]) -> Credentials:
     mechanism = settings.get("sasl.mechanism", "GSSAPI")
-    text = settings.get(_JAAS, "")
-    if _REFERENCE.fullmatch(text):
-        text = _resolved(text, _JAAS)
-    # References are looked up last: a password may have quotation marks.
-    options = {
-        name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, _JAAS)
-        for name, quoted, plain in ((match[1], match[2], match[3]) for match in _JAAS_OPTION.finditer(text))
-    }
+    options = jaas_options(settings.get(JAAS, ""))
     if mechanism == _OAUTHBEARER:
         return _token_credentials(settings, options)
     if mechanism not in PASSWORD_MECHANISMS:
@@ -148,7 +162,7 @@ def _token_credentials(settings: Mapping[str, str], options: Mapping[str, str]) 
     secret = settings.get(_CLIENT_SECRET) or options.get("clientSecret", "")
     if not client_id or not secret:
         raise InvalidConfigError(
-            f"expected {_CLIENT_ID} and …client.secret, or clientId and clientSecret in {_JAAS}; "
+            f"expected {_CLIENT_ID} and …client.secret, or clientId and clientSecret in {JAAS}; "
             "a secret may be ${env:NAME}"
         )
     scope = settings.get(_SCOPE) or options.get("scope", "")

@@ -58,13 +58,13 @@ class _MicroBatch(NamedTuple):
 class AggregateOptions:
     """Options of an aggregation: its input, its windows, and its target."""
 
-    path: str
+    path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     source: str
     """Topics, separated by commas."""
     target: str
     """The topic that is appended to."""
-    target_path: str | None = None
+    target_path: str | SparkPlace | None = None
     """Place of the target, as `path`; None: that of the source."""
     window: str
     """Its length as Spark writes it: `5 minutes`."""

@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 class ArchiveOptions:
     """Options of an archive."""
 
-    path: str
+    path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str
     """Separated by commas."""
@@ -84,7 +84,7 @@ def _check_topics(archive: Path, names: set[str]) -> None:
 def _notes(place: SparkPlace, names: set[str]) -> dict[str, TopicNote]:
     """Return partitions and settings of the topics, which records do not have."""
     if place.bootstrap_servers is not None:
-        return _notes_of_cluster(place.bootstrap_servers, names)
+        return _notes_of_cluster(place, place.bootstrap_servers, names)
     directories = data_directories(place.path or "")
     settings = broker_settings(directories)
     return {
@@ -94,9 +94,9 @@ def _notes(place: SparkPlace, names: set[str]) -> dict[str, TopicNote]:
     }
 
 
-def _notes_of_cluster(servers: str, names: set[str]) -> dict[str, TopicNote]:
+def _notes_of_cluster(place: SparkPlace, servers: str, names: set[str]) -> dict[str, TopicNote]:
     try:
-        cluster = KafkaCluster(servers)
+        cluster = KafkaCluster(servers, place.library_options())
         found = {name: cluster.find_topic(name) for name in sorted(names)}
         return {name: TopicNote(one.partitions, cluster.settings(name)) for name, one in found.items() if one}
     except ClusterError as error:

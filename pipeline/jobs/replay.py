@@ -23,13 +23,13 @@ RESULT = "source string, target string, records long"
 class ReplayOptions:
     """Options of a replay."""
 
-    path: str
+    path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     source: str
     """Topics, separated by commas."""
     target: str
     """The topic that is appended to."""
-    target_path: str | None = None
+    target_path: str | SparkPlace | None = None
     """Place of the target, as `path`; None: that of the source."""
     where: str = "true"
     """A SQL condition over the source's columns."""

@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
+from cluster.protocol.other_clients import for_java, for_librdkafka
 from pipeline.errors import PipelineError
 
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -28,6 +30,8 @@ class SparkPlace:
     """Data directories, as the option of the format takes them; None for a cluster."""
     bootstrap_servers: str | None = None
     """Brokers, `host:port` after commas; None for data directories."""
+    client_config: Path | None = None
+    """A file with settings of the connections to the cluster, by the names of Kafka's Java clients."""
 
     @property
     def is_kafka(self) -> bool:
@@ -40,17 +44,28 @@ class SparkPlace:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of that format that say where."""
+        """The options of that format that say where, and how to connect. Raises InvalidConfigError, OSError."""
         if self.bootstrap_servers is not None:
-            return {"kafka.bootstrap.servers": self.bootstrap_servers}
+            return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._connection()}
         return {"path": self.path or ""}
+
+    def library_options(self) -> dict[str, str]:
+        """Return librdkafka's settings of the connections to the cluster. Raises InvalidConfigError, OSError."""
+        return {} if self.client_config is None else for_librdkafka(self.client_config)
+
+    def _connection(self) -> dict[str, str]:
+        if self.client_config is None:
+            return {}
+        return {f"kafka.{name}": value for name, value in for_java(self.client_config).items()}
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.bootstrap_servers}" if self.is_kafka else self.path or ""
 
 
-def place_of(text: str) -> SparkPlace:
-    """Return the place that `text` names, which need not exist. Raises PipelineError, AddressError."""
+def place_of(text: str | SparkPlace) -> SparkPlace:
+    """Return the place that `text` names, which need not exist, or is. Raises PipelineError, AddressError."""
+    if isinstance(text, SparkPlace):
+        return text
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")

@@ -78,8 +78,11 @@ class Cluster(Protocol):
 class KafkaCluster:
     """A cluster reached through librdkafka, whose Python package is an extra."""
 
-    def __init__(self, bootstrap_server: str) -> None:
-        """Connect to the cluster. Raises ClusterError where the client library is missing."""
+    def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
+        """Connect to the cluster, with librdkafka's `settings` of the connection.
+
+        Raises ClusterError where the client library is missing.
+        """
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")
@@ -88,7 +91,7 @@ class KafkaCluster:
                 "a handover needs a Kafka client library: install it with pip install 'topicfs[kafka]'"
             ) from None
         self._bootstrap_server = bootstrap_server
-        self._options = {"bootstrap.servers": bootstrap_server, "log_level": 0}
+        self._options = {**(settings or {}), "bootstrap.servers": bootstrap_server, "log_level": 0}
         self._admin = self._admin_module.AdminClient(self._options)
 
     def cluster_id(self) -> str:

@@ -52,7 +52,13 @@ def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory)
         reason = str(error)
     if reason:
         pytest.skip(f"no Kafka: {reason}")
-    with running_broker(tmp_path_factory.mktemp("kafka") / "node", java) as running:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+    }
+    home = tmp_path_factory.mktemp("kafka") / "node"
+    with running_broker(home, java, settings, protocols=["SASL_PLAINTEXT"]) as running:
         yield running
     let_go()
 

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from pipeline.places.place import SparkPlace
 from storage.codec.records import encode
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp
@@ -102,3 +103,30 @@ def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_pat
     assert [("back", "beyond", 2)] == run("back", "beyond", **since)
     assert [("back", "beyond", 0)] == run("back", "beyond", **since)
     assert [b"v", b"v", b"later"] == [value for _, value, _ in contents(client, "beyond")]
+
+
+def test_jobs_say_who_they_are(spark, client, broker, tmp_path, monkeypatch):
+    """By the same file as a mount, its password from the environment: Spark's connector and what goes through librdkafka."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
+    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+
+    monkeypatch.setenv("ALICES_PASSWORD", "alice-secret")
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="${env:ALICES_PASSWORD}";\n'
+    )
+    place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=config)
+    for topic in ("guarded", "guarded-copy", "guarded-again"):
+        client.create_topic(topic)
+    client.produce("guarded", RECORDS)
+    copied = replay(spark, ReplayOptions(path=place, source="guarded", target="guarded-copy"))
+    assert [("guarded", "guarded-copy", 3)] == rows(copied)
+    target = tmp_path / "archive"
+    archive(spark, ArchiveOptions(path=place, topics="guarded-copy", target=target))
+    assert {"guarded-copy": TopicNote(1, {})} == read_notes(target)
+    restore(spark, RestoreOptions(archive=target, path=place, into="guarded-again", without_offsets=True))
+    assert contents(client, "guarded") == contents(client, "guarded-again")

@@ -47,6 +47,18 @@ def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
         assert f"topicfs: kafka://127.0.0.1:{port}: no broker can be reached (".encode() in ran.errors
 
 
+def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
+    """They are read before Spark begins: what is wrong in them is told with the file and the setting."""
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=TLS\n")
+    ran = orders("pipeline", "replay", "orders", "copy", "--client-config", str(config))
+    assert (2, True) == (ran.status, b"--client-config belongs to a cluster" in ran.errors)
+    for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
+        ran = orders("pipeline", *words, "kafka://127.0.0.1:1", "--client-config", str(config))
+        assert 1 == ran.status
+        assert f"topicfs: {config}: security.protocol=TLS: expected one of".encode() in ran.errors
+
+
 @pytest.mark.parametrize("job", ["archive", "replay"])
 def test_help_names_both_kinds_of_places(topicfs, job):
     """Directories and a cluster."""

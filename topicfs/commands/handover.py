@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,6 +13,8 @@ import click
 from cluster.brokers.brokers import Brokers
 from cluster.brokers.share_groups import ShareGroupAdmin
 from cluster.place import cluster_address
+from cluster.protocol.connection import Connection
+from cluster.protocol.other_clients import for_librdkafka
 from storage.disk.lock import LockHolder, find_holder
 from storage.errors import StorageError
 from storage.handover.cluster import KafkaCluster
@@ -20,6 +23,7 @@ from storage.handover.takeover import BrokerDirectories, Takeover
 from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.places import client_config_option, security_of
 
 POLL_SECONDS = 0.2
 
@@ -40,6 +44,7 @@ POLL_SECONDS = 0.2
     required=True,
     help="Where the cluster is reached while the broker runs.",
 )
+@client_config_option
 @click.option(
     "--log-dir",
     "log_dirs",
@@ -63,6 +68,7 @@ def handover(
     directories: tuple[Path, ...],
     *,
     bootstrap_server: str,
+    client_config: Path | None,
     log_dirs: tuple[Path, ...],
     no_wait: bool,
     with_open_transactions: bool,
@@ -85,7 +91,9 @@ def handover(
     whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
     require_directories((*directories, *log_dirs))
-    brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"))
+    connect = partial(Connection, security=security_of(client_config))
+    settings = {} if client_config is None else for_librdkafka(client_config)
+    brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"), connect)
     with closing(brokers):
         work = Handover(
             directories,
@@ -94,7 +102,8 @@ def handover(
             with_open_transactions=with_open_transactions,
             share_groups=ShareGroupAdmin(brokers),
         )
-        _hand_over(work, directories, log_dirs, bootstrap_server=bootstrap_server, no_wait=no_wait)
+        connection = {**settings, "bootstrap.servers": bootstrap_server}
+        _hand_over(work, directories, log_dirs, connection=connection, no_wait=no_wait)
 
 
 def _hand_over(
@@ -102,11 +111,12 @@ def _hand_over(
     directories: Sequence[Path],
     log_dirs: Sequence[Path],
     *,
-    bootstrap_server: str,
+    connection: Mapping[str, str],
     no_wait: bool,
 ) -> None:
+    """Do what is next; `connection` has librdkafka's settings: the broker, and how to connect."""
     if _running(log_dirs):
-        cluster = KafkaCluster(bootstrap_server)
+        cluster = KafkaCluster(connection["bootstrap.servers"], connection)
         if work.placed and work.prepared:
             work.verify(cluster)
             say(f"done: the broker has everything; {_text(directories)} is no longer needed")

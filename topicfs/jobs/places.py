@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +13,7 @@ import click
 from pipeline.places.place import SparkPlace, place_of
 from storage.errors import StorageError
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
+from topicfs.places import client_config_option, security_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,8 +28,26 @@ def parse_place(text: str) -> SparkPlace:
         raise click.BadParameter(str(error)) from None
 
 
-def place_option(command: Command) -> Command:
-    """Add `--data PLACE` to a command, with the environment and then ./data behind it: `place`."""
+def place_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--data PLACE`, with the environment and then ./data behind it, and `--client-config FILE` to a command: `place`.
+
+    A `target_place` that is a cluster gets the same settings.
+    """
+
+    @functools.wraps(command)
+    def with_place(*arguments: Any, place: SparkPlace, client_config: Path | None, **options: Any) -> None:
+        given = {"place": place, **options}
+        if client_config is not None:
+            clusters = [
+                name for name in ("place", "target_place") if getattr(given.get(name), "is_kafka", False)
+            ]
+            if not clusters:
+                raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
+            security_of(client_config)  # What is wrong in it is said before Spark begins.
+            for name in clusters:
+                given[name] = replace(given[name], client_config=client_config.absolute())
+        command(*arguments, **given)
+
     return click.option(
         "--data",
         "-d",
@@ -37,7 +59,7 @@ def place_option(command: Command) -> Command:
         show_envvar=True,
         metavar=PLACE,
         help="Where the topics are: a data directory, or several, or a Kafka cluster.",
-    )(command)
+    )(client_config_option(with_place))
 
 
 def target_place_option(command: Command) -> Command:

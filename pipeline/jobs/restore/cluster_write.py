@@ -6,6 +6,7 @@ from one task, in the order of its offsets. A task that Spark runs a second time
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "topicfs_cluster"
+CONNECTION = "connection.secret"
+"""The option with librdkafka's settings of the connection, under a name whose value Spark never shows: secrets are among them."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SETTINGS = {
     "enable.idempotence": True,
@@ -37,12 +40,13 @@ FLUSH_S = 120.0
 """Longest wait for the acknowledgements that are missing at the end of a task."""
 
 
-def check_cluster(servers: str, extents: Mapping[TopicPartition, Extent]) -> None:
+def check_cluster(connection: Mapping[str, str], extents: Mapping[TopicPartition, Extent]) -> None:
     """Check that every topic exists, is large enough and has no records (ConflictError; ClusterError from the cluster).
 
+    `connection` has librdkafka's settings: the brokers, and how to connect.
     Records that exist may be those of an interrupted run: they would be written twice.
     """
-    cluster = KafkaCluster(servers)
+    cluster = KafkaCluster(connection["bootstrap.servers"], connection)
     for topic in sorted({one.topic for one in extents}):
         needed = partitions_needed(extents, topic)
         found = cluster.find_topic(topic)
@@ -59,12 +63,12 @@ def check_cluster(servers: str, extents: Mapping[TopicPartition, Extent]) -> Non
             )
 
 
-def write_to_cluster(rows: DataFrame, servers: str) -> None:
+def write_to_cluster(rows: DataFrame, connection: Mapping[str, str]) -> None:
     """Send every row; when this returns the cluster has acknowledged them."""
     place = ["topic", "partition"]
     ordered = rows.select(*COLUMNS).repartition(*place).sortWithinPartitions(*place, "offset")
     rows.sparkSession.dataSource.register(ClusterSink)
-    ordered.write.format(FORMAT).mode("append").options(servers=servers).save()
+    ordered.write.format(FORMAT).mode("append").option(CONNECTION, json.dumps(dict(connection))).save()
 
 
 class ClusterSink(DataSource):
@@ -76,18 +80,18 @@ class ClusterSink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
         del schema, overwrite
-        return ClusterWriter(self.options["servers"])
+        return ClusterWriter(json.loads(self.options[CONNECTION]))
 
 
 class ClusterWriter(DataSourceArrowWriter):
     """Sends in the tasks; nothing is left to be committed."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
+    def __init__(self, connection: Mapping[str, str]) -> None:
+        self._connection = connection
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows, and wait until they are acknowledged (PipelineError)."""
-        sending = _Sending(self._servers)
+        sending = _Sending(self._connection)
         for batch in iterator:
             for row in batch.to_pylist():
                 sending.send(row)
@@ -104,9 +108,9 @@ class ClusterWriter(DataSourceArrowWriter):
 class _Sending:
     """A producer, and the first thing that went wrong with it."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, connection: Mapping[str, str]) -> None:
         client: Any = import_module("confluent_kafka")
-        self._producer = client.Producer({"bootstrap.servers": servers, **SETTINGS})
+        self._producer = client.Producer({**connection, **SETTINGS})
         self._error: type[Exception] = client.KafkaException
         self._failure: str | None = None
 

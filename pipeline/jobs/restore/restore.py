@@ -45,7 +45,7 @@ class RestoreOptions:
     """Options of a restore."""
 
     archive: Path
-    path: str
+    path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str | None = None
     """Separated by commas; None: all that the archive has."""
@@ -90,8 +90,9 @@ def _restore_to_cluster(
         )
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)
-    check_cluster(servers, extents)
-    write_to_cluster(rows, servers)
+    connection = {"bootstrap.servers": servers, **place.library_options()}
+    check_cluster(connection, extents)
+    write_to_cluster(rows, connection)
     return _result(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
 
 

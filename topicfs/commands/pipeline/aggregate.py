@@ -107,8 +107,8 @@ def aggregate(
         from pipeline.jobs.aggregate import AggregateOptions, aggregate as run  # noqa: I001, PLC0415 (needs Spark)
 
         options = AggregateOptions(
-            path=str(place),
-            target_path=str(target_place),
+            path=place,
+            target_path=target_place,
             checkpoint=str(checkpoint.absolute()) if checkpoint else None,
             **of_the_job,
         )

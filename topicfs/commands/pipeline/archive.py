@@ -38,6 +38,6 @@ def archive(topics: str, *, target: Path, place: SparkPlace) -> None:
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
 
-        return run(session, ArchiveOptions(path=str(place), topics=topics, target=target))
+        return run(session, ArchiveOptions(path=place, topics=topics, target=target))
 
     run_job(job, places=[place])

@@ -59,8 +59,8 @@ def replay(
         from pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
 
         options = ReplayOptions(
-            path=str(place),
-            target_path=str(target_place),
+            path=place,
+            target_path=target_place,
             checkpoint=str(checkpoint.absolute()) if checkpoint else None,
             **of_the_job,
         )

@@ -64,7 +64,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
 
-        return run(session, RestoreOptions(archive=archive, path=str(place), **of_the_job))
+        return run(session, RestoreOptions(archive=archive, path=place, **of_the_job))
 
     run_job(job)
 

@@ -1,0 +1,82 @@
+"""The same file of settings for the clients of others: Kafka's own in Java, as Spark has it, and librdkafka.
+
+References in it are resolved here, so that a secret never has to be on a command line; what is given out has the secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cluster.protocol.security import JAAS, KNOWN, jaas_options, read_security, read_settings
+
+_STORES = ("ssl.truststore", "ssl.keystore")
+_LIBRDKAFKA = {
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.key.password": "ssl.key.password",
+}
+"""Names of librdkafka for those of Java's clients that it has under another name, or the same."""
+_LIBRDKAFKA_OF_LOGIN = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+_LOCATIONS = ("ssl.truststore.location", "ssl.keystore.location")
+
+
+def for_java(path: Path) -> dict[str, str]:
+    """Return the settings for a client in Java, files by their absolute paths. Raises InvalidConfigError, OSError."""
+    settings = _checked(path)
+    for store in _STORES:
+        if any(name.startswith(f"{store}.") for name in settings):
+            settings.setdefault(
+                f"{store}.type", "PEM"
+            )  # Where none is said Java takes them for its own format.
+    if settings.get(JAAS, "").strip():
+        module = settings[JAAS].split()[0]
+        login = (f"{name}={_quoted(value)}" for name, value in jaas_options(settings[JAAS]).items())
+        settings[JAAS] = " ".join((module, "required", *login)) + ";"
+    return settings
+
+
+def for_librdkafka(path: Path) -> dict[str, str]:
+    """Return the settings for a client that uses librdkafka. Raises InvalidConfigError, OSError."""
+    settings = _checked(path)
+    found = {_LIBRDKAFKA[name]: value for name, value in settings.items() if name in _LIBRDKAFKA}
+    login = jaas_options(settings.get(JAAS, ""))
+    found |= {
+        _LIBRDKAFKA_OF_LOGIN[name]: value for name, value in login.items() if name in _LIBRDKAFKA_OF_LOGIN
+    }
+    if settings.get("sasl.mechanism") == "OAUTHBEARER":
+        found["sasl.oauthbearer.method"] = "oidc"
+    keystore = settings.get("ssl.keystore.location")
+    if keystore:  # One file has both.
+        found |= {"ssl.certificate.location": keystore, "ssl.key.location": keystore}
+    if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return found
+
+
+def _checked(path: Path) -> dict[str, str]:
+    """Return what has a meaning here, once all of it was found sound."""
+    read_security(path)
+    settings = {name: value for name, value in read_settings(path).items() if name in KNOWN}
+    return settings | {
+        name: str(Path(settings[name]).absolute()) for name in _LOCATIONS if settings.get(name)
+    }
+
+
+def _quoted(value: str) -> str:
+    escaped = re.sub(r'(["\\])', r"\\\1", value)
+    return f'"{escaped}"'

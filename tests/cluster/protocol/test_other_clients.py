@@ -1,0 +1,71 @@
+"""The settings of a file as other clients want them: Java's, with every reference resolved, and librdkafka's own names."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.protocol.other_clients import for_java, for_librdkafka
+from storage.errors import InvalidConfigError
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@pytest.fixture
+def file(tmp_path, certificates, monkeypatch):
+    """A file with all of it: TLS both ways, and a user whose password comes from the environment and needs quoting."""
+    monkeypatch.setenv("REPORTS_PASSWORD", 'a"b\\c')
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={LOGIN} username=reports password="${{env:REPORTS_PASSWORD}}";\n'
+        f"ssl.truststore.location={certificates.authority}\n"
+        f"ssl.keystore.location={certificates.pair('other-clients')}\n"
+        "client.id=reports\n"
+    )
+    return path
+
+
+def test_java_gets_its_own_names(file, certificates):
+    """Files of PEM are said to be that, and what has no meaning here is left out."""
+    found = for_java(file)
+    assert f'{LOGIN} username="reports" password="a\\"b\\\\c";' == found["sasl.jaas.config"]
+    assert ("PEM", "PEM") == (found["ssl.truststore.type"], found["ssl.keystore.type"])
+    assert str(certificates.authority) == found["ssl.truststore.location"]
+    assert "client.id" not in found
+
+
+def test_librdkafka_gets_its_own(file, certificates):
+    """A user and a password of their own, and one file for key and certificate."""
+    found = for_librdkafka(file)
+    assert ("reports", 'a"b\\c') == (found["sasl.username"], found["sasl.password"])
+    assert str(certificates.authority) == found["ssl.ca.location"]
+    assert found["ssl.key.location"] == found["ssl.certificate.location"]
+    assert ("SASL_SSL", "PLAIN") == (found["security.protocol"], found["sasl.mechanism"])
+
+
+def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
+    """From the same endpoint, as the same client; a host's name that is not to be compared is not compared there either."""
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.oauthbearer.token.endpoint.url=http://localhost/token\n"
+        'sasl.jaas.config=x.OAuthBearerLoginModule required clientId="carol" clientSecret="s";\n'
+        "ssl.endpoint.identification.algorithm=\n"
+    )
+    found = for_librdkafka(path)
+    assert ("oidc", "carol", "s", "none") == (
+        found["sasl.oauthbearer.method"],
+        found["sasl.oauthbearer.client.id"],
+        found["sasl.oauthbearer.client.secret"],
+        found["ssl.endpoint.identification.algorithm"],
+    )
+
+
+def test_what_cannot_be_used_is_refused_here(tmp_path):
+    """Before another client is asked, whose words are its own."""
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n")
+    for settings_of in (for_java, for_librdkafka):
+        with pytest.raises(InvalidConfigError, match=r"client.properties: sasl.mechanism=GSSAPI: known here"):
+            settings_of(path)
