@@ -1,0 +1,136 @@
+"""Mounts of a cluster that wants to know who comes: what the command says where it is refused, and what is refused to files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from testing.broker.client import Outgoing
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import is_mounted, shell
+
+pytestmark = [pytest.mark.java, pytest.mark.fuse]
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+ALICE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="%s";'
+PASSWORD = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Run `topicfs mount` on a listener, with settings of the client's; unmounted in the end."""
+    path = tmp_path / "mnt"
+    path.mkdir()
+
+    def run(port, **settings):
+        config = tmp_path / "client.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        given = ["--client-config", config] if settings else []
+        command = [
+            TOPICFS,
+            "mount",
+            *given,
+            "--log-file",
+            tmp_path / "log",
+            f"kafka://localhost:{port}",
+            path,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    run.path = path
+    yield run
+    if is_mounted(path):
+        subprocess.run([TOPICFS, "umount", path], check=True, timeout=60)
+
+
+def said_by(done):
+    """The one line of a mount that did not come about."""
+    assert 1 == done.returncode, done
+    [line] = done.stderr.splitlines()
+    return line
+
+
+def test_a_wrong_password_is_told(mount, broker):
+    """With the user's name and the remedy, without the password; nothing is mounted."""
+    port = broker.ports["SASL_PLAINTEXT"]
+    line = said_by(mount(port, **PASSWORD, **{"sasl.jaas.config": ALICE % "hunter2"}))
+    assert f"localhost:{port}: PLAIN as alice: the cluster answers SASL_AUTHENTICATION_FAILED" in line
+    assert "check user and password" in line
+    assert "hunter2" not in line
+    assert not is_mounted(mount.path)
+
+
+def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, certificates):
+    """An unknown authority; no certificate of the client's where one is wanted; one that has expired."""
+    port = broker.ports["SSL"]
+    tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
+    line = said_by(mount(port, **{**tls, "ssl.truststore.location": certificates.stranger}))
+    assert "its certificate is not taken: " in line
+    assert "set ssl.truststore.location to a file with the CA that signed it" in line
+    old = certificates.pair("old-mount", expired=True)
+    for settings in (tls, {**tls, "ssl.keystore.location": old}):
+        line = said_by(mount(port, **settings))
+        assert "does not take this client's certificate" in line
+        assert "ssl.keystore.location" in line
+
+
+def test_what_a_listener_wants_is_told(mount, broker):
+    """To who comes without any settings."""
+    assert "where it wants SASL, say who you are: --client-config FILE" in said_by(
+        mount(broker.ports["SASL_PLAINTEXT"])
+    )
+    assert "it speaks TLS: give --client-config FILE" in said_by(mount(broker.ports["SASL_SSL"]))
+
+
+def test_topics_that_are_refused_are_refused_alone(mount, broker, client):
+    """EACCES to who reads or writes, the ACL that is missing in @status; other topics are served meanwhile."""
+    topics = ("mounted-free", "mounted-described", "mounted-hidden")
+    for topic in topics:
+        client.create_topic(topic)
+        client.produce(topic, [Outgoing(b"one")])
+    allow = [
+        ("mounted-described", "User:alice", AclOperation.DESCRIBE),
+        ("mounted-hidden", "User:bob", AclOperation.READ),
+    ]
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            who,
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for topic, who, operation in allow
+    ]
+    for done in client.admin.create_acls(bindings).values():
+        done.result(30)
+    done = mount(broker.ports["SASL_PLAINTEXT"], **PASSWORD, **{"sasl.jaas.config": ALICE % "alice-secret"})
+    assert ("", 0) == (done.stderr, done.returncode)
+
+    def ran(script):
+        found = shell("bash", script, mount.path)
+        return found.stdout, found.stderr, found.returncode
+
+    assert ("mounted-described\nmounted-free\n", "", 0) == ran("ls -d mounted-*")
+    assert ("one\n", "", 0) == ran("cat mounted-free/0/log")
+    for script in ("cat mounted-described/0/log", "echo two >> mounted-described/0/log"):
+        out, error, status = ran(script)
+        assert ("", 1) == (out, status)
+        assert "Permission denied" in error
+    wait_until(
+        lambda: "TOPIC_AUTHORIZATION_FAILED; ask for an ACL" in (mount.path / "@status").read_text(),
+        "the reason is told",
+    )
+    assert ("one\ntwo\n", "", 0) == ran("echo two >> mounted-free/0/log && cat mounted-free/0/log")
