@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -118,25 +118,34 @@ def _followers(directory: Path, broker: BrokerTools, partitions: int) -> Iterato
         place = directory / "followed"
         place.mkdir()
         mount = stack.enter_context(topicfs_of_cluster(place, broker.bootstrap_server))
-        last = f"{MANY}/{partitions - 1}"
-        _wait_for(mount.path / last)
-        program = [sys.executable, "-c", _FOLLOW_ALL, str(mount.path / MANY), str(partitions)]
+        numbers = {str(number) for number in range(partitions)}
+        # They show in whatever order their leaders answer.
+        topic, copy = mount.path / MANY, directory / "copy"
+        _wait_until(lambda: _has(topic, numbers), f"{topic}: not all show")
+        program = [sys.executable, "-c", _FOLLOW_ALL, str(topic), str(partitions)]
         following = stack.enter_context(_running(program))
         assert following.stdout is not None
-        following.stdout.readline()
-        copy = directory / "copy"
+        if not following.stdout.readline():
+            raise WrongResultError(f"{topic}: not all can be followed")
         mirror = stack.enter_context(
             _running([COMMAND, "mirror", f"kafka://{broker.bootstrap_server}", str(copy), "--topics", MANY])
         )
-        _wait_for(copy / last.replace("/", "-"))
+        copies = {f"{MANY}-{number}" for number in numbers}
+        _wait_until(lambda: _has(copy, copies), f"{copy}: not all are there")
         yield mount, mirror.pid
+        if following.poll() is not None:
+            raise WrongResultError(f"{topic}: who follows has ended, so that nobody did in some round")
 
 
-def _wait_for(path: Path) -> None:
+def _has(directory: Path, names: set[str]) -> bool:
+    return directory.exists() and names <= {entry.name for entry in directory.iterdir()}
+
+
+def _wait_until(holds: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not path.exists():
+    while not holds():
         if time.monotonic() > deadline:
-            raise WrongResultError(f"{path} is not there after {PATIENCE_SECONDS} s")
+            raise WrongResultError(f"{otherwise} after {PATIENCE_SECONDS} s")
         time.sleep(0.1)  # Between two looks: what is waited for takes seconds.
 
 
