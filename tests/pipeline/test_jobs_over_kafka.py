@@ -127,6 +127,7 @@ def test_jobs_say_who_they_are(spark, client, broker, tmp_path, monkeypatch):
     assert [("guarded", "guarded-copy", 3)] == rows(copied)
     target = tmp_path / "archive"
     archive(spark, ArchiveOptions(path=place, topics="guarded-copy", target=target))
-    assert {"guarded-copy": TopicNote(1, {})} == read_notes(target)
-    restore(spark, RestoreOptions(archive=target, path=place, into="guarded-again", without_offsets=True))
+    assert {"guarded-copy": TopicNote(1, {"retention.ms": "-1"})} == read_notes(target)
+    again = {"topics": "guarded-copy", "into": "guarded-again", "without_offsets": True}
+    restore(spark, RestoreOptions(archive=target, path=place, **again))
     assert contents(client, "guarded") == contents(client, "guarded-again")
