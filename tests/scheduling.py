@@ -63,6 +63,7 @@ SECONDS = {
     "tests/examples/test_scripts.py": 65,
     "tests/pipeline/test_installed.py": 50,
     "tests/interop/test_handover.py": 45,
+    "tests/interop/test_groups.py": 40,
     "tests/topicfs/test_verify_and_report.py": 45,
     "tests/fuzz/test_fuzz_requests.py": 35,
     "tests/fusefs/mounted/test_backups.py": 35,

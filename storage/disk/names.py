@@ -57,7 +57,9 @@ COMMITTED_WRITES = "topicfs.writes"
 VIEW_SUFFIX = ".view"
 """Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+"""The topic of groups: their positions and states."""
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
 """Directories that are Kafka's but hold no topic."""

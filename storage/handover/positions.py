@@ -1,8 +1,10 @@
-"""Committed positions of groups, read from the files of `__consumer_offsets`, and records for them.
+"""Committed positions of groups and the records of their states, read from the files of `__consumer_offsets`; and batches of them.
 
 A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
 transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
-that loads the same files finds the same (kafka-coordinators.md#group-records).
+that loads the same files finds the same (kafka-coordinators.md#group-records). A takeover carries the records of states
+as they are. A cluster lets no client write them: there a group that was handed over is one of positions alone until its
+first member joins, as after a reset of Kafka's tool.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
 from storage.codec.records import encode
 from storage.coordinators.group_records import (
+    GROUP_TYPE,
     OFFSET_COMMIT_TYPES,
     CommittedOffset,
     read_committed_offset,
     read_key,
+    read_value,
     write_committed_offset,
 )
 from storage.disk import names
@@ -33,7 +37,7 @@ from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 from storage.partitioning import coordinator_partition
 from storage.segment.scan import windows
 
-TOPIC = "__consumer_offsets"
+TOPIC = names.CONSUMER_OFFSETS
 RECORDS_A_BATCH = 500
 
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
@@ -183,3 +187,61 @@ def _replay_file(files: FileSystem, path: Path, take: Callable[[Columns], None],
             if window.problem is not None and not last:
                 place = window.position + window.batches.stop
                 raise CorruptionError(path, place, window.problem.cause)
+
+
+class GroupStateRecord(NamedTuple):
+    """The newest record of a group."""
+
+    time: Timestamp
+    key: bytes
+    value: bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """True if it is of a version that is known here."""
+        try:
+            read_value(GROUP_TYPE, self.value)
+        except CorruptBatchError:
+            return False
+        return True
+
+
+def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[str, GroupStateRecord]:
+    """Read them out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
+
+    Raises as `read_positions` does.
+    """
+    found: dict[str, GroupStateRecord] = {}
+
+    def take(columns: Columns) -> None:
+        for index in _data_indexes(columns):
+            record = columns.record(index)
+            known = None if record.key is None else read_key(record.key)
+            if record.key is None or known is None or known[0] != GROUP_TYPE:
+                continue
+            if record.value is None:
+                found.pop(known[1]["group"], None)
+            else:
+                found[known[1]["group"]] = GroupStateRecord(record.timestamp, record.key, record.value)
+
+    for directory in directories:
+        read_columns(files, directory, take)
+    return found
+
+
+def group_batches(
+    records: Mapping[str, GroupStateRecord], partitions: int
+) -> Iterator[tuple[int, bytearray]]:
+    """Yield a batch for each group, with the number of the partition of `__consumer_offsets` that it belongs to."""
+    for group, (time, key, value) in sorted(records.items()):
+        record = Record(Offset(0), Timestamp(max(0, time)), key, value)
+        yield coordinator_partition(group, partitions), encode([record])
+
+
+def _data_indexes(columns: Columns) -> Iterator[int]:
+    """The indexes of all records but markers."""
+    first = 0
+    for batch in columns.batches:
+        if not batch.is_control:
+            yield from range(first, batch.record_end)
+        first = batch.record_end

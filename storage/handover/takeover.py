@@ -2,15 +2,17 @@
 
 The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
 recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
-The positions of groups in them are written into a `__consumer_offsets` of our own, and share groups are gone on with.
+The groups in them, positions and records, are written into a `__consumer_offsets` of our own, and share groups are gone
+on with.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
@@ -30,7 +32,16 @@ from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
 from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
-from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
+from storage.handover.positions import (
+    GroupStateRecord,
+    Positions,
+    belongs,
+    group_batches,
+    newer_than,
+    position_batches,
+    read_group_records,
+    read_positions,
+)
 from storage.handover.share_groups import ShareGroupsFound, read_share_groups
 from storage.manager import Machine, open_engine
 from storage.messages import Say
@@ -64,12 +75,14 @@ class TopicFound:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionsFound:
-    """The positions of groups in the topics that are taken over."""
+class GroupsFound:
+    """The groups of the topics that are taken over."""
 
     wanted: Positions
     new: Sequence[CommittedOffset]
     """Positions that our directory lacks, or has of an earlier time."""
+    records: Mapping[str, GroupStateRecord]
+    """Records of groups that our directory lacks."""
     partitions: int
     """Number of partitions of the broker's `__consumer_offsets`, as far as can be seen."""
 
@@ -106,14 +119,14 @@ class Takeover:
                 remove_mark(self._files, directory)
             for topic in topics:
                 self._copy_topic(topic, link=link)
-            positions = self._find_positions(log_dirs, topics)
+            groups = self._find_groups(log_dirs, topics)
             share_groups = read_share_groups(
                 self._files,
                 _directories_of(log_dirs, POSITIONS_TOPIC),
                 _directories_of(log_dirs, STATES_TOPIC),
             )
         self._check_stopped()
-        self._open(topics, positions, share_groups)
+        self._open(topics, groups, share_groups)
 
     def _make_directories(self) -> None:
         for directory in self._data:
@@ -179,12 +192,13 @@ class Takeover:
         own = image.settings.get(name, {}) if image else {}
         return {**KEEP_FOREVER, **own}
 
-    def _find_positions(
+    def _find_groups(
         self, log_dirs: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
-    ) -> PositionsFound:
-        """Return the groups' positions in what is taken over, where our directory does not know it better already."""
+    ) -> GroupsFound:
+        """Return the groups with positions in what is taken over, where our directory does not know them better already."""
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
-        found = read_positions(self._files, _directories_of(log_dirs, POSITIONS_TOPIC))
+        theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
+        found = read_positions(self._files, theirs)
         by_name = {topic.name: topic for topic in topics}
         wanted = {
             place: position
@@ -201,10 +215,22 @@ class Takeover:
             self._report(
                 f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
             )
-        own = find_partitions(self._files, self._data)
-        present = read_positions(self._files, _directories_of(own, POSITIONS_TOPIC))
+        ours = _directories_of(find_partitions(self._files, self._data), POSITIONS_TOPIC)
+        present = read_positions(self._files, ours)
+        elsewhere = {place.group for place in found} - {place.group for place in wanted}
+        records = self._find_records(theirs, elsewhere | read_group_records(self._files, ours).keys())
         partitions = max(numbers, default=0) + 1
-        return PositionsFound(wanted, newer_than(present, wanted), partitions)
+        return GroupsFound(wanted, newer_than(present, wanted), records, partitions)
+
+    def _find_records(
+        self, directories: Iterable[Path], others: Collection[str]
+    ) -> Mapping[str, GroupStateRecord]:
+        """Return the records of all groups but `others`, those that can be read here."""
+        found = read_group_records(self._files, directories)
+        for group in sorted(found.keys() - others):
+            if not found[group].is_readable:
+                self._report(f"group {group}: its record is of a version that is not known here, left")
+        return {group: one for group, one in found.items() if group not in others and one.is_readable}
 
     # Carrying.
 
@@ -258,9 +284,7 @@ class Takeover:
         used = Counter(found.values())
         return found.get(partition) or min(self._data, key=lambda directory: used[directory])
 
-    def _open(
-        self, topics: list[TopicFound], positions: PositionsFound, share_groups: ShareGroupsFound
-    ) -> None:
+    def _open(self, topics: list[TopicFound], groups: GroupsFound, share_groups: ShareGroupsFound) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
         with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
             for topic in topics:
@@ -273,20 +297,24 @@ class Takeover:
                     self._report(
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
                     )
-            self._put_positions(engine, positions)
+            self._put_groups(engine, groups)
             for line in adopt_share_groups(engine.share_groups, share_groups, topics):
                 self._report(line)
 
-    def _put_positions(self, engine: Engine, positions: PositionsFound) -> None:
-        if positions.new:
+    def _put_groups(self, engine: Engine, groups: GroupsFound) -> None:
+        if groups.new or groups.records:
             topic = engine.topics().get(POSITIONS_TOPIC) or engine.create_topic(
-                POSITIONS_TOPIC, partitions=positions.partitions
+                POSITIONS_TOPIC, partitions=groups.partitions
             )
             partitions = topic.partitions()
-            for number, batch in position_batches(positions.new, len(partitions)):
+            batches = chain(
+                group_batches(groups.records, len(partitions)),
+                position_batches(groups.new, len(partitions)),
+            )
+            for number, batch in batches:
                 partitions[number].append(batch, durable=True, encoded_here=True)
-        new = Counter(position.group for position in positions.new)
-        for group, count in sorted(Counter(place.group for place in positions.wanted).items()):
+        new = Counter(position.group for position in groups.new)
+        for group, count in sorted(Counter(place.group for place in groups.wanted).items()):
             self._report(
                 f"group {group}: {new[group]} of {count} positions carried over, the others were there"
             )

@@ -24,13 +24,14 @@ from storage.coordinators.share_group_records import (
     write_group_key,
     write_topics,
 )
+from storage.disk import names
 from storage.disk.filesystem import Clock
 from storage.engine import Partition
 from storage.errors import CorruptBatchError
 from storage.model import Offset
 from storage.shares.coordinator_topic import CoordinatorTopic, TopicRecord, append, replay
 
-TOPIC = "__consumer_offsets"
+TOPIC = names.CONSUMER_OFFSETS
 
 
 @dataclass(slots=True)

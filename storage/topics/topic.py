@@ -19,7 +19,7 @@ NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "__consumer_offsets": {
+        names.CONSUMER_OFFSETS: {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": "104857600",

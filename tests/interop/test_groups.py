@@ -1,0 +1,220 @@
+"""Consumer groups between a real broker and us: its tools read what we keep, and each goes on where the other one stood."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from storage.engine import Engine
+from storage.manager import open_engine
+from storage.membership import Position, Subscription
+from storage.model import TopicPartition
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
+from testing.broker.tools import dump, run_tool
+from tests.doubles.engines import append_lines
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
+from topicfs.main import cli
+
+pytestmark = pytest.mark.java
+
+START_TIME = 1_700_000_000_000
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture(scope="module")
+def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running_broker(tmp_path_factory.mktemp("groups") / "node", java) as broker:
+        yield broker
+
+
+def run(*arguments: str) -> str:
+    """What a command of ours prints."""
+    result = CliRunner().invoke(cli, arguments)
+    assert 0 == result.exit_code, result.output
+    return result.output
+
+
+def read_as_member(engine: Engine, group: str, topic: str, positions: Mapping[int, int]) -> None:
+    """Join as the one member, commit positions, and leave."""
+    member = engine.groups.join(
+        group, Subscription(topics=frozenset({topic})), client_id="cat-4711", listener=lambda: None
+    )
+    wanted = {
+        TopicPartition(topic, number): Position(offset, "cat 4711") for number, offset in positions.items()
+    }
+    wait_until(lambda: member.held().partitions >= wanted.keys(), "the partitions are assigned")
+    member.commit(wanted).result(30)
+    member.leave().result(30)
+
+
+def fill(data: Path, topic: str, group: str) -> None:
+    """Six records in each of two partitions; the group has read four of the one, and the other."""
+    engine = open_engine(data)
+    made = engine.create_topic(topic, partitions=2)
+    for number, partition in made.partitions().items():
+        append_lines(partition, "".join(f"{number}.{at}\n" for at in range(6)))
+    read_as_member(engine, group, topic, {0: 4, 1: 6})
+    engine.close()
+
+
+def decoded(java: Java, directory: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Keys and payloads of the records of `__consumer_offsets`, as kafka-dump-log prints them."""
+    files = [one for one in directory.glob("__consumer_offsets-*/*.log") if one.stat().st_size]
+    found = re.findall(r" key: (\{.*\}) payload: (\S.*)", dump(java, files, "--offsets-decoder").stdout)
+    return [
+        (json.loads(key), json.loads(payload) if payload.startswith("{") else None) for key, payload in found
+    ]
+
+
+def shape(value: Any) -> Any:
+    """The names in a JSON value, without what stands under them."""
+    if isinstance(value, dict):
+        return {name: shape(one) for name, one in value.items()}
+    return [shape(value[0])] if isinstance(value, list) and value else type(value).__name__
+
+
+def kafkas_lags(java: Java, broker: Broker, group: str, topic: str) -> dict[int, tuple[str, str]]:
+    """Position and lag by partition, as kafka-consumer-groups prints them."""
+    output = run_tool(
+        java, GROUPS, "--bootstrap-server", broker.bootstrap_server, "--describe", "--group", group
+    ).stdout
+    rows = re.findall(rf"^{group} +{topic} +(\d+) +(\S+) +\S+ +(\S+) ", output, re.MULTILINE)
+    return {int(number): (position, lag) for number, position, lag in rows}
+
+
+def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: Path) -> None:
+    """A group's life and its positions, field for field as Kafka prints those of its own consumer."""
+    fill(tmp_path / "data", "orders", "billing")
+    found = decoded(java, tmp_path / "data")
+    client = Client(node.bootstrap_server)
+    client.create_topic("decoded")
+    client.produce("decoded", [Outgoing(b"a", timestamp=START_TIME)])
+    client.consume_in_group("of-a-broker", "decoded", 1)
+    node.stop()
+    kafkas = [one for one in decoded(java, node.log_dir) if one[0]["data"]["group"] == "of-a-broker"]
+    node.start()
+
+    states = [value["data"] for key, value in found if key["type"] == "2" and value is not None]
+    assert [{"group": "billing"}] == list(
+        {json.dumps(k["data"]): k["data"] for k, _ in found if k["type"] == "2"}.values()
+    )
+    assert [(0, 0), (1, 1), (2, 0)] == [(one["generation"], len(one["members"])) for one in states]
+    assert ["consumer", "cooperative-sticky"] == [states[1][name] for name in ("protocolType", "protocol")]
+    positions = {
+        (key["data"]["topic"], key["data"]["partition"]): value["data"]
+        for key, value in found
+        if key["type"] == "1" and value is not None
+    }
+    assert {("orders", 0): (4, "cat 4711"), ("orders", 1): (6, "cat 4711")} == {
+        place: (one["offset"], one["metadata"]) for place, one in positions.items()
+    }
+    for kind in ("1", "2"):
+        ours, theirs = (
+            {
+                json.dumps([key, shape(value)])
+                for key, value in [next((shape(k), v) for k, v in records if k["type"] == kind)]
+            }
+            for records in (found, kafkas)
+        )
+        assert theirs == ours
+
+
+def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
+    """After a handover its tool shows our positions and lag, and its consumer is given the rest, each record once."""
+    topic, group, data = "ours", "shells", tmp_path / "data"
+    fill(data, topic, group)
+    place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
+    command = ["handover", str(data), *place]
+    assert (
+        f"group {group}: put where it stood here" in CliRunner().invoke(cli, [*command, "--no-wait"]).output
+    )
+    node.stop()
+    run(*command)
+    node.start()
+    assert f"group {group}: stands where it stood here" in run(*command)
+
+    assert {0: ("4", "2"), 1: ("6", "0")} == kafkas_lags(java, node, group, topic)
+    consumed = run_tool(
+        java,
+        CONSUMER,
+        *("--bootstrap-server", node.bootstrap_server, "--topic", topic, "--group", group),
+        *("--max-messages", "2", "--timeout-ms", "60000"),
+    ).stdout
+    assert ["0.4", "0.5"] == consumed.split()
+    assert {0: ("6", "0"), 1: ("6", "0")} == kafkas_lags(java, node, group, topic)
+
+
+@pytest.mark.fuse
+def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
+    java: Java, node: Broker, tmp_path: Path
+) -> None:
+    """A read-only mount of the broker's files shows them, a takeover carries them, and a shell is given the rest."""
+    topic = "theirs"
+    client = Client(node.bootstrap_server)
+    client.create_topic(topic, partitions=1)
+    client.produce(topic, [Outgoing(b"%d" % at, timestamp=START_TIME + at) for at in range(6)], batch=1)
+    address = ("--bootstrap-server", node.bootstrap_server, "--topic", topic)
+    read = run_tool(
+        java, CONSUMER, *address, "--group", "java", "--from-beginning", "--max-messages", "2"
+    ).stdout.split()
+    assert ["0", "1"] == read
+    read = subprocess.run(
+        [
+            "kcat",
+            "-b",
+            node.bootstrap_server,
+            "-G",
+            "kcat",
+            "-q",
+            "-c",
+            "3",
+            "-o",
+            "beginning",
+            "-X",
+            "auto.offset.reset=earliest",
+            topic,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    ).stdout.split()
+    assert ["0", "1", "2"] == read
+    node.stop()
+
+    mount = Mount(tmp_path, directories=str(node.log_dir), read_only=True)
+    try:
+        groups = mount.start().path / "@groups"
+        assert {"java", "kcat"} <= {one.name for one in groups.iterdir()}
+        assert {"java": ("2\n", "4\n"), "kcat": ("3\n", "3\n")} == {
+            name: tuple((groups / name / topic / "0" / file).read_text() for file in ("position", "lag"))
+            for name in ("java", "kcat")
+        }
+        status = (groups / "java" / "status").read_text()
+        assert {"state Empty", "generation 2", "lag 4"} <= set(status.splitlines())
+        with pytest.raises(OSError, match="Read-only"):
+            (groups / "java" / topic / "log").open()
+    finally:
+        mount.clean_up()
+
+    taken = tmp_path / "taken"
+    lines = run("takeover", str(node.log_dir), str(taken))
+    assert "group java: 1 of 1 positions carried over" in lines
+    before = json.loads(run("groups", "describe", "java", "--json", "--data", str(node.log_dir)))
+    after = json.loads(run("groups", "describe", "java", "--json", "--data", str(taken)))
+    assert before == after
+    assert "2 3 4 5" == " ".join(run("cat", "--group", "java", f"{topic}/log", "--data", str(taken)).split())
+    assert "3 4 5" == " ".join(run("cat", "--group", "kcat", f"{topic}/log", "--data", str(taken)).split())
+    node.start()
