@@ -125,6 +125,7 @@ class GroupDescription:
     name: str
     state: GroupState
     generation: int
+    """-1: its coordinator does not tell it."""
     protocol_type: str
     assignor: str
     """The assignor in use; empty where no member ever joined."""
@@ -185,8 +186,10 @@ class Membership(Protocol):
         """
         ...
 
-    def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:
+    def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         """Commit positions in partitions that it holds, in one append with all that come within a few milliseconds.
+
+        `at_once`: for a program that waits for it, so that the append waits for no others.
 
         The future is done when they are in the log. Of two for the same partition the later one holds. Its errors:
         NotAssignedError (then nothing of this call counts), InvalidPositionError, GroupError, OSError (ENOSPC, EIO):
@@ -207,8 +210,21 @@ class Membership(Protocol):
         ...
 
 
+class GroupsSummary(NamedTuple):
+    """The groups of an engine in numbers."""
+
+    groups: int
+    members: int
+    failed: tuple[str, ...] = ()
+    """Why partitions of `__consumer_offsets` are not served, and their groups with them."""
+
+
 class Groups(Protocol):
     """The groups of an engine."""
+
+    def summary(self) -> GroupsSummary | None:
+        """Return the groups in numbers; None where nobody has used groups yet (*known*)."""
+        ...
 
     def listed(self) -> Mapping[str, GroupListing]:
         """Return the groups by name, ascending; a snapshot (*asked*). Raises GroupError, OSError."""
@@ -297,6 +313,9 @@ class NoGroups:
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise GroupsUnsupportedError(self._reason)
+
+    def summary(self) -> None:
+        """Nobody uses groups here."""
 
     listed = describe = positions = set_positions = delete_positions = create = delete = _refuse
     config = settings = alter_config = join = listen = _refuse

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -21,6 +21,7 @@ from fusefs.forms import BATCH, VALUES
 from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
 from fusefs.views.measure import Source
 from fusefs.views.rendering import Text
+from storage.codec.batch import scan
 from storage.codec.columns import Columns, decode
 from storage.codec.value_copy import begin_text, copy_values
 from storage.errors import CorruptionError
@@ -79,7 +80,7 @@ class Chunk(NamedTuple):
 class LineEnds:
     """The ends of records that are a line each. Goes on counting where it was: who reads on pays for what is new."""
 
-    def __init__(self, text: bytes, start_offset: Offset, offsets: memoryview[int]) -> None:
+    def __init__(self, text: bytes | bytearray, start_offset: Offset, offsets: Sequence[int]) -> None:
         self._text = text
         self._start_offset = start_offset
         self._offsets = offsets
@@ -188,8 +189,9 @@ class ChunkReader:
             end = copy_values(fetched.data, text, 0, start_offset=offset, end_offset=end_offset)
             if end >= 0:
                 self.next_offset = self._behind = min(fetched.next_offset, end_offset)
-                whole = memoryview(text)[:end].toreadonly()
-                ends = LaterEnds(partial(_ends_of_values, fetched.data, offset, self.next_offset))
+                del text[end:]
+                whole = memoryview(text).toreadonly()
+                ends = LaterEnds(partial(_ends_of_values, fetched.data, text, offset, self.next_offset))
                 return Chunk(whole, offset, self.next_offset, ends) if end else None
         self._keep(source.decoded(offset, fetched), end_offset)
         return None
@@ -281,8 +283,15 @@ def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Itera
     return ListedEnds(start_offset, positions, [offset + 1 for offset in offsets])
 
 
-def _ends_of_values(data: memoryview, start_offset: Offset, end_offset: Offset) -> ListedEnds:
-    """Return the ends of the values between two offsets, of batches that were copied whole."""
+def _ends_of_values(
+    data: memoryview, text: bytearray, start_offset: Offset, end_offset: Offset
+) -> RecordEnds:
+    """Return the ends of the values between two offsets, of batches that were copied whole to `text`.
+
+    Mostly there is a line for each offset, which needs no decoding.
+    """
+    if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
+        return LineEnds(text, start_offset, range(start_offset, end_offset))
     lengths: list[int] = []
     offsets: list[int] = []
     for columns in decode(data):
@@ -290,3 +299,14 @@ def _ends_of_values(data: memoryview, start_offset: Offset, end_offset: Offset) 
         lengths += columns.value_lengths[first:last]
         offsets += columns.offsets[first:last]
     return _ends_by_length(start_offset, lengths, offsets)
+
+
+def _has_each_offset(data: memoryview, start_offset: Offset, end_offset: Offset) -> bool:
+    """Return whether the batches have a record that shows for each offset between two."""
+    behind = start_offset
+    for batch in scan(data):
+        dense = batch.record_count == batch.end_offset - batch.base_offset and not batch.is_control
+        if not dense or batch.base_offset > behind:
+            return False
+        behind = batch.end_offset
+    return behind >= end_offset

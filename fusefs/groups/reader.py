@@ -306,12 +306,12 @@ class GroupHandle:
     def _commits_when_asked(self) -> bool:
         return self._what.engine.groups.config(self._what.group).commit == "ask"
 
-    def _commit(self) -> None:
+    def _commit(self, *, at_once: bool = False) -> None:
         """Commit what is done, behind the answer."""
         if self._commits_when_asked:
-            self._commit_done()
+            self._commit_done(at_once=at_once)
 
-    def _commit_done(self) -> None:
+    def _commit_done(self, *, at_once: bool = False) -> None:
         positions = {}
         for partition, held in self._partitions.items():
             share = held.share
@@ -319,7 +319,7 @@ class GroupHandle:
                 positions[partition] = Position(share.done, self._metadata)
                 share.said = share.done
         if positions:
-            future = self._membership.commit(positions)
+            future = self._membership.commit(positions, at_once=at_once)
             self._commits[future] = tuple(positions)
             future.add_done_callback(self._commit_ended)
 
@@ -344,7 +344,7 @@ class GroupHandle:
     async def _commit_now(self) -> None:
         """Commit what is done, and wait until it is in the log. Raises what prevented it."""
         self._commit_first = False
-        self._commit()
+        self._commit(at_once=True)
         await self._until_committed()
 
     async def _until_committed(self) -> None:
@@ -386,7 +386,7 @@ class GroupHandle:
                     self._delivery.answer()
                 else:
                     self._set_done(word)
-                self._commit_done()
+                self._commit_done(at_once=True)
                 await self._until_committed()
             self._begun_line = rest
             self._delivery.wrote(len(data))

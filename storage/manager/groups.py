@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from storage.directories.directories import Directories
+from storage.config.broker import EngineConfig
+from storage.disk.filesystem import Clock
 from storage.engine import Engine
 from storage.groups.rebalance import GroupLimits
 from storage.groups.runtime.service import EmbeddedGroups, GroupOverrides
@@ -16,9 +17,10 @@ class _Owner(Engine, GroupOverrides, Protocol):
     """The engine itself, which also keeps the settings of groups."""
 
 
-def make_groups(engine: _Owner, directories: Directories) -> EmbeddedGroups:
-    """Return the groups of an engine over its data directories: nothing is read before they are used."""
-    config = directories.config
+def make_groups(
+    engine: _Owner, config: EngineConfig, clock: Clock, *, follows: bool = False
+) -> EmbeddedGroups:
+    """Return the groups of an engine: nothing is read before they are used. `follows`: another engine serves them."""
     limits = GroupLimits(
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,
@@ -30,8 +32,8 @@ def make_groups(engine: _Owner, directories: Directories) -> EmbeddedGroups:
     return EmbeddedGroups(
         engine,
         engine,
-        clock=directories.clock,
+        clock=clock,
         limits=limits,
         partitions=config.offsets_topic_num_partitions,
-        follows=config.follows,
+        follows=follows or config.follows,
     )

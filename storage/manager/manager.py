@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from threading import Lock, RLock
 from types import MappingProxyType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.directories.checkpoints import CheckpointWriter, name_of
@@ -49,6 +49,9 @@ T = TypeVar("T")
 class LogManager:
     """Implements storage.engine.Engine over data directories. Made by `startup.open_engine`."""
 
+    groups_are_served_elsewhere: ClassVar[bool] = False
+    """True if another engine, which this one is a part of, serves the groups."""
+
     def __init__(
         self,
         directories: Directories,
@@ -83,7 +86,9 @@ class LogManager:
         self._lock = RLock()
         self._duty_lock = Lock()
         self._closed = False
-        self._groups = make_groups(self, directories)
+        self._groups = make_groups(
+            self, directories.config, directories.clock, follows=self.groups_are_served_elsewhere
+        )
 
     # What is there.
 

@@ -17,6 +17,8 @@ T = TypeVar("T")
 class MemberManager(LogManager):
     """A LogManager whose topics have partitions in other engines, too. Made by `opening.open_engine` with `one_of_many`."""
 
+    groups_are_served_elsewhere = True
+
     def hold_partitions(
         self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
     ) -> None:

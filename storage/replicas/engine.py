@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import RLock
 
 from storage.config.broker import EngineConfig
+from storage.disk.filesystem import Clock
 from storage.engine import Cancel, Listeners, Partition, records_of
 from storage.errors import (
     PolicyViolationError,
@@ -18,7 +19,8 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.membership import Groups, NoGroups
+from storage.manager.groups import make_groups
+from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.replicas.controller import ReplicaController
@@ -43,6 +45,7 @@ class ReplicatedEngine:
         config: EngineConfig,
         warnings: WarningBook,
         *,
+        clock: Clock,
         in_background: bool = True,
     ) -> None:
         """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
@@ -68,6 +71,8 @@ class ReplicatedEngine:
             )
             for member in members
         }
+        self._groups = make_groups(self, config, clock)
+        self._positions_due = clock() + config.offsets_retention_check_interval_ms
 
     # What is there.
 
@@ -95,7 +100,7 @@ class ReplicatedEngine:
 
     @property
     def groups(self) -> Groups:
-        return NoGroups("groups are not served over replicas yet")
+        return self._groups
 
     @property
     def share_groups(self) -> ShareGroups:
@@ -133,6 +138,15 @@ class ReplicatedEngine:
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._listeners.add(listener)
+
+    # What groups are given.
+
+    def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        return self._agreement.content.groups
+
+    def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
+        self._check_writable()
+        self._agreement.put_group(group, overrides)
 
     # Beginning.
 
@@ -282,6 +296,15 @@ class ReplicatedEngine:
             except (StorageError, OSError) as error:
                 self._warnings.add(f"{member}: {reason_of(error)}")
         self._look_after_members()
+        if now >= self._positions_due:
+            self._positions_due = now + self._config.offsets_retention_check_interval_ms
+            self._expire_positions(now)
+
+    def _expire_positions(self, now: Timestamp) -> None:
+        try:
+            self._groups.expire(now)
+        except (StorageError, OSError) as error:
+            self._warnings.add(f"positions of groups: {reason_of(error)}")
 
     def _look_after_members(self) -> None:
         with self._lock:
@@ -323,6 +346,7 @@ class ReplicatedEngine:
                 self._catching_up[member.number].want()
 
     def close(self) -> None:
+        self._groups.close()
         for one in self._catching_up.values():
             one.stop()
         with self._lock:

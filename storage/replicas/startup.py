@@ -81,7 +81,9 @@ def open_replicas(
         if settings.replication_factor > 1:
             content = replace(content, replicas=settings.replication_factor)
         agreement = Agreement(content, members, read_only=read_only, warn=warnings.add)
-        engine = ReplicatedEngine(members, agreement, settings, warnings, in_background=in_background)
+        engine = ReplicatedEngine(
+            members, agreement, settings, warnings, clock=opening.clock, in_background=in_background
+        )
         engine.begin(doubtful(content, members, having))
     except BaseException:
         for member in members:

@@ -64,7 +64,8 @@ class ScriptedMember:
         self.now = MemberPartitions(generation=self.now.generation, lost=error)
         self._listener()
 
-    def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:
+    def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
+        del at_once
         future: Future[None] = Future()
         if self.failing is not None:
             future.set_exception(self.failing)

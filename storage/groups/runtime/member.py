@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ class EmbeddedMember:
     def held(self) -> MemberPartitions:
         return self._held
 
-    def commit(self, positions: Mapping[TopicPartition, Position]) -> Future[None]:
+    def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         future: Future[None] = Future()
         lost = self._held.lost
         if lost is not None:
@@ -111,9 +112,9 @@ class EmbeddedMember:
         if bad is not None:
             future.set_exception(InvalidPositionError(f"{self.group}: {bad}: an offset is not negative"))
             return future
-        if self._commits.add(Commit(dict(positions), future)):
+        if self._commits.add(Commit(dict(positions), future)) or at_once:
             try:
-                self._runner.post(self._commit_soon)
+                self._runner.post(partial(self._commit_soon, at_once=at_once))
             except GroupError as error:
                 self._commits.fail(error)
         return future
@@ -350,7 +351,10 @@ class EmbeddedMember:
         )
 
     def _hold(self, held: MemberPartitions) -> None:
-        self._held = held
+        before, self._held = self._held, held
+        same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
+        if same and held.lost is None and before.generation >= 0:
+            return  # The generation alone, of which the group's listeners are told.
         try:
             self._listener()
         except Exception:  # it is told once more with the next change
@@ -377,9 +381,9 @@ class EmbeddedMember:
 
     # Commits.
 
-    def _commit_soon(self) -> None:
+    def _commit_soon(self, *, at_once: bool) -> None:
         if self._begun:
-            self._runner.commit_soon(self)
+            self._runner.commit_soon(self, at_once=at_once)
         else:
             self._commits.fail(self._held.lost or NotAssignedError(f"{self.group}: not a member yet"))
 

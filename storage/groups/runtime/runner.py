@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeVar
 
 from storage.checkpoints.identifiers import decode_id
+from storage.disk import names
 from storage.disk.filesystem import Clock
 from storage.engine import Engine, Listeners, Topic
 from storage.errors import GroupError, ReadOnlyError
@@ -27,6 +28,7 @@ from storage.groups.rebalance import GroupLimits
 from storage.groups.requests import Write
 from storage.groups.runtime.shard import Shard, ShardState
 from storage.groups.timers import Timers
+from storage.membership import GroupsSummary
 from storage.model import TopicPartition
 from storage.partitioning import coordinator_partition
 
@@ -34,11 +36,11 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
-TOPIC = "__consumer_offsets"
+TOPIC = names.CONSUMER_OFFSETS
 LINGER_SECONDS = 0.003
-"""Commits wait so long for others, and are then appended together."""
+"""Commits wait so long for others, and are then appended together; so do members for others that join with them."""
 MOST_WAKEUPS = 50
-"""While other requests keep coming, commits wait for so many at most."""
+"""While other requests keep coming, both wait for so many at most."""
 CLOSED = "the groups are closed"
 
 
@@ -71,6 +73,37 @@ class _Known(NamedTuple):
     partitions: int
 
 
+class _Linger:
+    """The wait for others of the same kind: until nothing has come for LINGER_SECONDS, or too much has."""
+
+    def __init__(self) -> None:
+        self._wakeups: int | None = None
+
+    def begin(self) -> None:
+        """Begin to wait, where nobody waits yet."""
+        self._wakeups = self._wakeups or 0
+
+    def hurry(self) -> None:
+        """Wait no longer."""
+        self._wakeups = MOST_WAKEUPS
+
+    def woken(self, *, quiet: bool) -> None:
+        """Count a wakeup, `quiet` if nothing has come."""
+        if self._wakeups is not None:
+            self._wakeups = MOST_WAKEUPS if quiet else self._wakeups + 1
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._wakeups is not None
+
+    def take(self) -> bool:
+        """Return whether it is over; then nobody waits any longer."""
+        over = self._wakeups is not None and self._wakeups >= MOST_WAKEUPS
+        if over:
+            self._wakeups = None
+        return over
+
+
 class Runner:
     """See the module."""
 
@@ -93,7 +126,10 @@ class Runner:
         self._later: deque[Callable[[], None]] = deque()
         self._changed: dict[str, Group] = {}
         self._committing: dict[LocalMember, None] = {}
-        self._wakeups = 0
+        self._commit_linger = _Linger()
+        self._preparing: dict[str, Group] = {}
+        """The groups whose members of this process are to join again."""
+        self._join_linger = _Linger()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -131,6 +167,20 @@ class Runner:
     def started(self) -> bool:
         return self._thread is not None
 
+    def summary(self) -> GroupsSummary | None:
+        """Return the groups in numbers, as they were a moment ago; None before the first use."""
+        shards = list(self.shards.values())
+        if not shards:
+            return None
+        groups = [group for shard in shards for group in list(shard.coordinator.groups.values())]
+        return GroupsSummary(
+            groups=len(groups),
+            members=sum(len(group.members) for group in groups),
+            failed=tuple(
+                f"{shard.place}: {shard.reason}" for shard in shards if shard.state is ShardState.FAILED
+            ),
+        )
+
     def topics_changed(self) -> None:
         """Look for topics that came, went or grew; of no consequence before the first use."""
         if self.started:
@@ -158,7 +208,10 @@ class Runner:
                 self._guarded(action)
             self._settle()
             self._fire_timers()
-            self._commit_if_due()
+            if self._commit_linger.take():
+                self._guarded(self.commit_all)
+            if self._join_linger.take():
+                self._rebalance()
             self._settle()
 
     def _next(self) -> Iterable[Callable[[], None]]:
@@ -170,14 +223,15 @@ class Runner:
                 actions.append(self._inbox.get_nowait())
         except Empty:
             pass
-        if self._committing:
-            self._wakeups = self._wakeups + 1 if actions else MOST_WAKEUPS
+        for linger in (self._commit_linger, self._join_linger):
+            linger.woken(quiet=not actions)
         return actions
 
     def _timeout(self) -> float | None:
         dues = [shard.timers.next_due() for shard in self.shards.values()]
         due = min((one for one in (self.timers.next_due(), *dues) if one is not None), default=None)
-        waits = [LINGER_SECONDS] if self._committing else []
+        lingers = self._commit_linger.is_waiting or self._join_linger.is_waiting
+        waits = [LINGER_SECONDS] if lingers else []
         if due is not None:
             waits.append(max(0.0, (due - self.clock()) / 1000))
         return min(waits, default=None)
@@ -189,7 +243,7 @@ class Runner:
             _LOGGER.exception("an error that nobody expected")
 
     def _settle(self) -> None:
-        """Do what became due by what was done: answers that members of this process got, and rebalances they take part in."""
+        """Do what became due by what was done: answers that members of this process got, and what listeners are told."""
         told = False
         while self._later or self._changed:
             while self._later:
@@ -197,11 +251,19 @@ class Runner:
             changed, self._changed = self._changed, {}
             for name, group in changed.items():
                 told = True
-                if group.state is PREPARING:
-                    for member in list(self.members.get(name, {}).values()):
-                        self._guarded(member.rebalance)
+                if group.state is PREPARING and name in self.members:
+                    self._preparing[name] = group
+                    self._join_linger.begin()
         if told:
             self.listeners.notify()
+
+    def _rebalance(self) -> None:
+        """Have the members of this process take part in the rebalances that began: one for all that came or went together."""
+        preparing, self._preparing = self._preparing, {}
+        for name, group in preparing.items():
+            if group.state is PREPARING:
+                for member in list(self.members.get(name, {}).values()):
+                    self._guarded(member.rebalance)
 
     def _fire_timers(self) -> None:
         for shard in list(self.shards.values()):
@@ -232,9 +294,11 @@ class Runner:
     def group_changed(self, group: Group) -> None:
         self._changed[group.name] = group
 
-    def commit_soon(self, member: LocalMember) -> None:
-        if not self._committing:
-            self._wakeups = 0
+    def commit_soon(self, member: LocalMember, *, at_once: bool = False) -> None:
+        """Append a member's commits with those of others that come soon; `at_once` after what is being done now."""
+        self._commit_linger.begin()
+        if at_once:
+            self._commit_linger.hurry()
         self._committing[member] = None
 
     def commit_all(self) -> None:
@@ -245,10 +309,6 @@ class Runner:
             by_shard.setdefault(member.shard, []).append(member)
         for shard, members in by_shard.items():
             shard.append([member.take_commits() for member in members])
-
-    def _commit_if_due(self) -> None:
-        if self._committing and self._wakeups >= MOST_WAKEUPS:
-            self._guarded(self.commit_all)
 
     # The shards.
 

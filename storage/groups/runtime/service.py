@@ -34,6 +34,7 @@ from storage.membership import (
     GroupDescription,
     GroupListing,
     GroupPositions,
+    GroupsSummary,
     GroupState,
     MemberDescription,
     Membership,
@@ -81,6 +82,9 @@ class EmbeddedGroups:
         engine.listen(self._runner.topics_changed)
 
     # What there is.
+
+    def summary(self) -> GroupsSummary | None:
+        return self._runner.summary()
 
     @asks
     def listed(self) -> Mapping[str, GroupListing]:

@@ -61,6 +61,14 @@ class Agreement:
         """Add a topic, or change it (OSError; blocking)."""
         self._change(lambda topics: topics.__setitem__(name, entry))
 
+    def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the settings of a group of readers; none removes its entry (OSError; blocking)."""
+        with self._lock:
+            groups = {one: given for one, given in self._content.groups.items() if one != name}
+            if overrides:
+                groups[name] = MappingProxyType(dict(overrides))
+            self._write(replace(self._content, groups=MappingProxyType(groups)))
+
     def remove_topic(self, name: str) -> None:
         """Remove a topic; its id is remembered as long as a directory is away (OSError; blocking)."""
         with self._lock:

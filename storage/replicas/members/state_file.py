@@ -5,6 +5,7 @@
                         "topics": {"orders": {"id": "1EvP…", "overrides": {"retention.ms": "-1"}, "replicas": 2,
                                    "partitions": {"0": {"assigned": [1, 2], "in_sync": [1, 2], "leader": 1,
                                                         "epoch": 4, "version": 7}}}},
+                        "groups": {"billing": {"commit": "manual"}},
                         "deleted": ["9fKx…"]}
 
 A broker passes it over. Each change is written to one directory after the other under the next `revision`, each time
@@ -65,6 +66,8 @@ class ReplicaFile:
     directories: Mapping[ReplicaId, KnownDirectory] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, ReplicatedTopicEntry] = field(default_factory=lambda: MappingProxyType({}))
     deleted: tuple[str, ...] = ()
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    """The settings given for each group of readers that has any."""
 
 
 def encode_replica_file(content: ReplicaFile) -> bytes:
@@ -79,6 +82,7 @@ def encode_replica_file(content: ReplicaFile) -> bytes:
             for number, one in sorted(content.directories.items())
         },
         "topics": {name: _plain_topic(content.topics[name]) for name in sorted(content.topics)},
+        "groups": {name: dict(content.groups[name]) for name in sorted(content.groups)},
         "deleted": list(content.deleted),
     }
     return (json.dumps(plain, separators=(",", ":")) + "\n").encode()
@@ -103,6 +107,9 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
             directories=MappingProxyType(directories),
             topics=MappingProxyType({name: _topic(one) for name, one in plain["topics"].items()}),
             deleted=tuple(map(str, plain["deleted"])),
+            groups=MappingProxyType(
+                {name: MappingProxyType(dict(one)) for name, one in plain.get("groups", {}).items()}
+            ),
         )
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None

@@ -46,6 +46,20 @@ def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
     assert expected == places(chunk)
 
 
+@pytest.mark.parametrize("form", [VALUES, KV])
+def test_where_offsets_are_missing_no_line_is_taken_for_one(form: Form):
+    """Neither where a value of two lines makes up for one, nor in front, nor between two batches."""
+    partition = MemoryPartition()
+    partition.add(b"a", b"b")
+    partition.log_end_offset += 1  # As where a transaction ended.
+    partition.add(b"c\nd" if form is VALUES else b"c")
+
+    chunks = all_chunks(reader(partition, form), 4)
+    found = [end.offset for chunk in chunks for end in places(chunk)]
+
+    assert {1, 2, 4} == set(found) - {0}
+
+
 def test_json_lines_end_at_their_lf():
     """A line is a record."""
     partition = MemoryPartition()

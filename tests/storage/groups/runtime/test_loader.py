@@ -24,6 +24,7 @@ from storage.producers.append import Origin
 from tests.doubles.engines import engine_on
 from tests.doubles.group_reader import Reader
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
 
@@ -203,6 +204,25 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
     again = engine_on(disk, clock=clock)
     assert (expected, 2) == (committed(again), again.groups.describe("g").generation)
     again.close()
+
+
+def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
+    """Records of newer types and versions, the newest of each key, byte for byte; and what is known beside them."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic(TOPIC, partitions=1)
+    kept = [
+        (other(3, "new"), b"\x00\x00what"),
+        (other(99, "newer"), b"\x00\x07what"),
+        (write_offset_key("later", *T0), b"\x00\x09what"),
+    ]
+    append(engine, (other(3, "new"), b"\x00\x00before"), *(position(offset) for offset in range(50)), *kept)
+    append(engine, position(50))
+    engine.partition(TOPIC, 0).roll("test")  # type: ignore[attr-defined]
+    append(engine, position(51))
+    engine.maintain_now(Timestamp(clock()))
+    left = [(one.key, one.value) for one in read_records(engine.partition(TOPIC, 0))]
+    assert [*kept, position(50), position(51)] == left
+    engine.close()
 
 
 def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
