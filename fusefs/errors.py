@@ -94,6 +94,6 @@ def file_error(error: Exception) -> FileError:
     number = errno_of(error)
     reason = error.strerror or "" if isinstance(error, OSError) else str(error)
     told = number == errno.ENOSPC or isinstance(
-        error, storage.ProducerFencedError | storage.NotAuthorizedError
+        error, storage.ProducerFencedError | storage.NotAuthorizedError | storage.GroupsUnsupportedError
     )
     return FileError(number, reason, reported=True if told else None)

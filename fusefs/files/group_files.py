@@ -65,7 +65,7 @@ class GroupStatusFile(GroupFile):
         behind = lags(engine, positions)
         lines = {
             "state": group.state.value,
-            "generation": group.generation,
+            "generation": group.generation if group.generation >= 0 else "-",
             "assignor": group.assignor or "-",
             "coordinator": group.coordinator,
             "members": len(group.members),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from fusefs.allowance import leave_event_loop
@@ -11,8 +11,11 @@ from fusefs.files.replicas import replica_lines
 from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
+from fusefs.groups.positions import lags
 from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
+from storage.disk.names import CONSUMER_OFFSETS
 from storage.engine import Engine
+from storage.membership import Groups
 from storage.messages import printable
 from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp
 
@@ -127,7 +130,19 @@ class TopicStatusFile(TextFile):
             f"high_watermark {status.offsets.high_watermark} state {printable(status.state)}\n"
             for number, status in statuses.items()
         ]
-        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows])
+        groups = [f"group {printable(group)} lag {lag}\n" for group, lag in self._groups()]
+        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows, *groups])
+
+    def _groups(self) -> Iterator[tuple[str, int]]:
+        """Yield the groups that read the topic, and how far each is behind; a cluster would be asked for each of them."""
+        engine = self.context.engine
+        if engine.remote or CONSUMER_OFFSETS not in engine.topics():
+            return
+        for group in engine.groups.listed():
+            behind = lags(engine, engine.groups.positions(group))
+            own = [lag for partition, lag in behind.items() if partition.topic == self._files.topic.name]
+            if own:
+                yield group, sum(own)
 
 
 def _flushed(status: PartitionStatus) -> dict[str, object]:
@@ -174,7 +189,7 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def engine_lines(engine: Engine) -> list[str]:
-    """The lines about an engine as a whole: its data directories, how they are opened, and what they hold."""
+    """The lines about an engine as a whole: its data directories, how they are opened, what they hold, and who reads in groups."""
     mode = "foreign" if engine.foreign else "read-only" if engine.read_only else "read-write"
     topics = engine.topics().values()
     return [
@@ -182,7 +197,17 @@ def engine_lines(engine: Engine) -> list[str]:
         f"mode {mode}",
         f"topics {len(topics)}",
         f"partitions {sum(len(topic.partitions()) for topic in topics)}",
+        *group_lines(engine.groups),
     ]
+
+
+def group_lines(groups: Groups) -> list[str]:
+    """The lines about groups; none where nobody uses them."""
+    found = groups.summary()
+    if found is None:
+        return []
+    failed = (f"groups of {reason}" for reason in found.failed)
+    return [f"groups {found.groups} members {found.members}", *failed]
 
 
 def _shown(directory: DirectoryStatus) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,15 @@ from fusefs.forms import VIEW_FORMS, Form
 from fusefs.nodes.nodes import Attributes, Directory, Node
 from fusefs.tree.queues import TAKES, QueueDirectory
 from storage.disk.names import check_topic_name
-from storage.errors import GroupExistsError, GroupsUnsupportedError, InvalidNameError, StorageError
+from storage.errors import (
+    GroupExistsError,
+    GroupsUnsupportedError,
+    InvalidNameError,
+    StorageError,
+    UnknownGroupError,
+)
 from storage.membership import Subscription
+from storage.messages import reason_of
 from storage.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ class GroupsDirectory(Directory):
         if not self._loaded:
             leave_event_loop()
             self.consumers()
-            self.context.engine.share_groups.groups()
+            self.queues()
             self._loaded = True
 
     def consumers(self) -> Collection[str]:
@@ -51,9 +59,17 @@ class GroupsDirectory(Directory):
         except GroupsUnsupportedError:
             return ()
 
+    def queues(self) -> Collection[str]:
+        """The queues; none where what keeps them cannot be read, which is reported: the other groups are read on."""
+        try:
+            return self.context.engine.share_groups.groups()
+        except (StorageError, OSError) as error:
+            self.context.reports.error("@groups", f"no queues are shown: {reason_of(error)}")
+            return ()
+
     def names(self) -> Sequence[str]:
         self._load()
-        return sorted({*self.consumers(), *self.context.engine.share_groups.groups()})
+        return sorted({*self.consumers(), *self.queues()})
 
     def lookup(self, name: str) -> Node:
         self._load()
@@ -62,9 +78,15 @@ class GroupsDirectory(Directory):
     def make(self, name: str) -> Node:
         if name in self.consumers():
             return GroupDirectory(self.context, self, name)
-        if name in self.context.engine.share_groups.groups():
+        if name in self.queues():
             return QueueDirectory(self.context, self, name)
+        self._check_served(name)
         raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
+
+    def _check_served(self, name: str) -> None:
+        """Raise GroupError where it is not known whether there is such a group: what keeps it cannot be read."""
+        with suppress(UnknownGroupError, GroupsUnsupportedError):
+            self.context.engine.groups.describe(name)
 
     async def make_directory(self, name: str, pid: int) -> Directory:
         """Create a group. What is read of it first says of which kind it is."""
@@ -79,7 +101,8 @@ class GroupsDirectory(Directory):
                 engine.share_groups.create(name)
 
         await self._change(create, pid)
-        node = self.lookup(name)
+        asker = Program(self.context.waiting, pid, "")
+        node = await self.context.appending.blocking.patiently(lambda: self.lookup(name), asker)
         assert isinstance(node, Directory)
         return node
 

@@ -53,7 +53,7 @@ def parse_status(name: str, text: str) -> GroupView:
     return GroupView(
         name=name,
         state=values["state"],
-        generation=int(values["generation"]),
+        generation=-1 if values["generation"] == "-" else int(values["generation"]),
         assignor="" if values["assignor"] == "-" else values["assignor"],
         coordinator=values["coordinator"],
         members=members,

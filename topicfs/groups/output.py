@@ -78,7 +78,7 @@ def say_state(group: GroupView) -> None:
         group.coordinator,
         group.assignor or "-",
         group.state,
-        group.generation,
+        group.generation if group.generation >= 0 else "-",
         len(group.members),
         group.lag,
     )

@@ -142,6 +142,24 @@ def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: TwoDisks) -> Non
     two.assert_equal()
 
 
+def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: TwoDisks) -> None:
+    """What it has read is not given again, whichever directory is there; nothing it has not read is lost."""
+    (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
+    group = two.mount.path / "@groups" / "g"
+    group.mkdir()
+    with (group / "orders" / "log").open("rb", buffering=0) as log:
+        assert b"0\n1\n" == log.read(4)
+        fill_up(two.disks[0] / "fill")
+        assert b"2\n3\n" == log.read(4)
+        assert b"4\n" == log.read(2)
+    assert 0 == two.mount.stop()
+    (two.disks[0] / "fill").unlink()
+    two.mount.start()
+    assert "4\n5\n" == (group / "orders" / "drain").read_text()
+    assert "6\n" == (group / "orders" / "0" / "position").read_text()
+    wait_until(two.in_sync, "both are in sync")
+
+
 def test_an_empty_disk_is_filled(two: TwoDisks) -> None:
     """Another, empty disk in the place of one: after the next start it gets every record."""
     (two.orders / "0" / "log").write_text("a\nb\n")

@@ -1,0 +1,236 @@
+"""Groups of a mount when the disk is full, when what keeps them is damaged, and when what is asked makes no sense."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import Mount
+
+pytestmark = pytest.mark.fuse
+
+
+def made(mount: Mount, *, lines: int = 10, partitions: int = 1) -> Path:
+    """A topic with lines, and a group's directory of it."""
+    mount.bash(f"mkdir orders orders/{partitions - 1} @groups/g; seq {lines} > orders/0/log")
+    return mount.path / "@groups/g/orders"
+
+
+def log_files(mount: Mount, topic: str) -> dict[Path, bytes]:
+    """What there is of a topic's records, by file."""
+    return {path: path.read_bytes() for path in sorted(mount.data.glob(f"{topic}-*/*.log"))}
+
+
+def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
+    """And gives nothing: what comes is given once, and the position moves on once there is room."""
+    group = made(mount)
+    descriptor = os.open(group / "log", os.O_RDONLY)
+    text = os.read(descriptor, 2)
+    mount.faults.write_text("pwrite .log ENOSPC\n")
+    text += os.read(descriptor, 2)  # Its commit goes on behind it.
+    wait_until(lambda: "append failed" in mount.log, "the commit failed")
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            os.read(descriptor, 2)
+    assert "-\n" == (group / "0/position").read_text()
+    mount.faults.unlink()
+    while len(text) < len("".join(f"{n}\n" for n in range(1, 11))):
+        text += os.read(descriptor, 100)
+    assert [str(n) for n in range(1, 11)] == text.decode().split()
+    os.close(descriptor)
+    assert "2\n" <= (group / "0/position").read_text()
+
+
+def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
+    """No group is made; who joins waits, and may be killed meanwhile; all goes on once there is room."""
+    group = made(mount)
+    mount.faults.write_text("pwrite .log ENOSPC\n")
+    ran = mount.bash("timeout 2 head -n 1 @groups/g/orders/log; mkdir @groups/h")
+    assert "" == ran.stdout
+    assert ran.stderr.endswith("No space left on device\n")
+    assert "append failed" in mount.log
+    mount.faults.unlink()
+    assert [str(n) for n in range(1, 11)] == (group / "drain").read_text().split()
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "a newer version"])
+def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: str):
+    """Groups of that partition are EIO with the reason, the topics are read on, and not a byte is rewritten."""
+    mount = unmounted.start()
+    group = made(mount)
+    mount.bash("cat @groups/g/orders/drain")
+    mount.stop()
+    (path,) = [path for path, content in log_files(mount, "__consumer_offsets").items() if content]
+    content = bytearray(path.read_bytes())
+    if damage == "a flipped bit":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    else:
+        from storage.codec.records import encode  # noqa: PLC0415 - as a broker of a later time might write it
+        from storage.coordinators.group_records import write_offset_key  # noqa: PLC0415
+        from storage.manager import open_engine  # noqa: PLC0415
+        from storage.model import Offset, Record, Timestamp, TopicPartition  # noqa: PLC0415
+        from storage.partitioning import coordinator_partition  # noqa: PLC0415
+
+        engine = open_engine(mount.data)
+        key = write_offset_key("g", *TopicPartition("orders", 0))
+        record = Record(Offset(0), Timestamp(1), key, b"\x00\x09later")
+        number = coordinator_partition("g", len(engine.topic("__consumer_offsets").partitions()))
+        engine.partition("__consumer_offsets", number).append(encode([record]))
+        engine.close()
+    before = log_files(mount, "__consumer_offsets")
+    mount.start()
+    ran = mount.bash(
+        "cat @groups/g/orders/drain; cat @groups/g/status; mkdir @groups/g; seq 11 12 > orders/0/log; tail -n 1 orders/0/log"
+    )
+    assert "12\n" == ran.stdout
+    assert 3 == ran.stderr.count("Input/output error")
+    said = [line for line in mount.status.splitlines() if line.startswith("groups of __consumer_offsets-")]
+    assert 1 == len(said)
+    assert "cannot be loaded" in said[0]
+    assert group.parent.name not in os.listdir(mount.path / "@groups")
+    mount.stop()
+    assert before == log_files(mount, "__consumer_offsets")
+
+
+def test_what_makes_no_sense_is_refused(mount: Mount):
+    """Groups and topics that are not there, positions that are none, and an assignor that nobody knows."""
+    group = made(mount)
+    errors = {
+        "cat @groups/nobody/orders/log": "No such file or directory",
+        "cat @groups/g/nothing/log": "No such file or directory",
+        "cat @groups/g/orders/7/position": "No such file or directory",
+        "cat @groups/g/orders,nothing/drain": "No such file or directory",
+        "echo assignor=fastest > @groups/g/config": "Invalid argument",
+        "echo commit=never > @groups/g/config": "Invalid argument",
+        "echo nonsense > @groups/g/orders/0/position": "Invalid argument",
+        "echo 1.5 > @groups/g/orders/0/position": "Invalid argument",
+        "echo -1 > @groups/g/orders/0/position": "Invalid argument",
+        "echo 99999999999999999999 > @groups/g/orders/0/position": "Invalid argument",
+        "rmdir @groups/nobody": "No such file or directory",
+        "mkdir @groups/g": "File exists",
+        f"mkdir @groups/{'x' * 256}": "File name too long",
+    }
+    assert errors == {command: mount.bash(command).stderr.strip().rpartition(": ")[2] for command in errors}
+    position = group / "0/position"
+    for written, offset in (("999", "10"), ("earliest", "0"), ("+3", "3"), ("-100", "0"), ("latest", "10")):
+        position.write_text(f"{written}\n")
+        assert f"{offset}\n" == position.read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "-rf", "ünï", "tab\tand\nline", "'; rm -rf x", "%41", "..hidden", "$(id)", "x" * 255]
+)
+def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
+    """They are made, read, listed, shown in one line each, and removed."""
+    made(mount)
+    group = mount.path / "@groups" / name
+    group.mkdir()
+    assert 10 == len((group / "orders/drain").read_text().split())
+    assert {"g", name} == set(os.listdir(mount.path / "@groups"))
+    assert "10\n" == (group / "orders/0/position").read_text()
+    told = [line for line in (mount.path / "orders/status").read_text().splitlines() if "group" in line]
+    assert 1 == len(told)
+    (group / "orders/0/position").write_text("earliest\n")
+    assert "lag 10" in (group / "status").read_text()
+
+
+def test_a_topic_that_is_deleted_ends_its_readers(unmounted: Mount):
+    """ESTALE for who reads it alone; who reads others, too, goes on with these, and the position is gone with it."""
+    mount = unmounted.start(allow_delete=True)
+    made(mount)
+    mount.bash("mkdir clicks @groups/both; echo click > clicks/0/log; cat @groups/g/orders/drain")
+    one = os.open(mount.path / "@groups/g/orders/log", os.O_RDONLY)
+    both = os.open(mount.path / "@groups/both/orders,clicks/log", os.O_RDONLY)
+    assert 22 <= len(os.read(both, 1000) + os.read(both, 1000))
+    mount.bash("rmdir orders")
+    with pytest.raises(OSError, match="Stale"):
+        os.read(one, 100)
+    mount.bash("echo more > clicks/0/log")
+    assert b"more\n" == os.read(both, 100)
+    mount.bash("mkdir orders; echo anew > orders/0/log")
+    assert b"anew\n" == os.read(both, 100)
+    os.close(one)
+    os.close(both)
+    assert "anew\n" == (mount.path / "@groups/g/orders/drain").read_text()
+
+
+READ = 'while sleep 0.05; do while IFS= read -r record; do echo "$record" >> $out; done < @groups/g/orders/log; done'
+
+
+class Readers:
+    """Loops of bash that read as members, and append what they are given to a file."""
+
+    def __init__(self, mount: Mount, out: Path) -> None:
+        self._mount = mount
+        self._out = out
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def fill(self, count: int) -> None:
+        """Have so many run."""
+        while len(self._running) < count:
+            self._running.append(
+                subprocess.Popen(
+                    ["bash", "-c", READ],
+                    cwd=self._mount.path,
+                    env={**os.environ, "out": str(self._out)},
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+
+    def kill(self, which: int) -> None:
+        reader = self._running.pop(which)
+        os.killpg(reader.pid, signal.SIGKILL)
+        reader.wait(PATIENCE_S)
+
+    def kill_all(self) -> int:
+        killed = len(self._running)
+        while self._running:
+            self.kill(0)
+        return killed
+
+
+@pytest.mark.slow
+def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, tmp_path: Path):
+    """Each record is given at least once, and again only where a reader that held it was killed."""
+    chosen = random.Random(7)
+    mount = unmounted.start()
+    made(mount, lines=0, partitions=4)
+    out = tmp_path / "out"
+    readers = Readers(mount, out)
+    written = kills = 0
+    try:
+        for turn in range(12):
+            readers.fill(3)
+            for number in range(4):
+                lines = "".join(f"{written + at}\n" for at in range(50))
+                with (mount.path / "orders" / str(number) / "log").open("a") as log:
+                    log.write(lines)
+                written += 50
+            if turn % 6 == 5:
+                kills += readers.kill_all()
+                mount.kill()
+                mount.clean_up()
+                mount.start()
+            elif turn % 2:
+                readers.kill(chosen.randrange(3))
+                kills += 1
+            elif turn == 4:
+                (mount.path / "orders/4").mkdir()
+        readers.fill(3)
+        wait_until(lambda: len(set(out.read_text().split())) == written, "all were given")
+    finally:
+        readers.kill_all()
+    found = Counter(out.read_text().split())
+    assert {str(at) for at in range(written)} == found.keys()
+    # What bash was given of a record, and of the one before while its commit was on the way.
+    assert sum(found.values()) - written <= 2 * kills
