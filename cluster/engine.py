@@ -17,6 +17,7 @@ from cluster.brokers.bounds import ask_leader_for_bounds
 from cluster.brokers.brokers import Brokers
 from cluster.brokers.leaders import Leaders
 from cluster.cache.cache import Cache
+from cluster.groups.groups import ClusterGroups
 from cluster.place import ClusterAddress
 from cluster.protocol.connection import Connection
 from cluster.protocol.security import PLAINTEXT, Security
@@ -37,7 +38,6 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.membership import NoGroups
 from storage.messages import WarningBook
 from storage.model import DirectoryStatus, Timestamp
 from storage.remote import changes
@@ -114,7 +114,7 @@ class ClusterEngine:
         for one in self._catalog.partitions() if self._cache else ():
             self._windows.threads.submit(one.look_at_cache)
         self._watch = Watch(leaders, self._catalog)
-        self.groups = NoGroups("the groups of a cluster are not shown yet")
+        self.groups = ClusterGroups(leaders, self._catalog, read_only=read_only)
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -208,6 +208,7 @@ class ClusterEngine:
         """The brokers do."""
 
     def close(self) -> None:
+        self.groups.close()
         self.leaders.close()
         self._windows.close()
         if self._cache is not None:

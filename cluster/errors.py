@@ -8,11 +8,18 @@ from typing import NamedTuple
 
 from storage.errors import (
     ClusterError,
+    GroupError,
+    GroupFullError,
+    GroupNotEmptyError,
+    IncompatibleMemberError,
     InvalidConfigError,
+    InvalidGroupError,
     InvalidNameError,
+    InvalidPositionError,
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTransactionStateError,
+    NotAssignedError,
     NotAuthorizedError,
     NotEnoughReplicasError,
     OutOfOrderSequenceError,
@@ -21,6 +28,7 @@ from storage.errors import (
     RecordTooLargeError,
     StorageError,
     TopicExistsError,
+    UnknownGroupError,
     UnknownTopicError,
 )
 
@@ -84,6 +92,16 @@ TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 UNKNOWN_TOPIC_ID = 100
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
+REBALANCE_IN_PROGRESS = 27
+GROUP_ID_NOT_FOUND = 69
+MEMBER_ID_REQUIRED = 79
+FENCED_INSTANCE_ID = 82
+UNSTABLE_OFFSET_COMMIT = 88
 OUT_OF_ORDER_SEQUENCE = 45
 DUPLICATE_SEQUENCE = 46
 INVALID_PRODUCER_EPOCH = 47
@@ -110,17 +128,41 @@ ERRORS: dict[int, ErrorKind] = {
     10: ErrorKind(
         "MESSAGE_TOO_LARGE", type=RecordTooLargeError, remedy="raise max.message.bytes of the topic"
     ),
+    12: ErrorKind(
+        "OFFSET_METADATA_TOO_LARGE",
+        type=InvalidPositionError,
+        remedy="see offset.metadata.max.bytes at the brokers",
+    ),
     13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
-    14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER),
-    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER),
-    16: ErrorKind("NOT_COORDINATOR", Passing.LATER),
+    COORDINATOR_LOAD_IN_PROGRESS: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER, GroupError),
+    COORDINATOR_NOT_AVAILABLE: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER, GroupError),
+    NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", Passing.LATER, GroupError),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=InvalidNameError),
     18: ErrorKind(
         "RECORD_LIST_TOO_LARGE", type=RecordTooLargeError, remedy="raise segment.bytes of the topic"
     ),
     19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
     20: ErrorKind("NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
+    ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=NotAssignedError),
+    23: ErrorKind(
+        "INCONSISTENT_GROUP_PROTOCOL",
+        type=IncompatibleMemberError,
+        remedy="set `assignor` of the group to one that its other members have (kafka-consumer-groups --describe --state)",
+    ),
+    24: ErrorKind("INVALID_GROUP_ID", type=InvalidGroupError),
+    UNKNOWN_MEMBER_ID: ErrorKind("UNKNOWN_MEMBER_ID", type=NotAssignedError),
+    26: ErrorKind(
+        "INVALID_SESSION_TIMEOUT",
+        type=GroupError,
+        remedy="see group.min.session.timeout.ms and group.max.session.timeout.ms at the brokers",
+    ),
+    REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=GroupError),
     29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
+    30: ErrorKind(
+        "GROUP_AUTHORIZATION_FAILED",
+        type=NotAuthorizedError,
+        remedy="ask for an ACL on the group: Read to read as a member, Describe to see it, Delete to delete it",
+    ),
     31: ErrorKind(
         "CLUSTER_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy="ask for an ACL on the cluster"
     ),
@@ -160,11 +202,18 @@ ERRORS: dict[int, ErrorKind] = {
         "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
     ),
     59: ErrorKind("UNKNOWN_PRODUCER_ID", type=OutOfOrderSequenceError),
+    68: ErrorKind("NON_EMPTY_GROUP", type=GroupNotEmptyError, remedy="end its members first"),
+    GROUP_ID_NOT_FOUND: ErrorKind("GROUP_ID_NOT_FOUND", type=UnknownGroupError),
     73: ErrorKind("TOPIC_DELETION_DISABLED", remedy="set delete.topic.enable=true at the brokers"),
     74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
     75: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
+    MEMBER_ID_REQUIRED: ErrorKind("MEMBER_ID_REQUIRED", type=GroupError),
+    81: ErrorKind("GROUP_MAX_SIZE_REACHED", type=GroupFullError, remedy="see group.max.size at the brokers"),
+    FENCED_INSTANCE_ID: ErrorKind("FENCED_INSTANCE_ID", type=NotAssignedError),
+    86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", type=GroupNotEmptyError, remedy="end its members first"),
+    UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", Passing.LATER, GroupError),
     87: ErrorKind("INVALID_RECORD", type=InvalidRecordError),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
     90: ErrorKind("PRODUCER_FENCED", type=ProducerFencedError),

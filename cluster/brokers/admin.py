@@ -32,8 +32,8 @@ from cluster.protocol.messages import (
     DELETE_RECORDS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
-    Api,
 )
+from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import decode_id, encode_id
 from storage.coordinators.wire import Values
 from storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError

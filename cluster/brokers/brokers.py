@@ -11,7 +11,8 @@ from typing import NamedTuple
 from cluster.errors import NONE, NotKafkaError, UnreachableError, error_of
 from cluster.place import ClusterAddress, Server
 from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection
-from cluster.protocol.messages import METADATA, Api
+from cluster.protocol.messages import METADATA
+from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import encode_id
 from storage.coordinators.wire import Values
 from storage.model import TopicPartition

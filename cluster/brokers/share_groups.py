@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from cluster.brokers.brokers import Brokers
-from cluster.errors import NONE, Passing, error_of, kind_of
-from cluster.protocol.messages import (
+from cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators
+from cluster.errors import GROUP_ID_NOT_FOUND, NONE
+from cluster.protocol.group_messages import (
     ALTER_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
-    FIND_COORDINATOR,
     WRITE_SHARE_GROUP_STATE,
-    Api,
 )
+from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import decode_id, encode_id
 from storage.coordinators.share_state_records import ShareState
 from storage.coordinators.wire import Values
 from storage.model import Offset, TopicPartition
 
-GROUP_ID_NOT_FOUND = 69
-GROUP, SHARE = 0, 2
-"""Kinds of coordinators: a group's, and that of a group's state in one partition."""
-TIMEOUT_SECONDS = 30.0
-PAUSE_SECONDS = 0.1
 NOT_COMPARED = -1
 """Stands for an epoch."""
-
-_Errors: TypeAlias = Callable[[Values], Iterator[int]]
-"""The codes of an answer's errors."""
 
 
 class ShareGroupAdmin:
     """Asks the coordinators of share groups. Calls block, and raise ClusterError, UnreachableError."""
 
     def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+        self._coordinators = Coordinators(brokers)
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return where a group stands in those of the partitions in which it has begun."""
@@ -102,26 +92,8 @@ class ShareGroupAdmin:
         key = f"{group}:{encode_id(topic_id)}:{partition}"
         self._ask(SHARE, key, WRITE_SHARE_GROUP_STATE, request, _written)
 
-    def _ask(self, kind: int, key: str, api: Api, request: Values, errors: _Errors) -> Values:
-        """Ask a coordinator, again while it is being made, found or loaded."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while True:
-            node, code = self._coordinator(kind, key)
-            if code == NONE:
-                answer = self._brokers.ask(node, api, request)
-                code = next((one for one in errors(answer) if one != NONE), NONE)
-                if code == NONE:
-                    return answer
-            if kind_of(code).passing is Passing.NO or time.monotonic() > deadline:
-                raise error_of(code, f"share group {key}")
-            time.sleep(PAUSE_SECONDS)
-
-    def _coordinator(self, kind: int, key: str) -> tuple[int, int]:
-        """Return the coordinator's broker and Kafka's code of an error."""
-        self._brokers.metadata()
-        answer = self._brokers.ask_any(FIND_COORDINATOR, {"keyType": kind, "coordinatorKeys": [key]})
-        (found,) = answer["coordinators"]
-        return found["nodeId"], found["errorCode"]
+    def _ask(self, kind: int, key: str, api: Api, request: Values, codes: Codes) -> Values:
+        return self._coordinators.ask(kind, key, api, request, codes=codes, what=f"share group {key}")
 
 
 def _described(answer: Values) -> Iterator[int]:

@@ -30,7 +30,8 @@ from cluster.errors import (
     tls_reason,
 )
 from cluster.place import Server
-from cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
+from cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from cluster.protocol.notation import Api
 from cluster.protocol.sasl import Credentials
 from cluster.protocol.security import PLAINTEXT, Security
 from storage.coordinators.wire import Values

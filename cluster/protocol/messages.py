@@ -2,49 +2,16 @@
 
 Each is known in a range of versions; which one is spoken is agreed upon with each broker (`cluster.protocol.connection`). The
 schemas' notation is explained in `cluster.protocol.notation`; a test compares them with those in Kafka's jar. The oldest versions are those of
-Kafka 2.8.
+Kafka 2.8. Those about groups are in `cluster.protocol.group_messages`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from cluster.protocol.group_messages import GROUP_APIS
+from cluster.protocol.notation import api
+from storage.coordinators.wire import NEWEST
 
-from cluster.protocol.notation import parse_fields
-from storage.coordinators.wire import NEWEST, Schema
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One kind of request."""
-
-    key: int
-    request: Schema
-    response: Schema
-
-    @property
-    def name(self) -> str:
-        return self.request.name
-
-    def is_flexible(self, version: int) -> bool:
-        """Return whether lengths are compact and headers have tagged fields."""
-        return version >= self.request.flexible_since
-
-
-def _api(
-    key: int, name: str, versions: range, *, request: str, response: str, flexible_since: int = 0
-) -> Api:
-    def schema(text: str) -> Schema:
-        return Schema(
-            name=name,
-            fields=parse_fields(text),
-            versions=versions,
-            flexible_since=flexible_since,
-        )
-
-    return Api(key, schema(request), schema(response))
-
-
-API_VERSIONS = _api(
+API_VERSIONS = api(
     18,
     "ApiVersions",
     range(5),
@@ -54,7 +21,7 @@ API_VERSIONS = _api(
 )
 """Answered with a header of the oldest form, whatever its version: the client cannot know yet which ones there are."""
 
-METADATA = _api(
+METADATA = api(
     3,
     "Metadata",
     range(10, 14),
@@ -80,7 +47,7 @@ METADATA = _api(
         errorCode int16 13+""",
 )
 
-FETCH = _api(
+FETCH = api(
     1,
     "Fetch",
     range(12, 19),
@@ -111,7 +78,7 @@ FETCH = _api(
 )
 """From version 13 on topics are named by their ids: one that was deleted and created again is not taken for the old one."""
 
-PRODUCE = _api(
+PRODUCE = api(
     0,
     "Produce",
     range(9, 14),
@@ -134,7 +101,7 @@ PRODUCE = _api(
 )
 """A partition gets one batch in a request."""
 
-INIT_PRODUCER_ID = _api(
+INIT_PRODUCER_ID = api(
     22,
     "InitProducerId",
     range(4, 6),
@@ -143,7 +110,7 @@ INIT_PRODUCER_ID = _api(
     flexible_since=2,
 )
 
-LIST_OFFSETS = _api(
+LIST_OFFSETS = api(
     2,
     "ListOffsets",
     range(6, 12),
@@ -159,7 +126,7 @@ LIST_OFFSETS = _api(
         ]""",
 )
 
-OFFSET_FOR_LEADER_EPOCH = _api(
+OFFSET_FOR_LEADER_EPOCH = api(
     23,
     "OffsetForLeaderEpoch",
     range(4, 5),
@@ -171,7 +138,7 @@ OFFSET_FOR_LEADER_EPOCH = _api(
         topics [topic string, partitions [errorCode int16, partition int32, leaderEpoch int32, endOffset int64]]""",
 )
 
-CREATE_TOPICS = _api(
+CREATE_TOPICS = api(
     19,
     "CreateTopics",
     range(7, 8),
@@ -192,7 +159,7 @@ CREATE_TOPICS = _api(
     flexible_since=5,
 )
 
-CREATE_PARTITIONS = _api(
+CREATE_PARTITIONS = api(
     37,
     "CreatePartitions",
     range(2, 4),
@@ -203,7 +170,7 @@ CREATE_PARTITIONS = _api(
     flexible_since=2,
 )
 
-DELETE_TOPICS = _api(
+DELETE_TOPICS = api(
     20,
     "DeleteTopics",
     range(6, 7),
@@ -214,7 +181,7 @@ DELETE_TOPICS = _api(
     flexible_since=4,
 )
 
-DELETE_RECORDS = _api(
+DELETE_RECORDS = api(
     21,
     "DeleteRecords",
     range(2, 3),
@@ -225,7 +192,7 @@ DELETE_RECORDS = _api(
     flexible_since=2,
 )
 
-INCREMENTAL_ALTER_CONFIGS = _api(
+INCREMENTAL_ALTER_CONFIGS = api(
     44,
     "IncrementalAlterConfigs",
     range(1, 2),
@@ -241,7 +208,7 @@ INCREMENTAL_ALTER_CONFIGS = _api(
     flexible_since=1,
 )
 
-DESCRIBE_CONFIGS = _api(
+DESCRIBE_CONFIGS = api(
     32,
     "DescribeConfigs",
     range(4, 5),
@@ -260,7 +227,7 @@ DESCRIBE_CONFIGS = _api(
         ]""",
 )
 
-DESCRIBE_LOG_DIRS = _api(
+DESCRIBE_LOG_DIRS = api(
     35,
     "DescribeLogDirs",
     range(2, 6),
@@ -278,70 +245,7 @@ DESCRIBE_LOG_DIRS = _api(
     flexible_since=2,
 )
 
-FIND_COORDINATOR = _api(
-    10,
-    "FindCoordinator",
-    range(4, 7),
-    request="keyType int8, coordinatorKeys [string]",
-    response="""
-        throttleTimeMs int32,
-        coordinators [
-            key string, nodeId int32, host string, port int32, errorCode int16, errorMessage string?
-        ]""",
-)
-"""Share groups are known from version 6 on."""
-
-DESCRIBE_SHARE_GROUP_OFFSETS = _api(
-    90,
-    "DescribeShareGroupOffsets",
-    range(2),
-    request="groups [groupId string, topics [topicName string, partitions [int32]]?]",
-    response="""
-        throttleTimeMs int32,
-        groups [
-            groupId string,
-            topics [
-                topicName string, topicId uuid,
-                partitions [
-                    partitionIndex int32, startOffset int64, leaderEpoch int32, lag int64 1+,
-                    errorCode int16, errorMessage string?
-                ]
-            ],
-            errorCode int16, errorMessage string?
-        ]""",
-)
-
-ALTER_SHARE_GROUP_OFFSETS = _api(
-    91,
-    "AlterShareGroupOffsets",
-    range(1),
-    request="groupId string, topics [topicName string, partitions [partitionIndex int32, startOffset int64]]",
-    response="""
-        throttleTimeMs int32, errorCode int16, errorMessage string?,
-        responses [
-            topicName string, topicId uuid,
-            partitions [partitionIndex int32, errorCode int16, errorMessage string?]
-        ]""",
-)
-
-WRITE_SHARE_GROUP_STATE = _api(
-    85,
-    "WriteShareGroupState",
-    range(2),
-    request="""
-        groupId string,
-        topics [
-            topicId uuid,
-            partitions [
-                partition int32, stateEpoch int32, leaderEpoch int32, startOffset int64,
-                deliveryCompleteCount int32 1+,
-                stateBatches [firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16]
-            ]
-        ]""",
-    response="results [topicId uuid, partitions [partition int32, errorCode int16, errorMessage string?]]",
-)
-
-SASL_HANDSHAKE = _api(
+SASL_HANDSHAKE = api(
     17,
     "SaslHandshake",
     range(1, 2),
@@ -350,7 +254,7 @@ SASL_HANDSHAKE = _api(
     flexible_since=NEWEST,
 )
 
-SASL_AUTHENTICATE = _api(
+SASL_AUTHENTICATE = api(
     36,
     "SaslAuthenticate",
     range(2, 3),
@@ -373,10 +277,7 @@ APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
-    FIND_COORDINATOR,
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    ALTER_SHARE_GROUP_OFFSETS,
-    WRITE_SHARE_GROUP_STATE,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
+    *GROUP_APIS,
 )

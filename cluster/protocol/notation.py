@@ -1,4 +1,4 @@
-"""The notation in which `cluster.protocol.messages` has the fields of a message, by Kafka's own names.
+"""The notation in which `cluster.protocol.messages` has the fields of a message, by Kafka's own names, and a kind of request.
 
     offset int64, host string?, nodes [int32], topics [name string 0-12, id uuid 13+]?, leader {id int32} @1
 
@@ -9,12 +9,43 @@ structures, `{…}` a structure, and `@1` the number of a tagged field, which ma
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from storage.coordinators.wire import NEWEST, Field
+from storage.coordinators.wire import NEWEST, Field, Schema
 
 _TOKEN = re.compile(r"[\[\]{},]|\?(?:\d+\+)?|[^\s\[\]{},?]+")
 _VERSIONS = re.compile(r"(\d+)(?:\+|-(\d+))")
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One kind of request."""
+
+    key: int
+    request: Schema
+    response: Schema
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    def is_flexible(self, version: int) -> bool:
+        """Return whether lengths are compact and headers have tagged fields."""
+        return version >= self.request.flexible_since
+
+
+def api(key: int, name: str, versions: range, *, request: str, response: str, flexible_since: int = 0) -> Api:
+    """Return a kind of request by its fields, in the notation above."""
+
+    def schema(text: str) -> Schema:
+        return Schema(
+            name=name,
+            fields=parse_fields(text),
+            versions=versions,
+            flexible_since=flexible_since,
+        )
+
+    return Api(key, schema(request), schema(response))
 
 
 def parse_fields(text: str) -> tuple[Field, ...]:

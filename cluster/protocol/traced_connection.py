@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cluster.place import Server
 from cluster.protocol.connection import CLIENT_ID, Connection
-from cluster.protocol.messages import Api
+from cluster.protocol.notation import Api
 from storage.inspect.explain import RequestAnswered
 from storage.model import Buffer
 

@@ -61,7 +61,7 @@ class Field:
 
     def default_value(self) -> Any:
         """Return the value of the field where none is given."""
-        return self.default if self.has_default else _DEFAULTS[self.kind]
+        return self.default if self.has_default else _DEFAULTS.get(self.kind)
 
     def in_version(self, version: int) -> bool:
         return self.since <= version <= self.until

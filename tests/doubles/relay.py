@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from cluster.place import Server
 from cluster.protocol.connection import Connection
-from cluster.protocol.messages import API_VERSIONS, APIS, FETCH, Api
+from cluster.protocol.messages import API_VERSIONS, APIS, FETCH
+from cluster.protocol.notation import Api
 from cluster.protocol.security import PLAINTEXT, Security
 from tests.doubles.servers import Start
 

@@ -12,7 +12,8 @@ SIZES = "a size is known of what was read: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_FILES = "brokers show no files: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_DISK = "nothing is said of the brokers' disks: fusefs/SEMANTICS.md#a-kafka-cluster"
 MANY_TRIPS = "so many round trips take minutes: tests/cluster/test_shells_while_leaders_go.py"
-NO_GROUPS = "groups of a cluster are not shown yet: fusefs/SEMANTICS.md#errors"
+NO_QUEUES = "the client of a cluster speaks no share groups: fusefs/SEMANTICS.md#a-kafka-cluster"
+NO_NAMES = "a topic's status does not name groups: fusefs/SEMANTICS.md#a-kafka-cluster"
 OWN_DISK = "it is about the disk of a data directory"
 
 DIFFERENT: Mapping[str, str] = {
@@ -34,6 +35,7 @@ DIFFERENT: Mapping[str, str] = {
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
+    "grep ^group shop/status": NO_NAMES,
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
 """Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of groups."""
@@ -48,9 +50,10 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_compaction_mounted": "brokers compact when they will: tests/cluster/topics/test_reader.py",
     "test_daemon": "it is about who owns a data directory",
     "test_disk_space": OWN_DISK,
-    "test_groups_mounted": NO_GROUPS,
+    "test_groups_in_trouble": OWN_DISK,
+    "test_groups_mounted": "a cluster takes its time to share out: tests/cluster/test_groups_as_files.py",
     "test_last_words": OWN_DISK,
-    "test_queues_mounted": NO_GROUPS,
+    "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,
     "test_remote_mounted": "it has a remote engine of its own",
     "test_staged_writes": "tasks of Spark stage their writes in a data directory",

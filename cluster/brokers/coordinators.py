@@ -1,0 +1,94 @@
+"""The brokers that coordinate groups: found once, and again where a coordinator has moved."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from cluster.brokers.brokers import Backoff, Brokers
+from cluster.errors import NONE, Passing, UnreachableError, error_of, kind_of
+from cluster.protocol.connection import ANSWER_SECONDS
+from cluster.protocol.group_messages import FIND_COORDINATOR
+from cluster.protocol.notation import Api
+from storage.coordinators.wire import Values
+from storage.errors import StorageError
+
+GROUP, SHARE = 0, 2
+"""Kinds of coordinators: a group's, and that of a share group's state in one partition."""
+TIMEOUT_SECONDS = 30.0
+"""Time after which the search for a coordinator that answers ends."""
+
+Codes: TypeAlias = Callable[[Values], Iterable[int]]
+"""The codes of an answer's errors."""
+
+
+class Coordinators:
+    """See the module. Safe from any thread."""
+
+    def __init__(self, brokers: Brokers, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.brokers = brokers
+        self._timeout_seconds = timeout_seconds
+        self._found: dict[tuple[int, str], int] = {}
+        self._closed = threading.Event()
+
+    def ask(  # noqa: PLR0913 - whom, what, and how the answer is read; keyword-only from the fourth on
+        self,
+        kind: int,
+        key: str,
+        api: Api,
+        request: Values,
+        *,
+        codes: Codes,
+        what: str,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Values:
+        """Ask the coordinator of `key`, again while it is being made, found or loaded (blocking).
+
+        Raises the error of the first code of an answer that time does not mend, UnreachableError, and what
+        `Connection.call` does.
+        """
+        deadline, backoff = time.monotonic() + self._timeout_seconds, Backoff()
+        while True:
+            try:
+                node = self.node(kind, key, what=what)
+                answer = self.brokers.ask(node, api, request, seconds=seconds)
+                code = next((one for one in codes(answer) if one != NONE), NONE)
+                if code == NONE:
+                    return answer
+                error: StorageError = error_of(code, what)
+                passes = kind_of(code).passing is not Passing.NO
+            except UnreachableError as unreachable:
+                error, passes = unreachable, True
+            pause = backoff.next()
+            if not passes or time.monotonic() + pause > deadline:
+                raise error from None
+            self.forget(kind, key)
+            if self._closed.wait(pause):
+                raise error from None
+
+    def node(self, kind: int, key: str, *, what: str) -> int:
+        """Return the broker that coordinates `key` (blocking). Raises UnreachableError also while there is none."""
+        found = self._found.get((kind, key))
+        if found is not None:
+            return found
+        answer = self.brokers.ask_any(
+            FIND_COORDINATOR, {"key": key, "keyType": kind, "coordinatorKeys": [key]}
+        )
+        (one,) = answer.get("coordinators") or [answer]
+        if one["errorCode"] != NONE:
+            error = error_of(one["errorCode"], what, one["errorMessage"])
+            raise error if kind_of(one["errorCode"]).passing is Passing.NO else UnreachableError(str(error))
+        node: int = one["nodeId"]
+        self.brokers.metadata()  # It may have another address than before.
+        self._found[kind, key] = node
+        return node
+
+    def forget(self, kind: int, key: str) -> None:
+        """Look for the coordinator again the next time."""
+        self._found.pop((kind, key), None)
+
+    def close(self) -> None:
+        """End every request that waits for another attempt."""
+        self._closed.set()

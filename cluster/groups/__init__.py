@@ -1,0 +1,9 @@
+"""The groups of a cluster, which its own coordinators keep: positions, descriptions, and members of this process.
+
+    member ── join, sync ──► coordinator ◄── join, sync ── kcat, a Java consumer
+       ▲ heartbeats, commits     │
+       └───── what it holds ◄────┘
+
+`groups` is what the others see (`storage.membership`); `member` is one member with its thread; `requests` says in values
+what is asked of a coordinator; `descriptions` reads what it tells about groups.
+"""

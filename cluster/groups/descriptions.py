@@ -1,0 +1,99 @@
+"""Descriptions of groups, as their coordinators tell them, in the words of `storage.membership`.
+
+Groups of the protocol of Kafka 4 are shown, too: who joins one of them from here is taken in by the coordinator as a
+member of the classic protocol, where the cluster allows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cluster.groups.requests import GroupClient
+from cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from storage.coordinators.wire import Values
+from storage.errors import CorruptBatchError, UnknownGroupError
+from storage.groups.runtime.assignment import read_assignment, read_topics
+from storage.membership import GroupDescription, GroupListing, GroupState, MemberDescription
+from storage.model import TopicPartition
+
+SHARE = "share"
+STATES = {
+    **{state.value: state for state in GroupState},
+    "Assigning": GroupState.PREPARING_REBALANCE,
+    "Reconciling": GroupState.COMPLETING_REBALANCE,
+}
+"""The states by their names: those of Kafka 4's protocol have their nearest relatives here."""
+CONSUMER, CLASSIC = "consumer", ("", "consumer")
+"""Protocol types of groups whose members share partitions."""
+
+
+def state_of(name: str) -> GroupState:
+    """Return the state of that name; one that is not known is DEAD."""
+    return STATES.get(name, GroupState.DEAD)
+
+
+def read_listing(answer: Values) -> Iterator[GroupListing]:
+    """Yield the groups that one broker coordinates, but for share groups and what is no consumer's."""
+    for one in answer["groups"]:
+        if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE:
+            yield GroupListing(
+                name=one["groupId"], state=state_of(one["groupState"]), protocol_type=one["protocolType"]
+            )
+
+
+def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescription:
+    """Ask for a group as it is now (blocking). Raises UnknownGroupError."""
+    found = client.described(DESCRIBE_GROUPS, "groups")
+    if found is not None and found["groupState"] != GroupState.DEAD.value:
+        members = [_classic(one) for one in found["members"]]
+        return GroupDescription(
+            name=client.group,
+            state=state_of(found["groupState"]),
+            generation=-1,
+            protocol_type=found["protocolType"],
+            assignor=found["protocolData"],
+            coordinator=coordinator,
+            members=tuple(sorted(members, key=lambda one: one.member_id)),
+        )
+    found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
+    if found is None:
+        raise UnknownGroupError(f"{client.group}: no such group")
+    return GroupDescription(
+        name=client.group,
+        state=state_of(found["groupState"]),
+        generation=found["groupEpoch"],
+        protocol_type=CONSUMER,
+        assignor=found["assignorName"],
+        coordinator=coordinator,
+        members=tuple(sorted(map(_newer, found["members"]), key=lambda one: one.member_id)),
+    )
+
+
+def _classic(member: Values) -> MemberDescription:
+    try:
+        partitions = read_assignment(member["memberAssignment"])
+    except CorruptBatchError:
+        partitions = frozenset()
+    return MemberDescription(
+        member_id=member["memberId"],
+        instance_id=member["groupInstanceId"],
+        client_id=member["clientId"],
+        host=member["clientHost"],
+        topics=read_topics(member["memberMetadata"]),
+        partitions=tuple(sorted(partitions)),
+    )
+
+
+def _newer(member: Values) -> MemberDescription:
+    return MemberDescription(
+        member_id=member["memberId"],
+        instance_id=member["instanceId"],
+        client_id=member["clientId"],
+        host=member["clientHost"],
+        topics=tuple(sorted(member["subscribedTopicNames"])),
+        partitions=tuple(sorted(_partitions(member["assignment"]["topicPartitions"]))),
+    )
+
+
+def _partitions(topics: Iterable[Values]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic["topicName"], number) for topic in topics for number in topic["partitions"])

@@ -1,0 +1,332 @@
+"""The groups of a cluster behind `storage.membership.Groups`.
+
+Positions and members are the coordinators'. A group's settings are this engine's own, and end with it: a broker has no
+place for them. So does a group that was made here and has neither members nor positions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from cluster.brokers.coordinators import Coordinators
+from cluster.brokers.leaders import Leaders
+from cluster.errors import NONE, error_of
+from cluster.groups.descriptions import describe, read_listing
+from cluster.groups.member import ClusterMember
+from cluster.groups.requests import NO_GENERATION, GroupClient
+from cluster.protocol.group_messages import LIST_GROUPS
+from cluster.topics.catalog import Catalog
+from storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from storage.config.listing import ShownSetting
+from storage.disk import names
+from storage.engine import Cancel, Listeners
+from storage.errors import (
+    GroupExistsError,
+    GroupNotEmptyError,
+    InvalidGroupError,
+    InvalidPositionError,
+    ReadOnlyError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from storage.membership import (
+    GroupDescription,
+    GroupListing,
+    GroupPositions,
+    GroupsSummary,
+    GroupState,
+    Membership,
+    Position,
+    Subscription,
+)
+from storage.model import TopicPartition
+from storage.partitioning import coordinator_partition
+from storage.remote import asks, changes
+
+TOPIC = names.CONSUMER_OFFSETS
+DEFAULT_PARTITIONS = 50
+"""Of `__consumer_offsets`, where the cluster does not show it."""
+KNOWN_SECONDS = 0.5
+"""So long a list of groups is used without asking again."""
+LOOK_SECONDS = 1.0
+"""How often those are called that want to know of groups: coordinators tell nobody of changes."""
+LEAVE_SECONDS = 5.0
+"""How long the end of the engine waits for members to leave; the session of one that did not times out."""
+
+
+class ClusterGroups:
+    """See `storage.membership.Groups`. Safe from any thread."""
+
+    def __init__(self, leaders: Leaders, catalog: Catalog, *, read_only: bool) -> None:
+        self._leaders = leaders
+        self._catalog = catalog
+        self._read_only = read_only
+        self._coordinators = Coordinators(leaders.brokers, timeout_seconds=leaders.patience_seconds)
+        self._overrides: dict[str, dict[str, str]] = {}
+        self._made: set[str] = set()
+        """Groups that were created here: no coordinator knows them before they have a member, or a position."""
+        self._known: tuple[float, Mapping[str, GroupListing]] | None = None
+        self._members: dict[str, set[ClusterMember]] = {}
+        self._lock = threading.Lock()
+        self._listeners = Listeners()
+        self._looking: threading.Thread | None = None
+        self._closed = threading.Event()
+        catalog.listeners.add(self._topics_changed)
+
+    # What there is.
+
+    def summary(self) -> GroupsSummary | None:
+        with self._lock:
+            members = sum(map(len, self._members.values()))
+        return None if self._known is None else GroupsSummary(len(self._known[1]), members)
+
+    def listed(self) -> Mapping[str, GroupListing]:
+        known = self._known
+        if known is not None and time.monotonic() - known[0] < KNOWN_SECONDS:
+            return known[1]
+        return self._listed()
+
+    @asks
+    def _listed(self) -> Mapping[str, GroupListing]:
+        found: dict[str, GroupListing] = {}
+        brokers = self._leaders.brokers
+        for node in self._leaders.metadata.brokers:
+            answer = brokers.ask(node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []})
+            if answer["errorCode"] != NONE:
+                raise error_of(answer["errorCode"], f"the groups of broker {node}")
+            found |= {one.name: one for one in read_listing(answer)}
+        for name in self._made:
+            found.setdefault(name, GroupListing(name=name, state=GroupState.EMPTY))
+        listed = dict(sorted(found.items()))
+        self._known = time.monotonic(), listed
+        return listed
+
+    @asks
+    def describe(self, group: str) -> GroupDescription:
+        partitions = len(self.partitions_of(TOPIC)) or DEFAULT_PARTITIONS
+        coordinator = TopicPartition(TOPIC, coordinator_partition(group, partitions))
+        try:
+            found = describe(self._client(group), coordinator)
+        except UnknownGroupError:
+            if group not in self._made:
+                raise
+            return _empty(group, coordinator)
+        with self._lock:
+            own = {one.member_id: one for one in self._members.get(group, ())}
+        if not own:
+            return found
+        # Coordinators do not tell the generation of a group of the classic protocol; its members here know it.
+        return replace(
+            found,
+            generation=min(one.settled_generation for one in own.values()),
+            members=tuple(
+                replace(one, reader=own[one.member_id].reader) if one.member_id in own else one
+                for one in found.members
+            ),
+        )
+
+    @asks
+    def positions(self, group: str) -> GroupPositions:
+        return GroupPositions(dict(sorted(self._client(group).positions().items())))
+
+    # Changes.
+
+    @changes
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        self._check_writable()
+        _check_name(group)
+        for place, position in positions.items():
+            if position.offset < 0:
+                raise InvalidPositionError(
+                    f"{group}: {position.offset} in {place}: an offset is not negative"
+                )
+            if place.partition not in self.partitions_of(place.topic):
+                raise UnknownTopicError(f"{place}: no such partition")
+        if not positions:
+            return
+        self._check_empty(group)
+        codes = self._client(group).commit(positions, "", NO_GENERATION)
+        self._known = None
+        for place, code in codes.items():
+            if code != NONE:
+                raise error_of(code, f"group {group}: {place}")
+
+    @changes
+    def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        self._check_writable()
+        if partitions:
+            self._check_empty(group)
+            self._client(group).delete_positions(partitions)
+
+    def _check_empty(self, group: str) -> None:
+        """Raise GroupNotEmptyError: coordinators answer that with codes that tell less."""
+        try:
+            members = self.describe(group).members
+        except UnknownGroupError:
+            return
+        if members:
+            raise GroupNotEmptyError(f"{group}: the group has {len(members)} members; end them first")
+
+    @changes
+    def create(self, group: str) -> None:
+        self._check_writable()
+        _check_name(group)
+        if group in self._listed():
+            raise GroupExistsError(f"{group}: there is a group of that name")
+        self._made.add(group)
+        self._forget_list()
+
+    @changes
+    def delete(self, group: str) -> None:
+        self._check_writable()
+        try:
+            self._client(group).delete()
+        except UnknownGroupError:
+            if group not in self._made:
+                raise
+        self._made.discard(group)
+        self._overrides.pop(group, None)
+        self._forget_list()
+
+    def _forget_list(self) -> None:
+        self._known = None
+        self._listeners.notify()
+
+    # Settings.
+
+    def config(self, group: str) -> GroupConfig:
+        return GroupConfig.from_overrides(self._overrides.get(group, {}))
+
+    def settings(self, group: str) -> Sequence[ShownSetting]:
+        return list(group_settings(self.config(group), self._overrides.get(group, {})))
+
+    @changes
+    def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
+        self._check_writable()
+        merged = merge_group_overrides(self._overrides.get(group, {}), changes)
+        if "assignor" in changes and self._members.get(group):
+            raise GroupNotEmptyError(
+                f"{group}: the assignor cannot be changed while there are members; end them first"
+            )
+        self._overrides[group] = merged
+
+    # Members.
+
+    def join(
+        self,
+        group: str,
+        subscription: Subscription,
+        *,
+        client_id: str,
+        reader: str = "",
+        listener: Callable[[], None],
+    ) -> Membership:
+        """A coordinator knows a member by the id of this process's client: `client_id` is not told."""
+        del client_id
+        _check_name(group)
+        self._check_writable()
+
+        def told() -> None:
+            listener()
+            self._listeners.notify()
+
+        with self._lock:
+            member = ClusterMember(
+                self._client(group),
+                subscription,
+                self,
+                reader=reader,
+                config=lambda: self.config(group),
+                listener=told,
+                ended=self._member_ended,
+            )
+            self._made.add(group)
+            self._members.setdefault(group, set()).add(member)
+        member.start()
+        return member
+
+    def _member_ended(self, member: ClusterMember) -> None:
+        with self._lock:
+            own = self._members.get(member.group, set())
+            own.discard(member)
+            if not own:
+                self._members.pop(member.group, None)
+        self._listeners.notify()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        with self._lock:
+            if self._looking is None and not self._closed.is_set():
+                self._looking = threading.Thread(target=self._look, name="groups of a cluster", daemon=True)
+                self._looking.start()
+        return self._listeners.add(listener)
+
+    def _look(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            self._listeners.notify()
+
+    # Topics, as members see them.
+
+    def partitions_of(self, topic: str) -> Collection[int]:
+        """Return the partitions of a topic; none for one that is not there."""
+        found = self._catalog.topics.get(topic)
+        return () if found is None else found.known.keys()
+
+    def partition_counts(self) -> Mapping[str, int]:
+        return {name: len(topic.known) for name, topic in self._catalog.topics.items()}
+
+    def matching(self, wanted: Subscription) -> frozenset[str]:
+        return wanted.topics | {
+            name
+            for name, topic in self._catalog.topics.items()
+            if wanted.wants(name, internal=topic.internal)
+        }
+
+    def _topics_changed(self) -> None:
+        for member in self._all_members():
+            member.topics_changed()
+
+    # The end.
+
+    def close(self) -> None:
+        """End all memberships (blocking, for some seconds at most). Idempotent."""
+        self._closed.set()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for left in [member.leave() for member in self._all_members()]:
+            try:
+                left.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                break
+        self._coordinators.close()
+
+    def _all_members(self) -> list[ClusterMember]:
+        with self._lock:
+            return [member for members in self._members.values() for member in members]
+
+    def _client(self, group: str) -> GroupClient:
+        return GroupClient(self._coordinators, group)
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(
+                "the cluster was opened read-only: groups and their positions are shown, and not changed"
+            )
+
+
+def _check_name(group: str) -> None:
+    if not group:
+        raise InvalidGroupError("a group's name is not empty")
+
+
+def _empty(group: str, coordinator: TopicPartition) -> GroupDescription:
+    return GroupDescription(
+        name=group,
+        state=GroupState.EMPTY,
+        generation=0,
+        protocol_type="",
+        assignor="",
+        coordinator=coordinator,
+        members=(),
+    )

@@ -1,0 +1,331 @@
+"""The requests to the coordinator of one group, in values: as a member of the classic protocol, and about positions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from cluster.brokers.coordinators import GROUP, Codes, Coordinators
+from cluster.errors import (
+    GROUP_ID_NOT_FOUND,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+    Passing,
+    UnreachableError,
+    error_of,
+    kind_of,
+)
+from cluster.protocol.connection import ANSWER_SECONDS, Connection
+from cluster.protocol.group_messages import (
+    DELETE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+)
+from cluster.protocol.notation import Api
+from storage.coordinators.wire import Values
+from storage.errors import UnknownGroupError
+from storage.groups.requests import JoinedMember, Protocol
+from storage.membership import CommittedPosition, Position
+from storage.model import Offset, TopicPartition
+
+PROTOCOL_TYPE = "consumer"
+NO_GENERATION = -1
+"""In the name of no member."""
+
+
+class Joined(NamedTuple):
+    """The answer to a join."""
+
+    code: int
+    member_id: str
+    generation: int
+    protocol: str | None
+    leader: str
+    skips_assignment: bool
+    """True if the leader is to leave the assignment as it is."""
+    members: tuple[JoinedMember, ...]
+    """All members, for the leader."""
+
+
+class Synced(NamedTuple):
+    """The answer to a sync."""
+
+    code: int
+    assignment: bytes
+
+
+class Timeouts(NamedTuple):
+    """The times that a coordinator waits for a member, in milliseconds."""
+
+    session_ms: int
+    """For a heartbeat."""
+    rebalance_ms: int
+    """For it to join again."""
+
+
+class GroupClient:
+    """The requests about one group. Calls block, and raise ClusterError, UnreachableError, GroupError, NotAuthorizedError."""
+
+    def __init__(self, coordinators: Coordinators, group: str) -> None:
+        self.group = group
+        self._coordinators = coordinators
+
+    # As a member.
+
+    def join(
+        self,
+        member_id: str,
+        protocol: Protocol,
+        timeouts: Timeouts,
+        lent: Callable[[Connection | None], None],
+    ) -> Joined:
+        """Join, or join again; it takes as long as others take to join. `lent` is told of the connection that waits.
+
+        Codes that do not pass are part of the answer. Raises UnreachableError also while there is no coordinator.
+        """
+        request = {
+            "groupId": self.group,
+            "sessionTimeoutMs": timeouts.session_ms,
+            "rebalanceTimeoutMs": timeouts.rebalance_ms,
+            "memberId": member_id,
+            "groupInstanceId": None,
+            "protocolType": PROTOCOL_TYPE,
+            "protocols": [{"name": protocol.name, "metadata": protocol.metadata}],
+        }
+        seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
+        coordinators = self._coordinators
+        node = coordinators.node(GROUP, self.group, what=self._what)
+        with coordinators.brokers.connection(node) as connection:
+            lent(connection)
+            try:
+                answer = connection.call(JOIN_GROUP, request, seconds=seconds)
+            finally:
+                lent(None)
+        self._raise_passing(answer["errorCode"])
+        return Joined(
+            code=answer["errorCode"],
+            member_id=answer["memberId"],
+            generation=answer["generationId"],
+            protocol=answer["protocolName"],
+            leader=answer["leader"],
+            skips_assignment=answer.get("skipAssignment", False),
+            members=tuple(
+                JoinedMember(one["memberId"], one["groupInstanceId"], one["metadata"])
+                for one in answer["members"]
+            ),
+        )
+
+    def sync(self, joined: Joined, assignments: Mapping[str, bytes], timeouts: Timeouts) -> Synced:
+        """Ask for the assignment; the leader brings all of them."""
+        request = {
+            "groupId": self.group,
+            "generationId": joined.generation,
+            "memberId": joined.member_id,
+            "groupInstanceId": None,
+            "protocolType": PROTOCOL_TYPE,
+            "protocolName": joined.protocol,
+            "assignments": [{"memberId": member, "assignment": data} for member, data in assignments.items()],
+        }
+        node = self._coordinators.node(GROUP, self.group, what=self._what)
+        seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
+        answer = self._coordinators.brokers.ask(node, SYNC_GROUP, request, seconds=seconds)
+        self._raise_passing(answer["errorCode"])
+        return Synced(answer["errorCode"], answer["assignment"])
+
+    def heartbeat(self, member_id: str, generation: int) -> int:
+        """Say that a member lives; Kafka's code."""
+        request = {
+            "groupId": self.group,
+            "generationId": generation,
+            "memberId": member_id,
+            "groupInstanceId": None,
+        }
+        node = self._coordinators.node(GROUP, self.group, what=self._what)
+        answer = self._coordinators.brokers.ask(node, HEARTBEAT, request)
+        self._raise_passing(answer["errorCode"])
+        return int(answer["errorCode"])
+
+    def leave(self, member_id: str, reason: str) -> None:
+        """End a membership; nothing happens where it has ended already."""
+        leaving = {"memberId": member_id, "groupInstanceId": None, "reason": reason}
+        request = {"groupId": self.group, "members": [leaving]}
+        self._ask(LEAVE_GROUP, request, lambda _: ())
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Position], member_id: str, generation: int
+    ) -> dict[TopicPartition, int]:
+        """Commit positions; Kafka's codes, which are those of no coordinator."""
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partitionIndex": number,
+                        "committedOffset": positions[TopicPartition(topic, number)].offset,
+                        "committedLeaderEpoch": positions[TopicPartition(topic, number)].leader_epoch,
+                        "committedMetadata": positions[TopicPartition(topic, number)].metadata,
+                    }
+                    for number in numbers
+                ],
+            }
+            for topic, numbers in _by_topic(positions).items()
+        ]
+        request = {
+            "groupId": self.group,
+            "generationIdOrMemberEpoch": generation,
+            "memberId": member_id,
+            "groupInstanceId": None,
+            "topics": topics,
+        }
+        answer = self._ask(OFFSET_COMMIT, request, _coordinators_codes)
+        return {
+            TopicPartition(topic["name"], one["partitionIndex"]): one["errorCode"]
+            for topic in answer["topics"]
+            for one in topic["partitions"]
+        }
+
+    # About positions, and the group as a whole.
+
+    def positions(self) -> dict[TopicPartition, CommittedPosition]:
+        """Return all positions."""
+        return {
+            one: _position(answer)
+            for one, answer in self._fetch(None, stable=False).items()
+            if answer["committedOffset"] >= 0
+        }
+
+    def fetch_stable(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
+        """Return the positions in those of the partitions that have one, and which ones a transaction may still move."""
+        answers = self._fetch(partitions, stable=True)
+        unstable = frozenset(
+            one for one, answer in answers.items() if answer["errorCode"] == UNSTABLE_OFFSET_COMMIT
+        )
+        found = {
+            one: _position(answer)
+            for one, answer in answers.items()
+            if one not in unstable and answer["committedOffset"] >= 0
+        }
+        return found, unstable
+
+    def _fetch(
+        self, partitions: Collection[TopicPartition] | None, *, stable: bool
+    ) -> dict[TopicPartition, Values]:
+        topics = (
+            None
+            if partitions is None
+            else [
+                {"name": topic, "partitionIndexes": numbers}
+                for topic, numbers in _by_topic(partitions).items()
+            ]
+        )
+        request = {
+            "groupId": self.group,
+            "topics": topics,
+            "groups": [{"groupId": self.group, "memberId": None, "memberEpoch": -1, "topics": topics}],
+            "requireStable": stable,
+        }
+        answer = self._ask(OFFSET_FETCH, request, _fetched_codes)
+        (found,) = answer.get("groups") or [answer]
+        return {
+            TopicPartition(topic["name"], one["partitionIndex"]): one
+            for topic in found["topics"]
+            for one in topic["partitions"]
+            if one["errorCode"] in {NONE, UNSTABLE_OFFSET_COMMIT}
+        }
+
+    def delete_positions(self, partitions: Collection[TopicPartition]) -> None:
+        """Delete positions. Raises UnknownGroupError, GroupNotEmptyError."""
+        topics = [
+            {"name": topic, "partitions": [{"partitionIndex": number} for number in numbers]}
+            for topic, numbers in _by_topic(partitions).items()
+        ]
+        self._ask(OFFSET_DELETE, {"groupId": self.group, "topics": topics}, _deleted_codes)
+
+    def delete(self) -> None:
+        """Delete the group. Raises UnknownGroupError, GroupNotEmptyError."""
+        self._ask(
+            DELETE_GROUPS,
+            {"groupsNames": [self.group]},
+            lambda answer: (one["errorCode"] for one in answer["results"]),
+        )
+
+    def described(self, api: Api, names: str) -> Values | None:
+        """Return what `api` tells about the group, asked for under the name `names`; None: not of its kind, or not there."""
+        request = {names: [self.group], "includeAuthorizedOperations": False}
+        try:
+            answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))
+        except UnknownGroupError:
+            return None
+        found: Values = answer["groups"][0]
+        return found
+
+    @property
+    def _what(self) -> str:
+        return f"group {self.group}"
+
+    def _ask(self, api: Api, request: Values, codes: Codes) -> Values:
+        return self._coordinators.ask(GROUP, self.group, api, request, codes=codes, what=self._what)
+
+    def forget_coordinator(self) -> None:
+        """Look for the coordinator again the next time."""
+        self._coordinators.forget(GROUP, self.group)
+
+    def _raise_passing(self, code: int) -> None:
+        """Raise UnreachableError for a code that says that another broker coordinates the group, or this one later."""
+        if kind_of(code).passing is not Passing.NO:
+            raise UnreachableError(str(error_of(code, self._what)))
+
+
+def is_member_id_required(joined: Joined) -> bool:
+    """Return whether a member got its id, and has to join with that."""
+    return joined.code == MEMBER_ID_REQUIRED
+
+
+def _coordinators_codes(answer: Values) -> Iterator[int]:
+    """The codes of an answer that another coordinator, or time, would mend; a partition that is not there is no such."""
+    for topic in answer["topics"]:
+        for one in topic["partitions"]:
+            code = one["errorCode"]
+            if code != UNKNOWN_TOPIC_OR_PARTITION and kind_of(code).passing is not Passing.NO:
+                yield code
+
+
+def _fetched_codes(answer: Values) -> Iterator[int]:
+    for group in answer.get("groups") or [answer]:
+        if group["errorCode"] != GROUP_ID_NOT_FOUND:
+            yield group["errorCode"]
+        for topic in group["topics"]:
+            for one in topic["partitions"]:
+                if one["errorCode"] not in {UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT}:
+                    yield one["errorCode"]
+
+
+def _position(answer: Values) -> CommittedPosition:
+    return CommittedPosition(
+        Offset(answer["committedOffset"]), answer["committedLeaderEpoch"], answer["metadata"] or ""
+    )
+
+
+def _deleted_codes(answer: Values) -> Iterator[int]:
+    yield answer["errorCode"]
+    for topic in answer["topics"]:
+        for one in topic["partitions"]:
+            if one["errorCode"] != UNKNOWN_TOPIC_OR_PARTITION:
+                yield one["errorCode"]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        found[topic].append(number)
+    return dict(found)

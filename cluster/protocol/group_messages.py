@@ -1,0 +1,265 @@
+"""The requests about groups, and their answers: members of the classic protocol, positions, share groups.
+
+Notation and versions: `cluster.protocol.messages`.
+"""
+
+from __future__ import annotations
+
+from cluster.protocol.notation import api
+from storage.coordinators.wire import NEWEST
+
+FIND_COORDINATOR = api(
+    10,
+    "FindCoordinator",
+    range(3, 7),
+    request="key string 0-3, keyType int8, coordinatorKeys [string] 4+",
+    response="""
+        throttleTimeMs int32,
+        errorCode int16 0-3, errorMessage string? 0-3, nodeId int32 0-3, host string 0-3, port int32 0-3,
+        coordinators [
+            key string, nodeId int32, host string, port int32, errorCode int16, errorMessage string?
+        ] 4+""",
+    flexible_since=3,
+)
+"""Share groups are known from version 6 on."""
+
+DESCRIBE_SHARE_GROUP_OFFSETS = api(
+    90,
+    "DescribeShareGroupOffsets",
+    range(2),
+    request="groups [groupId string, topics [topicName string, partitions [int32]]?]",
+    response="""
+        throttleTimeMs int32,
+        groups [
+            groupId string,
+            topics [
+                topicName string, topicId uuid,
+                partitions [
+                    partitionIndex int32, startOffset int64, leaderEpoch int32, lag int64 1+,
+                    errorCode int16, errorMessage string?
+                ]
+            ],
+            errorCode int16, errorMessage string?
+        ]""",
+)
+
+ALTER_SHARE_GROUP_OFFSETS = api(
+    91,
+    "AlterShareGroupOffsets",
+    range(1),
+    request="groupId string, topics [topicName string, partitions [partitionIndex int32, startOffset int64]]",
+    response="""
+        throttleTimeMs int32, errorCode int16, errorMessage string?,
+        responses [
+            topicName string, topicId uuid,
+            partitions [partitionIndex int32, errorCode int16, errorMessage string?]
+        ]""",
+)
+
+WRITE_SHARE_GROUP_STATE = api(
+    85,
+    "WriteShareGroupState",
+    range(2),
+    request="""
+        groupId string,
+        topics [
+            topicId uuid,
+            partitions [
+                partition int32, stateEpoch int32, leaderEpoch int32, startOffset int64,
+                deliveryCompleteCount int32 1+,
+                stateBatches [firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16]
+            ]
+        ]""",
+    response="results [topicId uuid, partitions [partition int32, errorCode int16, errorMessage string?]]",
+)
+
+JOIN_GROUP = api(
+    11,
+    "JoinGroup",
+    range(7, 10),
+    request="""
+        groupId string, sessionTimeoutMs int32, rebalanceTimeoutMs int32, memberId string, groupInstanceId string?,
+        protocolType string, protocols [name string, metadata bytes], reason string?8+ 8+""",
+    response="""
+        throttleTimeMs int32, errorCode int16, generationId int32, protocolType string?, protocolName string?,
+        leader string, skipAssignment bool 9+, memberId string,
+        members [memberId string, groupInstanceId string?, metadata bytes]""",
+    flexible_since=6,
+)
+"""It is answered when all members have joined, or when those that have not are given up."""
+
+SYNC_GROUP = api(
+    14,
+    "SyncGroup",
+    range(5, 6),
+    request="""
+        groupId string, generationId int32, memberId string, groupInstanceId string?,
+        protocolType string?, protocolName string?, assignments [memberId string, assignment bytes]""",
+    response="""
+        throttleTimeMs int32, errorCode int16, protocolType string?, protocolName string?, assignment bytes""",
+    flexible_since=4,
+)
+
+HEARTBEAT = api(
+    12,
+    "Heartbeat",
+    range(4, 5),
+    request="groupId string, generationId int32, memberId string, groupInstanceId string?",
+    response="throttleTimeMs int32, errorCode int16",
+    flexible_since=4,
+)
+
+LEAVE_GROUP = api(
+    13,
+    "LeaveGroup",
+    range(4, 6),
+    request="groupId string, members [memberId string, groupInstanceId string?, reason string?5+ 5+]",
+    response="""
+        throttleTimeMs int32, errorCode int16,
+        members [memberId string, groupInstanceId string?, errorCode int16]""",
+    flexible_since=4,
+)
+
+OFFSET_COMMIT = api(
+    8,
+    "OffsetCommit",
+    range(8, 10),
+    request="""
+        groupId string, generationIdOrMemberEpoch int32, memberId string, groupInstanceId string?,
+        topics [
+            name string,
+            partitions [
+                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, committedMetadata string?
+            ]
+        ]""",
+    response="""
+        throttleTimeMs int32,
+        topics [name string, partitions [partitionIndex int32, errorCode int16]]""",
+    flexible_since=8,
+)
+
+OFFSET_FETCH = api(
+    9,
+    "OffsetFetch",
+    range(7, 10),
+    request="""
+        groupId string 0-7, topics [name string, partitionIndexes [int32]]? 0-7,
+        groups [
+            groupId string, memberId string?9+ 9+, memberEpoch int32 9+,
+            topics [name string, partitionIndexes [int32]]?
+        ] 8+,
+        requireStable bool""",
+    response="""
+        throttleTimeMs int32,
+        topics [
+            name string,
+            partitions [
+                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, metadata string?,
+                errorCode int16
+            ]
+        ] 0-7,
+        errorCode int16 0-7,
+        groups [
+            groupId string,
+            topics [
+                name string,
+                partitions [
+                    partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, metadata string?,
+                    errorCode int16
+                ]
+            ],
+            errorCode int16
+        ] 8+""",
+    flexible_since=6,
+)
+"""Of one group: its topics are null for all in which it has positions."""
+
+OFFSET_DELETE = api(
+    47,
+    "OffsetDelete",
+    range(1),
+    request="groupId string, topics [name string, partitions [partitionIndex int32]]",
+    response="""
+        errorCode int16, throttleTimeMs int32,
+        topics [name string, partitions [partitionIndex int32, errorCode int16]]""",
+    flexible_since=NEWEST,
+)
+
+LIST_GROUPS = api(
+    16,
+    "ListGroups",
+    range(4, 6),
+    request="statesFilter [string], typesFilter [string] 5+",
+    response="""
+        throttleTimeMs int32, errorCode int16,
+        groups [groupId string, protocolType string, groupState string, groupType string 5+]""",
+    flexible_since=3,
+)
+"""Of those groups alone that the broker coordinates."""
+
+DESCRIBE_GROUPS = api(
+    15,
+    "DescribeGroups",
+    range(5, 7),
+    request="groups [string], includeAuthorizedOperations bool",
+    response="""
+        throttleTimeMs int32,
+        groups [
+            errorCode int16, errorMessage string?6+ 6+, groupId string, groupState string,
+            protocolType string, protocolData string,
+            members [
+                memberId string, groupInstanceId string?, clientId string, clientHost string,
+                memberMetadata bytes, memberAssignment bytes
+            ],
+            authorizedOperations int32
+        ]""",
+    flexible_since=5,
+)
+
+CONSUMER_GROUP_DESCRIBE = api(
+    69,
+    "ConsumerGroupDescribe",
+    range(1),
+    request="groupIds [string], includeAuthorizedOperations bool",
+    response="""
+        throttleTimeMs int32,
+        groups [
+            errorCode int16, errorMessage string?, groupId string, groupState string, groupEpoch int32,
+            assignmentEpoch int32, assignorName string,
+            members [
+                memberId string, instanceId string?, rackId string?, memberEpoch int32, clientId string,
+                clientHost string, subscribedTopicNames [string], subscribedTopicRegex string?,
+                assignment {topicPartitions [topicId uuid, topicName string, partitions [int32]]},
+                targetAssignment {topicPartitions [topicId uuid, topicName string, partitions [int32]]}
+            ],
+            authorizedOperations int32
+        ]""",
+)
+"""Groups of the protocol of Kafka 4, which `DescribeGroups` does not know."""
+
+DELETE_GROUPS = api(
+    42,
+    "DeleteGroups",
+    range(2, 3),
+    request="groupsNames [string]",
+    response="throttleTimeMs int32, results [groupId string, errorCode int16]",
+    flexible_since=2,
+)
+
+GROUP_APIS = (
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    SYNC_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_DELETE,
+    LIST_GROUPS,
+    DESCRIBE_GROUPS,
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    WRITE_SHARE_GROUP_STATE,
+)

@@ -1,0 +1,309 @@
+"""Groups of a real cluster: members here and elsewhere share its partitions, and positions are the cluster's."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as KafkasPartition
+
+from cluster.brokers.coordinators import Coordinators
+from cluster.engine import ClusterEngine, open_engine
+from cluster.groups.requests import GroupClient
+from cluster.place import cluster_address
+from storage.errors import (
+    GroupExistsError,
+    GroupNotEmptyError,
+    IncompatibleMemberError,
+    InvalidGroupError,
+    InvalidPositionError,
+    NotAssignedError,
+    ReadOnlyError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from storage.membership import GroupState, Membership, Position, Subscription
+from storage.model import TopicPartition
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def engine(broker: Broker) -> Iterator[ClusterEngine]:
+    with closing(
+        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
+    ) as engine:
+        yield engine
+
+
+@pytest.fixture
+def topic(client: Client, engine: ClusterEngine, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own with two partitions of three records; its name is that of the group, too."""
+    name = request.node.originalname
+    client.create_topic(name, partitions=2)
+    for number in range(2):
+        client.produce(name, [Outgoing(b"%d.%d" % (number, at)) for at in range(3)], partition=number)
+    wait_until(lambda: name in engine.topics() and len(engine.topic(name).partitions()) == 2, "it is known")
+    return name
+
+
+def joined(engine: ClusterEngine, group: str, *topics: str, patterns: tuple[str, ...] = ()) -> Membership:
+    return engine.groups.join(
+        group,
+        Subscription(topics=frozenset(topics), patterns=frozenset(patterns)),
+        client_id="cat-4711",
+        reader="cat 4711",
+        listener=lambda: None,
+    )
+
+
+def numbers(member: Membership) -> list[int]:
+    """The partitions that it holds and need not give back."""
+    held = member.held()
+    return sorted(one.partition for one in held.partitions - held.wanted_back)
+
+
+def gives_back(member: Membership) -> None:
+    """What a reader does with what is wanted back."""
+    member.give_up(member.held().wanted_back)
+
+
+def until(holds: Callable[[], bool], *members: Membership) -> None:
+    """Wait, and give back meanwhile what is wanted back."""
+
+    def looks() -> bool:
+        for member in members:
+            gives_back(member)
+        return holds()
+
+    wait_until(looks, "partitions are shared out")
+
+
+@contextmanager
+def consumer(broker: Broker, group: str, topic: str, **options: Any) -> Iterator[Consumer]:
+    made = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_server,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **{name.replace("_", "."): value for name, value in options.items()},
+        }
+    )
+    made.subscribe([topic])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
+    engine: ClusterEngine, broker: Broker, topic: str, assignor: str
+) -> None:
+    """One each while both are there, and all for the one that stays; positions are seen from both sides."""
+    group = f"{topic}-{assignor}"
+    engine.groups.create(group)
+    engine.groups.alter_config(group, {"assignor": assignor})
+    member = joined(engine, group, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    assert {None} == set(member.held().positions.values())
+    member.commit({TopicPartition(topic, 0): Position(2, "cat 4711")}).result(PATIENCE_S)
+    with consumer(broker, group, topic, partition_assignment_strategy=assignor) as other:
+
+        def shared() -> bool:
+            other.poll(0.05)
+            return len(numbers(member)) == 1 and len(other.assignment()) == 1
+
+        until(shared, member)
+        described = engine.groups.describe(group)
+        assert (GroupState.STABLE, assignor, 2) == (
+            described.state,
+            described.assignor,
+            len(described.members),
+        )
+        assert {TopicPartition(topic, 0), TopicPartition(topic, 1)} == {
+            one for found in described.members for one in found.partitions
+        }
+        assert {"cat 4711", ""} == {one.reader for one in described.members}
+        (theirs,) = other.assignment()
+        other.commit(offsets=[KafkasPartition(topic, theirs.partition, 3)], asynchronous=False)
+        (place,) = other.committed([KafkasPartition(topic, 0)], PATIENCE_S)
+        assert place.offset in {2, 3}
+    until(lambda: numbers(member) == [0, 1], member)
+    assert 3 == engine.groups.positions(group).committed[TopicPartition(topic, theirs.partition)].offset
+    member.leave().result(PATIENCE_S)
+    assert GroupState.EMPTY is engine.groups.describe(group).state
+
+
+def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
+    """The second gets what the first gives up; when one leaves, the other has all, from the committed positions on."""
+    one = joined(engine, topic, topic)
+    until(lambda: numbers(one) == [0, 1], one)
+    two = joined(engine, topic, topic)
+    until(lambda: len(numbers(one)) == len(numbers(two)) == 1, one, two)
+    (moved,) = numbers(two)
+    two.commit({TopicPartition(topic, moved): Position(3)}).result(PATIENCE_S)
+    two.leave().result(PATIENCE_S)
+    until(lambda: numbers(one) == [0, 1], one)
+    found = one.held().positions[TopicPartition(topic, moved)]
+    assert found is not None
+    assert 3 == found.offset
+    one.leave().result(PATIENCE_S)
+
+
+def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine, topic: str) -> None:
+    """What it held is not its own any longer: a commit says so, and then it holds the partitions as a new member."""
+    member = joined(engine, topic, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    before = member.member_id
+    GroupClient(Coordinators(engine.leaders.brokers), topic).leave(before, "the test removes it")
+    until(lambda: member.member_id not in {"", before} and numbers(member) == [0, 1], member)
+    member.commit({TopicPartition(topic, 1): Position(1)}).result(PATIENCE_S)
+    with pytest.raises(NotAssignedError):
+        member.commit({TopicPartition(topic, 7): Position(1)}).result(PATIENCE_S)
+    with pytest.raises(InvalidPositionError):
+        member.commit({TopicPartition(topic, 1): Position(-1)}).result(PATIENCE_S)
+    member.leave().result(PATIENCE_S)
+
+
+def test_patterns_follow_topics_and_partitions_that_come(
+    engine: ClusterEngine, client: Client, topic: str
+) -> None:
+    """A topic whose name fits, and a partition that is added, are assigned without anybody asking."""
+    member = joined(engine, topic, patterns=(f"{topic}*",))
+    until(lambda: numbers(member) == [0, 1], member)
+    client.create_topic(f"{topic}-2")
+    until(lambda: TopicPartition(f"{topic}-2", 0) in member.held().partitions, member)
+    engine.add_partitions(topic, total=3)
+    until(lambda: TopicPartition(topic, 2) in member.held().partitions, member)
+    member.leave().result(PATIENCE_S)
+
+
+def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, topic: str) -> None:
+    """As Kafka's reset tool does, and refused while there are members."""
+    groups, first = engine.groups, TopicPartition(topic, 0)
+    groups.set_positions(topic, {first: Position(2, "a note")})
+    (told,) = engine_of(broker, topic, first)
+    assert (2, "a note") == (told.offset, told.metadata)
+    assert {first: (2, "a note")} == {
+        place: (one.offset, one.metadata) for place, one in groups.positions(topic).committed.items()
+    }
+    assert GroupState.EMPTY is groups.listed()[topic].state
+    with pytest.raises(UnknownTopicError):
+        groups.set_positions(topic, {TopicPartition(topic, 9): Position(0)})
+    with pytest.raises(InvalidPositionError):
+        groups.set_positions(topic, {first: Position(-1)})
+    with pytest.raises(InvalidPositionError, match="OFFSET_METADATA_TOO_LARGE"):
+        groups.set_positions(topic, {first: Position(0, "x" * 5000)})
+    member = joined(engine, topic, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    for change in (
+        lambda: groups.set_positions(topic, {first: Position(0)}),
+        lambda: groups.delete_positions(topic, [first]),
+        lambda: groups.delete(topic),
+        lambda: groups.alter_config(topic, {"assignor": "range"}),
+    ):
+        with pytest.raises(GroupNotEmptyError):
+            change()
+    member.leave().result(PATIENCE_S)
+    groups.delete_positions(topic, [first])
+    assert {} == groups.positions(topic).committed
+    groups.delete(topic)
+    with pytest.raises(UnknownGroupError):
+        groups.describe(topic)
+
+
+def engine_of(broker: Broker, group: str, place: TopicPartition) -> list[KafkasPartition]:
+    """What librdkafka's admin client is told of a position."""
+    request = ConsumerGroupTopicPartitions(group, [KafkasPartition(*place)])
+    answers = Client(broker.bootstrap_server).admin.list_consumer_group_offsets([request])
+    return list(answers[group].result(PATIENCE_S).topic_partitions)
+
+
+def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic: str) -> None:
+    """Of kcat, and of a consumer of Kafka 4's protocol; each with its members, topics and partitions."""
+    process = subprocess.Popen(
+        ["kcat", "-b", broker.bootstrap_server, "-G", f"{topic}-kcat", "-q", topic],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with consumer(broker, f"{topic}-newer", topic, group_protocol="consumer") as newer:
+            for group in (f"{topic}-kcat", f"{topic}-newer"):
+
+                def has_all(group: str = group) -> bool:
+                    newer.poll(0.05)
+                    if group not in engine.groups.listed():
+                        return False
+                    members = engine.groups.describe(group).members
+                    return [2] == [len(one.partitions) for one in members]
+
+                wait_until(has_all, "it has both partitions")
+                (member,) = engine.groups.describe(group).members
+                assert ((topic,), "rdkafka") == (member.topics, member.client_id)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
+    """Names, groups that are there, groups that are not, and an assignor that the others do not have."""
+    with pytest.raises(InvalidGroupError):
+        engine.groups.create("")
+    engine.groups.create(topic)
+    assert GroupState.EMPTY is engine.groups.describe(topic).state
+    with pytest.raises(GroupExistsError):
+        engine.groups.create(topic)
+    engine.groups.delete(topic)
+    assert topic not in engine.groups.listed()
+    for call in (engine.groups.delete, engine.groups.describe):
+        with pytest.raises(UnknownGroupError):
+            call(topic)
+    member = joined(engine, topic, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    engine.groups._overrides[topic] = {"assignor": "range"}  # As another mount of the cluster has it.
+    other = joined(engine, topic, topic)
+    wait_until(lambda: other.held().lost is not None, "it is refused")
+    assert isinstance(other.held().lost, IncompatibleMemberError)
+    with pytest.raises(IncompatibleMemberError):
+        other.commit({}).result(PATIENCE_S)
+    other.leave().result(PATIENCE_S)
+    member.leave().result(PATIENCE_S)
+
+
+def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str) -> None:
+    """Positions show; joining and setting are refused."""
+    with closing(
+        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=True)
+    ) as engine:
+        assert {} == engine.groups.positions(topic).committed
+        for change in (
+            lambda: joined(engine, topic, topic),
+            lambda: engine.groups.set_positions(topic, {TopicPartition(topic, 0): Position(0)}),
+            lambda: engine.groups.create(topic),
+        ):
+            with pytest.raises(ReadOnlyError):
+                change()
+
+
+def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEngine, topic: str) -> None:
+    """In order: nobody waits for their sessions to time out."""
+    with closing(
+        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
+    ) as other:
+        member = joined(other, topic, topic)
+        until(lambda: numbers(member) == [0, 1], member)
+        assert 1 == len(engine.groups.describe(topic).members)
+    assert isinstance(member.held().lost, NotAssignedError)
+    assert () == engine.groups.describe(topic).members

@@ -1,0 +1,142 @@
+"""Groups of a cluster as files: a shell, kcat and Kafka's console consumer share a topic, and positions are the cluster's."""
+
+from __future__ import annotations
+
+import collections
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.place import ClusterAddress
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
+from testing.broker.tools import run_tool
+from tests.doubles.cluster_mount import mounted_cluster
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.fuse]
+
+TOPICFS = str(Path(sys.executable).with_name("topicfs"))
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+@contextmanager
+def reading(command: Sequence[str], output: Path, cwd: Path | None = None) -> Iterator[None]:
+    """A program that reads until it is ended; what it prints goes to a file."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def topicfs(address: ClusterAddress, *words: str) -> str:
+    done = subprocess.run(
+        [TOPICFS, *words, "--data", str(address)], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def topic(client: Client, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.originalname
+    client.create_topic(name, partitions=3)
+    return name
+
+
+def produce(client: Client, topic: str, first: int, last: int) -> None:
+    for number in range(3):
+        records = [Outgoing(b"%d" % at) for at in range(first + number, last, 3)]
+        client.produce(topic, records, partition=number)
+
+
+def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
+    address: ClusterAddress, client: Client, java: Java, topic: str, tmp_path: Path
+) -> None:
+    """Each has a partition, each record is given once to them together, and who stays has all of them."""
+    outputs = {name: tmp_path / name for name in ("shell", "kcat", "java")}
+    server = client.bootstrap_server
+    kcat = ["kcat", "-b", server, "-G", topic, "-q", "-u", "-X", "auto.offset.reset=earliest", topic]
+    console = java.command(
+        CONSUMER, "--bootstrap-server", server, "--topic", topic, "--group", topic, "--from-beginning"
+    )
+    with mounted_cluster(address, tmp_path) as mountpoint, ExitStack() as stack:
+        group = mountpoint / "@groups" / topic
+        group.mkdir()
+        (group / "config").write_text("assignor=range\n")
+
+        def has(members: int) -> bool:
+            words = dict(line.split(" ", 1) for line in (group / "status").read_text().splitlines())
+            return ("Stable", str(members)) == (words["state"], words["members"])
+
+        def given() -> list[str]:
+            return [
+                line for output in outputs.values() if output.exists() for line in output.read_text().split()
+            ]
+
+        def enter(command: Sequence[str], name: str, cwd: Path | None = None) -> ExitStack:
+            own = stack.enter_context(ExitStack())
+            own.enter_context(reading(command, outputs[name], cwd))
+            return own
+
+        enter(["cat", "log"], "shell", group / topic)
+        others = [enter(kcat, "kcat"), enter(console, "java")]
+        wait_until(lambda: has(3), "three read", patience_s=60)
+        produce(client, topic, 0, 300)
+        wait_until(lambda: len(given()) >= 300, "all was given", patience_s=60)
+        assert {str(at): 1 for at in range(300)} == collections.Counter(given())
+        assert [100, 100, 100] == [len(output.read_text().split()) for output in outputs.values()]
+        for one in others:
+            one.close()
+        wait_until(lambda: has(1), "the shell alone reads", patience_s=60)
+        produce(client, topic, 300, 600)
+        wait_until(lambda: len(given()) >= 600, "all was given", patience_s=60)
+        assert {str(at): 1 for at in range(600)} == collections.Counter(given())
+        assert 400 == len(outputs["shell"].read_text().split())
+    described = run_tool(
+        java,
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", server, "--describe", "--group", topic),
+    ).stdout
+    rows = [line.split() for line in described.splitlines() if line.startswith(topic)]
+    # The last read of all is asked for no more: what it had is given again to the next reader.
+    assert ["0", "1", "2"] == [row[2] for row in rows]
+    assert all(int(row[3]) <= 200 for row in rows)
+
+
+def test_files_and_commands_show_and_set_positions(
+    address: ClusterAddress, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """`drain`, `position`, `lag` and `status` of a mount; `topicfs cat --group` and `topicfs groups` without one."""
+    produce(client, topic, 0, 9)
+    with mounted_cluster(address, tmp_path) as mountpoint:
+        group = mountpoint / "@groups" / topic
+        group.mkdir()
+        assert set(map(str, range(9))) == set((group / topic / "drain").read_text().split())
+        assert ["3\n", "0\n"] == [(group / topic / "1" / name).read_text() for name in ("position", "lag")]
+        (group / topic / "1" / "position").write_text("earliest\n")
+        wait_until(lambda: "lag 3" in (group / "status").read_text().splitlines(), "it is set")
+        assert {"config", "status", topic} == {one.name for one in group.iterdir()}
+        assert topic in {one.name for one in (mountpoint / "@groups").iterdir()}
+        with pytest.raises(OSError, match="not supported"):
+            (group / topic / "take").open("rb+", buffering=0)
+        assert "kafka-console-share-consumer" in (mountpoint / "@status").read_text()
+    assert topic in topicfs(address, "groups", "list").split()
+    (described,) = json.loads(topicfs(address, "groups", "describe", topic, "--json"))
+    assert ("Empty", 3) == (described["state"], described["lag"])
+    assert ["1", "4", "7"] == topicfs(address, "cat", "--group", topic, f"{topic}/log").split()
+    assert "" == topicfs(address, "cat", "--group", topic, f"{topic}/log")
+    topicfs(address, "groups", "reset", topic, "--topic", topic, "--to-latest")
+    topicfs(address, "groups", "reset", topic, "--topic", f"{topic}:2", "--shift-by", "-2")
+    assert ["5", "8"] == topicfs(address, "cat", "--group", topic, f"{topic}/log").split()
+    topicfs(address, "groups", "delete", topic)
+    assert topic not in topicfs(address, "groups", "list").split()
