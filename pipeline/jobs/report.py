@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pipeline.errors import PipelineError
 from pipeline.places.place import SparkPlace
 from pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
+from pipeline.report.group_lags import find_lags
 from pipeline.report.numbers import PartitionNumbers, merged
 from pipeline.report.page.page import Heading, page
 from pipeline.report.record_collector import collect_records
@@ -56,6 +57,9 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
     numbers = (_of_cluster if options.place.is_kafka else _of_files)(spark, options)
+    groups = find_lags(options.place, options.topics)
+    for one in numbers:
+        one.groups = groups.get(one.partition, ())
     if options.output is not None:
         _write(options.output, page(numbers, heading(options)))
     return spark.createDataFrame(table_of(numbers), from_arrow_schema(SCHEMA))

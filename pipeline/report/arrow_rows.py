@@ -17,7 +17,7 @@ from pipeline.report.histograms import (
     bin_start,
     bins_of,
 )
-from pipeline.report.numbers import COUNTS, PartitionNumbers, SegmentLag, StoredBytes
+from pipeline.report.numbers import COUNTS, GroupLag, PartitionNumbers, SegmentLag, StoredBytes
 from storage.model import TopicPartition
 
 
@@ -40,6 +40,7 @@ SCHEMA = pa.schema(
         ("values", _SIZES),
         ("lags", _SIZES),
         ("segment_lags", pa.list_(_struct("last_append_ms", "lag_ms"))),
+        ("groups", pa.list_(_struct("position", "lag", group=pa.string()))),
     ]
 )
 """See `pipeline.report.numbers`; times are milliseconds since the epoch, which any record may claim."""
@@ -57,6 +58,7 @@ def row_of(numbers: PartitionNumbers) -> dict[str, Any]:
         "values": _sizes_row(numbers.values),
         "lags": _sizes_row(numbers.lags),
         "segment_lags": [one._asdict() for one in numbers.segment_lags],
+        "groups": [one._asdict() for one in numbers.groups],
     }
 
 
@@ -74,6 +76,7 @@ def numbers_of(row: Mapping[str, Any]) -> PartitionNumbers:
         values=_sizes_of(row["values"]),
         lags=_sizes_of(row["lags"]),
         segment_lags=[SegmentLag(one["last_append_ms"], one["lag_ms"]) for one in row["segment_lags"]],
+        groups=tuple(GroupLag(one["group"], one["position"], one["lag"]) for one in row["groups"]),
     )
 
 

@@ -31,6 +31,16 @@ class SegmentLag(NamedTuple):
     lag_ms: int
 
 
+class GroupLag(NamedTuple):
+    """The place of a group of readers in a partition."""
+
+    group: str
+    position: int
+    """Offset of the next record that it reads."""
+    lag: int
+    """How many offsets lie between that and the last stable offset."""
+
+
 @dataclass(slots=True)
 class PartitionNumbers:
     """Everything that a report shows of a partition; times in milliseconds since the epoch."""
@@ -65,6 +75,8 @@ class PartitionNumbers:
     """Stamped records whose producer's clock was ahead of the broker's."""
     segment_lags: list[SegmentLag] = field(default_factory=list)
     """Lags of segments whose records have their producers' times."""
+    groups: tuple[GroupLag, ...] = ()
+    """The groups that have a position in it, by name; none in the numbers of a part."""
 
     @property
     def stored(self) -> StoredBytes:
@@ -115,6 +127,7 @@ class PartitionNumbers:
         self.values.merge(other.values)
         self.lags.merge(other.lags)
         self.segment_lags = sorted([*self.segment_lags, *other.segment_lags])
+        self.groups = tuple(sorted({*self.groups, *other.groups}))
 
 
 COUNTS = (

@@ -12,6 +12,7 @@ from pipeline.places.place import place_of
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.manager import Machine, open_engine
+from storage.membership import Position
 from storage.model import Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -74,6 +75,23 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     assert 1 < clicks.segments
     assert sum(log.stat().st_size for log in (data / "orders-0").glob("*.log")) == orders.log_bytes
     assert ["1.html", f"{1 << 30}.html", "data"] == sorted(os.listdir(tmp_path))
+
+
+def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
+    """In the rows and on the page; of the topics of the report alone."""
+    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+
+    with contextlib.closing(open_engine(data)) as engine:
+        for topic, offset in (("orders", 90), ("clicks", 196)):
+            engine.groups.set_positions("billing", {TopicPartition(topic, 0): Position(offset)})
+    output = tmp_path / "page.html"
+    found = report(spark, ReportOptions(place=place_of(str(data)), topics=("orders",), output=output))
+    told = [
+        (row.topic, row.partition, [(one.group, one.position, one.lag) for one in row.groups])
+        for row in found.collect()
+    ]
+    assert [("orders", 0, [("billing", 90, 8)]), ("orders", 1, [])] == told
+    assert '<th scope="row">billing</th>' in output.read_text()
 
 
 def test_records_tell_what_segments_tell(spark, data):

@@ -12,7 +12,7 @@ from storage.model import TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 
-from pipeline.report.numbers import PartitionNumbers, SegmentLag, StoredBytes  # noqa: E402
+from pipeline.report.numbers import GroupLag, PartitionNumbers, SegmentLag, StoredBytes  # noqa: E402
 from pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
 from pipeline.report.page.page import Heading, page  # noqa: E402
 from pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
@@ -164,6 +164,23 @@ def test_a_cluster_is_told_as_far_as_it_can_be():
     assert "On disk" not in text
     assert "Compression" not in text
     assert "Lag" not in text
+
+
+def test_groups_are_a_table_of_lags():
+    """A row a group and topic, by name, with the sum over its partitions; without groups no table."""
+    numbers = [
+        PartitionNumbers(TopicPartition("orders", number), groups=groups)
+        for number, groups in enumerate(
+            [(GroupLag("<b>", 3, 4), GroupLag("archive", 7, 0)), (GroupLag("<b>", 1, 1_000),)]
+        )
+    ]
+    shown = page(numbers, heading())
+    Elements(shown)
+    table = shown[shown.index('<h2 id="groups">') :]
+    cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table[: table.index("</table>")])
+    assert ["Group", "Topic", "Partitions", "Lag"] == cells[:4]
+    assert ["&lt;b&gt;", "orders", "2", "1,004", "archive", "orders", "1", "0"] == cells[4:]
+    assert 'id="groups"' not in page([PartitionNumbers(TopicPartition("orders", 0))], heading())
 
 
 def test_damage_is_told_at_the_top():

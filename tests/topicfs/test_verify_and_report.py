@@ -84,5 +84,5 @@ def test_a_broken_directory_is_verified_and_reported_on(tmp_path):
     assert 0 == found.returncode
     rows = [line.split("\t") for line in found.stdout.splitlines()]
     assert [["g-none", "0", "3"], ["g-zstd", "0", "1"]] == [[*row[:2], row[3]] for row in rows]
-    assert ["400", "2026-01-01T00:00:00.000Z", "2026-01-01T00:06:39.000Z"] == [rows[1][2], *rows[1][6:]]
+    assert ["400", "2026-01-01T00:00:00.000Z", "2026-01-01T00:06:39.000Z", ""] == [rows[1][2], *rows[1][6:]]
     assert "<strong>1 damaged batch</strong>" in (tmp_path / "page.html").read_text()

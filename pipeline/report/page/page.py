@@ -11,7 +11,7 @@ from pipeline.report.page.formatting import moment, plural, short, size, whole
 from pipeline.report.page.sections import compression, lag, over_time, sizes
 from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, combined
 from pipeline.report.page.style import STYLE
-from pipeline.report.page.tables import partition_tables, topic_table
+from pipeline.report.page.tables import group_table, partition_tables, topic_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
         _head(heading, everything, total),
         topic_table(everything, from_files=heading.from_files),
         partition_tables(choice.shown, from_files=heading.from_files),
+        group_table(everything),
         *_plots(choice, heading),
         _foot(heading),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from pipeline.report.numbers import PartitionNumbers
+from pipeline.report.numbers import GroupLag, PartitionNumbers
 from pipeline.report.page.formatting import moment, size, whole
 from pipeline.report.page.selection import TopicNumbers, combined
 
@@ -55,6 +55,27 @@ def partition_tables(topics: Sequence[TopicNumbers], *, from_files: bool) -> str
         return ""
     table = _table("Partition", rows, "", counted=None, from_files=from_files)
     return f"<details><summary>Each partition of the topics that are drawn</summary>\n{table}\n</details>"
+
+
+def group_table(topics: Sequence[TopicNumbers]) -> str:
+    """Return a row for each group and topic that it reads, by name: how far it is behind; empty without groups."""
+    lags: dict[tuple[str, str], list[GroupLag]] = {}
+    for topic in topics:
+        for one in topic.partitions:
+            for lag in one.groups:
+                lags.setdefault((lag.group, topic.name), []).append(lag)
+    if not lags:
+        return ""
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("Group", "Topic", "Partitions", "Lag"))
+    rows = [
+        f'<tr><th scope="row">{escape(group)}</th>{_cell(escape(topic))}{_cell(whole(len(found)))}'
+        f"{_cell(whole(sum(one.lag for one in found)))}</tr>\n"
+        for (group, topic), found in sorted(lags.items())
+    ]
+    return (
+        f'<h2 id="groups">Groups</h2>\n<div class="scroll"><table><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _weight(numbers: PartitionNumbers, *, from_files: bool) -> int:

@@ -9,6 +9,7 @@ import click
 
 from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
+from topicfs.jobs.commit_group import commit_group_option, commit_progress, require_checkpoint
 from topicfs.jobs.places import found, place_option, target_place_option
 from topicfs.jobs.run import run_job
 
@@ -84,10 +85,16 @@ if TYPE_CHECKING:
     metavar="LENGTH",
     help="With --continuous: the time between two reads of new records.",
 )
+@commit_group_option
 @target_place_option
 @place_option
 def aggregate(
-    *, checkpoint: Path | None, place: SparkPlace, target_place: SparkPlace | None, **of_the_job: Any
+    *,
+    checkpoint: Path | None,
+    commit_group: str | None,
+    place: SparkPlace,
+    target_place: SparkPlace | None,
+    **of_the_job: Any,
 ) -> None:
     """Count the records of TOPICs in windows of their own time, and append the counts to TARGET, which must be there.
 
@@ -100,6 +107,7 @@ def aggregate(
 
     Prints source, target and the number of results.
     """
+    require_checkpoint(commit_group, checkpoint)
     place = found(place)
     target_place = place if target_place is None else found(target_place)
 
@@ -115,3 +123,4 @@ def aggregate(
         return run(session, options)
 
     run_job(job, places=[place, target_place])
+    commit_progress(place, commit_group, checkpoint)

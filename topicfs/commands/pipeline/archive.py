@@ -9,6 +9,7 @@ import click
 
 from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
+from topicfs.jobs.commit_group import commit_group_option, commit_progress
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.run import run_job
 
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     examples=(
         ("topicfs pipeline archive orders ./archive", "what came since the last time, each record once"),
         ("topicfs pipeline archive orders ./archive --data kafka://host:9092", "of a Kafka cluster"),
+        (
+            "topicfs pipeline archive orders ./archive --commit-group archive",
+            "and `topicfs groups describe archive` shows how far it is behind",
+        ),
     ),
 )
 @click.argument("topics", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
+@commit_group_option
 @place_option
-def archive(topics: str, *, target: Path, place: SparkPlace) -> None:
+def archive(topics: str, *, target: Path, commit_group: str | None, place: SparkPlace) -> None:
     """Archive TOPICs to Parquet files in ARCHIVE, a folder a topic and date, with all of their columns.
 
     Run again it archives what came since, each record once, wherever a run was interrupted. It prints what the archive
@@ -41,3 +47,7 @@ def archive(topics: str, *, target: Path, place: SparkPlace) -> None:
         return run(session, ArchiveOptions(path=place, topics=topics, target=target))
 
     run_job(job, places=[place])
+    if commit_group is not None:
+        from pipeline.jobs.archive_files import CHECKPOINT  # noqa: PLC0415 (needs Spark)
+
+        commit_progress(place, commit_group, target.absolute() / CHECKPOINT)

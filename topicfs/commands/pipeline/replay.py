@@ -9,6 +9,7 @@ import click
 
 from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
+from topicfs.jobs.commit_group import commit_group_option, commit_progress, require_checkpoint
 from topicfs.jobs.places import found, place_option, target_place_option
 from topicfs.jobs.run import run_job
 
@@ -42,16 +43,23 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Remember in DIR how far it came, and bring only what came since.",
 )
+@commit_group_option
 @target_place_option
 @place_option
 def replay(
-    *, checkpoint: Path | None, place: SparkPlace, target_place: SparkPlace | None, **of_the_job: Any
+    *,
+    checkpoint: Path | None,
+    commit_group: str | None,
+    place: SparkPlace,
+    target_place: SparkPlace | None,
+    **of_the_job: Any,
 ) -> None:
     """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
 
     Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of
     writing. Prints source, target and the number of records.
     """
+    require_checkpoint(commit_group, checkpoint)
     place = found(place)
     target_place = place if target_place is None else found(target_place)
 
@@ -67,3 +75,4 @@ def replay(
         return run(session, options)
 
     run_job(job, places=[place, target_place])
+    commit_progress(place, commit_group, checkpoint)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _OF_FILES = ("segments", "log_bytes", "uncompressed_bytes")
 """Columns that a cluster does not have."""
 _TIMES = (as_time("first_time"), as_time("last_time"))
+_LAG = "array_join(transform(groups, one -> concat(one.group, ' ', one.lag)), ', ') AS lag"
+"""The groups that read a partition, each with how far it is behind: `archive 0, billing 3`."""
 
 
 @click.command(
@@ -62,13 +64,13 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
     """Write a page on TOPICs (all but Kafka's own) to FILE, which opens from disk in any browser.
 
     Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,
-    compression. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
-    and last time. A cluster has records, sizes and times alone.
+    compression; and how far groups are behind. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
+    and last time, and the lag of each group that reads it. A cluster has records, sizes and times alone.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PipelineError("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
     place = found(place)
-    columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES)
+    columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES, _LAG)
     now_ms = time.time_ns() // 1_000_000
 
     def job(session: SparkSession) -> DataFrame:

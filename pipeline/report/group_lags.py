@@ -1,0 +1,58 @@
+"""Lags of groups of readers in the topics of a report (no Spark is needed)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import closing
+
+from cluster.engine import open_engine as open_cluster
+from cluster.place import cluster_address
+from pipeline.places.paths import data_directories
+from pipeline.places.place import SparkPlace
+from pipeline.report.numbers import GroupLag
+from pipeline.tasks.output import FOR_PEOPLE
+from storage.engine import Engine
+from storage.errors import StorageError, UnknownTopicError
+from storage.manager import open_engine
+from storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def find_lags(
+    place: SparkPlace, topics: Collection[str] | None
+) -> dict[TopicPartition, tuple[GroupLag, ...]]:
+    """Return the groups by partition, ascending; of all topics, or of those named (blocking).
+
+    Where they cannot be had, as without the right to see them, a warning says so: the report has all the rest.
+    """
+    try:
+        with closing(_opened(place)) as engine:
+            found: dict[TopicPartition, list[GroupLag]] = {}
+            for partition, lag in _lags(engine):
+                if topics is None or partition.topic in topics:
+                    found.setdefault(partition, []).append(lag)
+            return {partition: tuple(lags) for partition, lags in found.items()}
+    except (StorageError, OSError) as error:
+        _LOGGER.warning("%sgroups are not in the report: %s", FOR_PEOPLE, error)
+        return {}
+
+
+def _opened(place: SparkPlace) -> Engine:
+    if place.is_kafka:
+        return open_cluster(cluster_address(str(place)), read_only=True)
+    return open_engine(list(data_directories(place.path or "")), read_only=True)
+
+
+def _lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:
+    for group in engine.groups.listed():
+        for partition, position in sorted(engine.groups.positions(group).committed.items()):
+            try:
+                bounds = engine.partition(*partition).offsets()
+            except UnknownTopicError:
+                continue  # It was deleted.
+            yield (
+                partition,
+                GroupLag(group, position.offset, bounds.last_stable_offset - position.offset),
+            )

@@ -1,0 +1,53 @@
+"""How far a job came, by the files of its checkpoint: as Spark writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.jobs.checkpoint import offsets_done
+from storage.model import TopicPartition
+
+
+def checkpoint(directory, *, offsets, commits):
+    for folder, files in (("offsets", offsets), ("commits", dict.fromkeys(commits, "v1\n{}"))):
+        (directory / folder).mkdir()
+        for name, text in files.items():
+            (directory / folder / name).write_text(text)
+    return directory
+
+
+def batch(*lines):
+    return "\n".join(["v1", '{"batchWatermarkMs":0}', *lines])
+
+
+def test_the_last_batch_that_is_done_counts(tmp_path):
+    """Not one that was begun, and no file of another name; batches are numbers, not texts."""
+    offsets = {
+        "9": batch('{"orders": {"0": 5}}'),
+        "10": batch('{"orders": {"0": 7, "1": 3}}'),
+        "11": batch('{"orders": {"0": 9}}'),
+        ".11.crc": "x",
+    }
+    found = offsets_done(checkpoint(tmp_path, offsets=offsets, commits=("9", "10", ".10.crc")))
+    assert {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 3} == found
+
+
+def test_each_source_has_a_line(tmp_path):
+    """One that has not begun none of its own; ids of topics are no topics."""
+    lines = ('{"orders": {"0": 5}, "orders@AAAAAAAAAAAAAAAAAAAAAA": {}}', "-", '{"clicks": {"2": 1}}')
+    found = offsets_done(checkpoint(tmp_path, offsets={"0": batch(*lines)}, commits=("0",)))
+    assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found
+
+
+def test_before_the_first_batch_there_is_nothing(tmp_path):
+    """Nor without a checkpoint."""
+    assert {} == offsets_done(tmp_path / "none")
+    assert {} == offsets_done(checkpoint(tmp_path, offsets={"0": batch("{}")}, commits=()))
+
+
+@pytest.mark.parametrize("line", ["{", "7", '{"orders": 7}', '{"orders": {"x": 1}}'])
+def test_what_is_no_offset_is_told(tmp_path, line):
+    """With the file."""
+    with pytest.raises(PipelineError, match="offsets/0: not the offsets of a query"):
+        offsets_done(checkpoint(tmp_path, offsets={"0": batch(line)}, commits=("0",)))

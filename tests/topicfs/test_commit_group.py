@@ -1,0 +1,45 @@
+"""`topicfs pipeline … --commit-group`: a job's progress as the positions of a group."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines
+from tests.topicfs.test_verify_and_report import ran
+
+
+def test_a_job_without_a_checkpoint_has_no_place(topicfs):
+    """Said before Spark is started."""
+    for job in (("replay", "orders", "copy"), ("aggregate", "orders", "copy", "--window", "1 hour")):
+        found = topicfs("pipeline", *job, "--commit-group", "g")
+        assert 2 == found.status
+        assert b"--commit-group commits how far a job with --checkpoint came" in found.errors
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(900)  # (two sessions of Spark, on a machine that may be busy)
+def test_jobs_commit_how_far_they_came(tmp_path, topicfs):
+    """An archive and a replay, each as its group; what comes later is their lag."""
+    data = tmp_path / "data"
+    with closing(open_engine(data)) as engine:
+        engine.create_topic("copy")
+        for number, partition in engine.create_topic("orders", partitions=2).partitions().items():
+            append_lines(partition, "a\n" * (3 + number))
+    place = ("--data", str(data))
+    archive = ran("archive", "orders", str(tmp_path / "archive"), "--commit-group", "archive", *place)
+    assert 0 == archive.returncode, archive.stderr
+    progress = ("--checkpoint", str(tmp_path / "progress"), "--commit-group", "copier")
+    replay = ran("replay", "orders", "copy", *progress, *place)
+    assert 0 == replay.returncode, replay.stderr
+    with closing(open_engine(data)) as engine:
+        append_lines(engine.partition("orders", 1), "b\nc\n")
+    described = json.loads(topicfs("groups", "describe", "archive", "copier", "--json", *place).text)
+    assert [("archive", "Empty", 2), ("copier", "Empty", 2)] == [
+        (one["group"], one["state"], one["lag"]) for one in described
+    ]
+    assert [(0, 3), (1, 4)] == [(one["partition"], one["position"]) for one in described[0]["positions"]]

@@ -1,0 +1,49 @@
+"""`--commit-group GROUP`: a job's progress as the positions of a group, so that its lag shows like any reader's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pipeline.places.place import SparkPlace
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def commit_group_option(command: Command) -> Command:
+    """Add `--commit-group GROUP` to a command: `commit_group`, or None."""
+    return click.option(
+        "--commit-group",
+        "commit_group",
+        metavar="GROUP",
+        help="At the end commit where the job stands as GROUP's positions, so that `topicfs groups describe GROUP` "
+        "shows its lag. The job itself goes by its checkpoint alone.",
+    )(command)
+
+
+def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
+    """Raise UsageError where a group is to be committed, and nothing remembers how far the job came."""
+    if group is not None and checkpoint is None:
+        raise click.UsageError(
+            "--commit-group commits how far a job with --checkpoint came; without one it has no place"
+        )
+
+
+def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
+    """Commit where the query of a checkpoint stands as the positions of `group`, through the daemon of `place` where one runs.
+
+    Raises GroupNotEmptyError for a group with members, StorageError, OSError.
+    """
+    if group is None or checkpoint is None:
+        return
+    from pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
+    from topicfs.groups.location import opened_groups  # noqa: PLC0415 (as above)
+    from topicfs.places import parse_place  # noqa: PLC0415 (as above)
+
+    positions = offsets_done(checkpoint)
+    if positions:
+        with opened_groups(parse_place(str(place)), writing=True) as groups:
+            groups.set_positions(group, positions)
