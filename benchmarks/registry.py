@@ -24,6 +24,7 @@ MODULES: dict[str, str] = {
     "compaction": "engine.compaction",
     "opening": "engine.opening",
     "shell": "peers.shell",
+    "groups": "peers.groups",
     "cluster": "peers.cluster",
     "cluster-growth": "peers.cluster_growth",
     "spark": "spark.queries",
