@@ -289,10 +289,6 @@ class ShareGroup(Protocol):
         """
         ...
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete what the group keeps of a topic (*changes*). Raises GroupNotEmptyError, ReadOnlyError, OSError."""
-        ...
-
     def alter(self, changes: Mapping[str, str | None]) -> None:
         """Change settings by Kafka's names (`share.record.lock.duration.ms`), or with None remove them (*changes*).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
@@ -390,17 +390,11 @@ class QueueGroup:
             self._queues.drop(lambda name: name == partition)
         self._services.changed.notify()
 
-    def forget_topic(self, topic: str) -> None:
-        with self._lock:
-            self.check_empty()
-            self._forget_topics(lambda name: name == topic)
-        self._services.changed.notify()
-
     def delete(self) -> None:
         """Delete all that is kept of the group. Raises GroupNotEmptyError, ReadOnlyError, OSError."""
         with self._lock:
             self.check_empty()
-            self._forget_topics(lambda _name: True)
+            self._forget_topics()
             self._services.memberships.delete(self._name)
             with self._services.journal_lock:
                 self._services.journal.forget_group(self._name)
@@ -414,22 +408,21 @@ class QueueGroup:
         if self._sessions:
             raise GroupNotEmptyError(f"group {self._name}: has {len(self._sessions)} members; end them first")
 
-    def _forget_topics(self, chosen: Callable[[str], bool]) -> None:
+    def _forget_topics(self) -> None:
         known = self._services.memberships.find(self._name)
         if known is None:
             return
         gone: set[uuid.UUID] = set()
         for topics in (known.topics.initialized, known.topics.initializing):
             for topic_id, topic in topics.items():
-                if chosen(topic.name):
-                    gone.add(topic_id)
-                    for number in topic.partitions:
-                        self._services.store.delete(SharePartitionKey(self._name, topic_id, number))
+                gone.add(topic_id)
+                for number in topic.partitions:
+                    self._services.store.delete(SharePartitionKey(self._name, topic_id, number))
         self._services.memberships.put(self._name, known.epoch, without_topics(known.topics, frozenset(gone)))
         with self._services.journal_lock:
             keys = [key for key in self._services.journal.rejected if key.group == self._name]
             self._services.journal.forget([key for key in keys if key.topic_id in gone])
-        self._queues.drop(lambda name: chosen(name.topic))
+        self._queues.drop(lambda _name: True)
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
         with self._lock:
