@@ -7,7 +7,7 @@
 `key_base64`, `payload_base64` or `headers_base64`: there every value of the record's headers, never a name. A name that
 is no UTF-8 shows its odd bytes as lone surrogates (U+DC80 to U+DCFF, Python's surrogateescape).
 
-This module renders; `json_parsing` is the way back. Compiled by Cython; runs uncompiled with the same results.
+This module renders; `json_parser` is the way back. Compiled by Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `common_requests` takes a request apart, begins its handler and writes the answer; `device` reads from /dev/fuse and writes to it
 (raw memory); `wire` has the kernel's names and numbers; `in_front` (C, in `in_front.pxd`) stands in front of the function
-of libfuse with which pyfuse3 reads requests; `begun` is a handler that waits, with which pyfuse3 goes on.
+of libfuse with which pyfuse3 reads requests; `begun_coroutine` is a handler that waits, with which pyfuse3 goes on.
 """
 
 import os

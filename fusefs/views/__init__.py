@@ -2,16 +2,16 @@
 
                                              view_file    positions remembered beside sealed segments
                                                  │
-    log, 10-20 ──► view ──► measuring ──► sparse_index    which byte is where
+    log, 10-20 ──► view ──► measure ────► sparse_index    which byte is where
                     ▲           │
                   reader        ▼
                     └──► rendering ──► decoded_fetch ──► Partition.read
                                            ▲
     42, earliest ──► records ──────────────┤
-    orders/log ────► merging ──────────────┘
+    orders/log ────► merged_stream ────────┘
 
 A *view position* is a byte of such a file. `view` has the views of a partition (`View`, `PartitionViews`), whose
-positions `measuring` finds out; `reader` renders what lies between two known ones through windows (`ViewReader`).
-`decoded_fetch` reads and decodes batches around damaged ones. `records` finds single records, and `merging` orders the
-records of several partitions; neither needs positions.
+positions `measure` finds out; `reader` renders what lies between two known ones through windows (`ViewReader`).
+`decoded_fetch` reads and decodes batches around damaged ones. `records` finds single records, and `merged_stream`
+orders the records of several partitions; neither needs positions.
 """
