@@ -1,5 +1,5 @@
 """Retention: the decision which of a log's oldest segments are deleted, and their deletion.
 
-`decide.py` is arithmetic over frozen facts, `now` among them; `apply.py` carries a decision out on a log.
+`decision.py` is arithmetic over frozen facts, `now` among them; `deletion.py` carries a decision out on a log.
 Compaction is no part of it.
 """
