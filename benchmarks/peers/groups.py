@@ -56,14 +56,14 @@ PATIENCE_SECONDS = 60
 READ = """
 import os, sys
 descriptor, left = os.open(sys.argv[1], os.O_RDONLY), int(sys.argv[2])
-buffer = memoryview(bytearray(1 << 17))
+buffer = memoryview(bytearray(os.fstat(descriptor).st_blksize))
 print("open", flush=True)
 while left > 0:
     left -= os.readv(descriptor, [buffer])
 print(left, flush=True)
 sys.stdin.readline()
 """
-"""Opens a file, and reads until so many bytes have come."""
+"""Opens a file, and reads until so many bytes have come, in pieces as `cat` asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,10 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 TOPIC = names.CONSUMER_OFFSETS
-LINGER_SECONDS = 0.003
-"""Commits wait so long for others, and are then appended together; so do members for others that join with them."""
+COMMIT_SECONDS = 0.01
+"""Commits wait so long for others, and are then appended together."""
+JOIN_SECONDS = 0.003
+"""Members wait so long for others that come or go with them, and then join again."""
 MOST_WAKEUPS = 50
 """While other requests keep coming, both wait for so many at most."""
 CLOSED = "the groups are closed"
@@ -74,9 +76,10 @@ class _Known(NamedTuple):
 
 
 class _Linger:
-    """The wait for others of the same kind: until nothing has come for LINGER_SECONDS, or too much has."""
+    """The wait for others of the same kind: until nothing has come for some time, or too much has."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self._wakeups: int | None = None
 
     def begin(self) -> None:
@@ -126,10 +129,10 @@ class Runner:
         self._later: deque[Callable[[], None]] = deque()
         self._changed: dict[str, Group] = {}
         self._committing: dict[LocalMember, None] = {}
-        self._commit_linger = _Linger()
+        self._commit_linger = _Linger(COMMIT_SECONDS)
         self._preparing: dict[str, Group] = {}
         """The groups whose members of this process are to join again."""
-        self._join_linger = _Linger()
+        self._join_linger = _Linger(JOIN_SECONDS)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -230,8 +233,8 @@ class Runner:
     def _timeout(self) -> float | None:
         dues = [shard.timers.next_due() for shard in self.shards.values()]
         due = min((one for one in (self.timers.next_due(), *dues) if one is not None), default=None)
-        lingers = self._commit_linger.is_waiting or self._join_linger.is_waiting
-        waits = [LINGER_SECONDS] if lingers else []
+        lingers = (self._commit_linger, self._join_linger)
+        waits = [linger.seconds for linger in lingers if linger.is_waiting]
         if due is not None:
             waits.append(max(0.0, (due - self.clock()) / 1000))
         return min(waits, default=None)
