@@ -38,12 +38,12 @@ DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "grep ^group shop/status": NO_NAMES,
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
-"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of groups."""
+"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of queues."""
 
 
 def differs(example: str) -> bool:
     """Return whether an example prints something else over a cluster."""
-    return example in DIFFERENT_EXAMPLES or "@groups" in example
+    return example in DIFFERENT_EXAMPLES or "/take;" in example
 
 
 DIRECTORY_ALONE: Mapping[str, str] = {
