@@ -67,10 +67,10 @@ class Cache:
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
         """Find the files that are there; those of a cluster's deleted topics are removed."""
-        home = self._home(cluster_id)
+        directory = self._directory_of(cluster_id)
         found = {path: _files(path) for path in self._directory.glob("*/*-*") if path.is_dir()}
         for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
-            if path.parent != home or path.name.rpartition("-")[0] in topic_ids:
+            if path.parent != directory or path.name.rpartition("-")[0] in topic_ids:
                 with self._lock:
                     self._unread[path] = size
                     self._bytes += size
@@ -80,7 +80,7 @@ class Cache:
 
     def partition(self, cluster_id: str, topic_id: str, number: int) -> PartitionCache:
         """Return the cache of a partition."""
-        path = self._home(cluster_id) / f"{topic_id}-{number}"
+        path = self._directory_of(cluster_id) / f"{topic_id}-{number}"
         with self._lock:
             found = self._partitions.get(path)
             if found is None:
@@ -150,7 +150,7 @@ class Cache:
                 (self._directory / CLEAN).touch()
         self._owned.release()
 
-    def _home(self, cluster_id: str) -> Path:
+    def _directory_of(self, cluster_id: str) -> Path:
         return self._directory / (cluster_id or "unnamed")
 
 

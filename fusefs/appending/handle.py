@@ -57,7 +57,7 @@ class Appending:
     blocking: BlockingCalls
     reports: Reports
     still_held: Callable[[int, str], bool]
-    """`holding.holds`: whether a process still has the file of that name open."""
+    """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
     asker: Callable[[int, str], Asker] | None = None
     """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
     remote_linger: RemoteLingerBuffer | None = None
@@ -201,7 +201,7 @@ class AppendHandle:
         await self._run(lambda: self._target.append(lines, durable=self._durable))
 
     async def _linger_checked(self) -> None:
-        """Gather lines that were looked at. Nothing more is known of this file where its program ends before there is room."""
+        """Have lines that were looked at linger. Nothing more is known of this file where its program ends before there is room."""
         lines, self._checked = self._checked, b""
         remote = self._appending.remote_linger
         if not lines or remote is None or self._asker is None:

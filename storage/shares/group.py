@@ -163,7 +163,7 @@ class QueueGroup:
             for queue in self._queues.loaded():
                 with suppress(StorageError, OSError):
                     queue.release(session.member_id, now)
-            session.holding.clear()
+            session.leases.clear()
             self._sessions.pop(session.member_id, None)
             self._queues.epoch += 1
         session.listeners.notify()
@@ -188,7 +188,7 @@ class QueueGroup:
                     queue = queues[(self._turn + at) % len(queues)]
                     leased = queue.take(session.member_id, most, now)
                     if leased:
-                        session.holding.update((one.place, one) for one in leased)
+                        session.leases.update((one.place, one) for one in leased)
                         return leased
                 return ()
         finally:
@@ -227,9 +227,9 @@ class QueueGroup:
         for offset, word in words.items():
             place = RecordName(*partition, offset)
             if session is not None:
-                leased = session.holding.pop(place, None)
+                leased = session.leases.pop(place, None)
                 if leased is not None and word is Acknowledgement.RENEW:
-                    session.holding[place] = _renewed(leased, lease_end)
+                    session.leases[place] = _renewed(leased, lease_end)
         accepted = [offset for offset, word in words.items() if word is Acknowledgement.ACCEPT]
         self._forget(RejectedKey(*queue.key, offset) for offset in accepted)
 
@@ -258,7 +258,7 @@ class QueueGroup:
                 ended = True
                 session = self._sessions.get(member_id)
                 if session is not None:
-                    session.holding.pop(RecordName(*queue.name, offset), None)
+                    session.leases.pop(RecordName(*queue.name, offset), None)
         return ended
 
     def _note_given_up(self, queue: Queue, records: Sequence[GivenUp]) -> None:

@@ -37,7 +37,7 @@ class QueueSession:
         self.topics = topics
         self.holder = holder
         self.since = since
-        self.holding: dict[RecordName, Leased] = {}
+        self.leases: dict[RecordName, Leased] = {}
         """The oldest lease first; changed by the group alone."""
         self.listeners = Listeners()
         self.is_closed = False
@@ -63,7 +63,7 @@ class QueueSession:
         self._group.acknowledge(self, words)
 
     def held(self) -> Sequence[Leased]:
-        return list(self.holding.values())
+        return list(self.leases.values())
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self.listeners.add(listener)
@@ -72,7 +72,7 @@ class QueueSession:
         self._group.leave(self)
 
     def as_member(self) -> ShareMember:
-        return ShareMember(self._member_id, self.holder, self.topics, self.since, len(self.holding))
+        return ShareMember(self._member_id, self.holder, self.topics, self.since, len(self.leases))
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -63,7 +63,7 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
         end.of(disk)
         engine = engine_on(disk, clock=ManualClock())
         group = engine.share_groups.group("g")
-        session = group.open(["orders"], holder="heir")
+        session = group.open(["orders"], holder="successor")
         given = []
         while (leased := session.take()) is not None:
             given.append(leased.place.offset)

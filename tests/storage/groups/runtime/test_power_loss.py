@@ -58,12 +58,12 @@ def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
         assert offset >= flushed.get(place, 0)
     if "g" in engine.groups.listed():
         assert GroupState.EMPTY is engine.groups.describe("g").state
-    heir = Reader(engine, "g", "orders")
-    settle([heir], PLACES)
+    successor = Reader(engine, "g", "orders")
+    settle([successor], PLACES)
     assert {place: found.get(place) for place in PLACES} == {
-        place: None if one is None else one.offset for place, one in heir.held.positions.items()
+        place: None if one is None else one.offset for place, one in successor.held.positions.items()
     }
-    heir.commit(PLACES[0], 100)
+    successor.commit(PLACES[0], 100)
     engine.close()
     engine = engine_on(disk, clock=ManualClock())
     assert 100 == positions(engine)[PLACES[0]]
