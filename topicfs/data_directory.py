@@ -43,20 +43,28 @@ def parse_directories(text: str) -> tuple[Path, ...]:
     return found
 
 
-def data_option(command: Command) -> Command:
-    """Add `--data DIR[,DIR]` to a command, with the environment and then ./data behind it: `directories`."""
+def option_of_data(
+    name: str, parse: Callable[[str], object], *, metavar: str, text: str
+) -> Callable[[Command], Command]:
+    """Return the option `--data` as the parameter `name`, with the environment and then ./data behind it; `text` is its help."""
     return click.option(
         "--data",
         "-d",
-        "directories",
-        type=parse_directories,
+        name,
+        type=parse,
         default=DEFAULT_DIRECTORY,
         envvar=VARIABLE,
         show_default=True,
         show_envvar=True,
-        metavar="DIR[,DIR]",
-        help="Data directory, or several (or a broker's log.dirs, to read).",
-    )(command)
+        metavar=metavar,
+        help=text,
+    )
+
+
+def data_option(command: Command) -> Command:
+    """Add `--data DIR[,DIR]` to a command: `directories`."""
+    text = "Data directory, or several (or a broker's log.dirs, to read)."
+    return option_of_data("directories", parse_directories, metavar="DIR[,DIR]", text=text)(command)
 
 
 def data_argument(command: Command) -> Command:

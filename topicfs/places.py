@@ -13,10 +13,9 @@ import click
 
 from cluster.place import AddressError, ClusterAddress, cluster_address, is_cluster
 from topicfs.data_directory import (
-    DEFAULT_DIRECTORY,
-    VARIABLE,
     opened_for_reading,
     opened_for_writing,
+    option_of_data,
     parse_directories,
     warn_of_ignored,
 )
@@ -128,15 +127,8 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
         given = Place(place.directories, place.cluster, client_config)
         command(*arguments, place=given, **options)
 
-    return click.option(
-        "--data",
-        "-d",
-        "place",
-        type=parse_place,
-        default=DEFAULT_DIRECTORY,
-        envvar=VARIABLE,
-        show_default=True,
-        show_envvar=True,
-        metavar="DIR[,DIR]",
-        help=f"Data directory, or several (a broker's log.dirs, to read alone); or a cluster: {CLUSTER_METAVAR}.",
-    )(client_config_option(with_place))
+    text = (
+        f"Data directory, or several (a broker's log.dirs, to read alone); or a cluster: {CLUSTER_METAVAR}."
+    )
+    option = option_of_data("place", parse_place, metavar="DIR[,DIR]", text=text)
+    return option(client_config_option(with_place))

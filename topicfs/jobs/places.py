@@ -12,7 +12,7 @@ import click
 
 from pipeline.places.place import SparkPlace, place_of
 from storage.errors import StorageError
-from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
+from topicfs.data_directory import option_of_data
 from topicfs.places import client_config_option, security_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,18 +48,8 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
                 given[name] = replace(given[name], client_config=client_config.absolute())
         command(*arguments, **given)
 
-    return click.option(
-        "--data",
-        "-d",
-        "place",
-        type=parse_place,
-        default=DEFAULT_DIRECTORY,
-        envvar=VARIABLE,
-        show_default=True,
-        show_envvar=True,
-        metavar=PLACE,
-        help="Where the topics are: a data directory, or several, or a Kafka cluster.",
-    )(client_config_option(with_place))
+    text = "Where the topics are: a data directory, or several, or a Kafka cluster."
+    return option_of_data("place", parse_place, metavar=PLACE, text=text)(client_config_option(with_place))
 
 
 def target_place_option(command: Command) -> Command:
