@@ -5,9 +5,7 @@ from __future__ import annotations
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.text_file import TextFile
-from fusefs.nodes.nodes import Directory
+from fusefs.files.text_file import PartitionTextFile
 from storage.engine import Engine, Partition
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError
 from storage.model import Offset
@@ -52,17 +50,10 @@ def parse_start(lines: bytes) -> Offset:
     return Offset(int(text))
 
 
-class StartFile(TextFile):
+class StartFile(PartitionTextFile):
     """`start` of a partition."""
 
-    __slots__ = ("_files",)
-
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
-
-    def mtime_ns(self) -> int:
-        return self._files.mtime_ns()
+    __slots__ = ()
 
     def render(self) -> str:
         self._files.check_exists()

@@ -7,7 +7,7 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.text_file import TextFile
+from fusefs.files.text_file import PartitionTextFile
 from fusefs.nodes.nodes import Directory
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
@@ -42,18 +42,14 @@ class StateTarget:
         pass
 
 
-class StateFile(TextFile):
+class StateFile(PartitionTextFile):
     """`state` of a partition. It asks for the partition by name: another object serves once it was reopened."""
 
-    __slots__ = ("_files", "_partition")
+    __slots__ = ("_partition",)
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
+        super().__init__(parent, name, files)
         self._partition = TopicPartition(files.partition.topic, files.partition.number)
-
-    def mtime_ns(self) -> int:
-        return self._files.mtime_ns()
 
     def render(self) -> str:
         leave_event_loop()

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from fusefs.allowance import leave_event_loop
-from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.replicas import replica_lines
-from fusefs.files.text_file import TextFile
+from fusefs.files.text_file import PartitionTextFile, TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
 from fusefs.groups.positions import lags
@@ -20,17 +19,10 @@ from storage.messages import printable
 from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp
 
 
-class PartitionStatusFile(TextFile):
+class PartitionStatusFile(PartitionTextFile):
     """`status`: where a partition stands."""
 
-    __slots__ = ("_files",)
-
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
-
-    def mtime_ns(self) -> int:
-        return self._files.mtime_ns()
+    __slots__ = ()
 
     def render(self) -> str:
         self._files.check_exists()

@@ -9,6 +9,7 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
+from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
@@ -92,3 +93,16 @@ class TextFile(FileNode):
         """Every line stands for itself: what is not written stays as it is."""
         if self.target() is None:
             super().truncate(size, emptied=emptied)
+
+
+class PartitionTextFile(TextFile):
+    """A small text about one partition, with the time of its newest record."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
