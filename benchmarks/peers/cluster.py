@@ -42,6 +42,8 @@ SMALL = "small"
 BATCHES = {TOPIC: ("1 MB batches", ()), SMALL: ("16 KiB batches", ("-X", "batch.size=16384"))}
 """The batches that are read, and kcat's options for them."""
 WRITTEN = "written"
+ONE_LINE, ONE_LINE_PINNED = "one-line", "one-line-pinned"
+"""Each mount has one of its own: another that has looked at a topic follows it, and is told of each line."""
 MOST_ROUNDS = 5
 COMMANDS = 11
 """In a round, of commands that take milliseconds."""
@@ -143,11 +145,12 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
         most_rounds=MOST_ROUNDS,
     )
     count = conditions.choose(full=500, short=50)
-    for where, mount in (("", setup.pinned), (", not pinned", setup.mount)):
+    places = ("", setup.pinned / ONE_LINE_PINNED), (", not pinned", setup.mount / ONE_LINE)
+    for where, topic in places:
         yield Case(
             name=f"one line >> log{where}",
             unit=MILLISECONDS,
-            sides=(Side(OURS, partial(_one_line, setup, mount / WRITTEN / "0" / "log", count)),),
+            sides=(Side(OURS, partial(_one_line, setup, topic / "0" / "log", count)),),
             goals=(Goal(target=1.5),),
             most_rounds=MOST_ROUNDS,
         )
@@ -238,7 +241,7 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with broker_tools(directory / "broker") as broker:
-        for name in (*BATCHES, WRITTEN):
+        for name in (*BATCHES, WRITTEN, ONE_LINE, ONE_LINE_PINNED):
             broker.client.create_topic(name)
         for name, (_, options) in BATCHES.items():
             seconds_of(broker.kcat("-P", name, *options, "-l", str(text)))
