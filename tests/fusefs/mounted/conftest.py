@@ -18,9 +18,11 @@ from testing.broker.broker import running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.forks import ForkedDaemon, Forks
 from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
 SERVE = Path(__file__).with_name("serve.py")
+FORKS = Forks()
 ROOT = Path(__file__).parents[3]
 
 
@@ -42,14 +44,19 @@ class Mount:
         self.data = base / "data"
         self.path = base / "mnt"
         self.log_file = base / "daemon.log"
+        self.said = base / "daemon.said"
+        """What its daemons printed."""
         self.faults = base / "faults"
         """What is written there makes the disk fail (`faults`)."""
         self.options = options
-        self.daemon: subprocess.Popen[bytes] | None = None
+        self.daemon: ForkedDaemon | subprocess.Popen[bytes] | None = None
         self.path.mkdir(exist_ok=True)
 
-    def start(self, *, python_path: Path = ROOT, **changed: Any) -> Mount:
-        """Mount in the foreground of a process of its own, and wait until it stands."""
+    def start(self, *, python_path: Path | None = None, **changed: Any) -> Mount:
+        """Mount in the foreground of a process of its own, and wait until it stands.
+
+        With `python_path` modules are found there, too.
+        """
         self.options |= changed
         cluster = {"cluster": f"kafka://{self.topics_in.bootstrap_server}"} if self.topics_in else {}
         asked = {
@@ -60,16 +67,16 @@ class Mount:
             "foreground": True,
             **self.options,
         }
-        self.daemon = subprocess.Popen(
-            [sys.executable, str(SERVE), json.dumps(asked)],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{ROOT}:{python_path}",
-                "TOPICFS_TEST_FAULTS": str(self.faults),
-            },
-            stdin=subprocess.DEVNULL,
-        )
+        environment = {**os.environ, "TOPICFS_TEST_FAULTS": str(self.faults)}
+        if python_path is None:
+            self.daemon = FORKS.start(json.dumps(asked), environment, self.said)
+        else:
+            self.daemon = subprocess.Popen(
+                [sys.executable, str(SERVE), json.dumps(asked)],
+                cwd=ROOT,
+                env={**environment, "PYTHONPATH": f"{ROOT}:{python_path}"},
+                stdin=subprocess.DEVNULL,
+            )
         wait_until(lambda: self.is_serving() or self.daemon.poll() is not None, "the mount stands")
         assert self.daemon.poll() is None, self.log
         return self

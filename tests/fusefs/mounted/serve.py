@@ -76,7 +76,8 @@ def options(text: str) -> MountOptions:
     return MountOptions(**read)
 
 
-if __name__ == "__main__":
+def main(text: str) -> int:
+    """Mount, with options as JSON, and serve; return the exit status."""
     if faults := os.environ.get("TOPICFS_TEST_FAULTS"):
         disk = FaultyFileSystem(Path(faults))
 
@@ -100,4 +101,8 @@ if __name__ == "__main__":
             return open_engine(directories, read_only=read_only, config=config, machine=Machine(files=files))
 
         fusefs.daemon.open_directories = open_on_faulty_disk
-    sys.exit(run(options(sys.argv[1])))
+    return run(options(text))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

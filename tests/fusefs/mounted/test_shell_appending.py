@@ -238,7 +238,7 @@ def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: M
     assert len(lines) >= max([20_000, *returned])
 
 
-def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount, capfd: pytest.CaptureFixture[str]):
+def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount):
     """After kill -9 the mountpoint is dead; the next mount stands, and says what it did."""
     mount = unmounted.start()
     mount.kill()
@@ -248,7 +248,7 @@ def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount, capfd: p
 
     mount.start()
 
-    assert "taken over" in capfd.readouterr().err
+    assert "taken over" in mount.said.read_text()
     assert mount.path.joinpath("@status").exists()
 
 
