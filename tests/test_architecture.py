@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,14 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Everything in a source: parsed once."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    tree = ast.parse(path.read_text())
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node for node in nodes(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def compiled() -> tuple[str, ...]:
@@ -88,8 +94,7 @@ def test_the_engine_has_no_async():
     found = [
         shown(path)
         for path in SOURCES
-        if path.is_relative_to(ROOT / "storage")
-        and any(isinstance(node, waits) for node in ast.walk(ast.parse(path.read_text())))
+        if path.is_relative_to(ROOT / "storage") and any(isinstance(node, waits) for node in nodes(path))
     ]
     assert [] == found
 
@@ -100,7 +105,7 @@ def test_only_the_command_prints():
         shown(path)
         for path in SOURCES
         if not path.is_relative_to(ROOT / "topicfs")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     }
     assert {"fusefs/mounting/background.py"} >= found

@@ -71,6 +71,7 @@ def checkout(tmp_path: Path) -> Path:
     return top
 
 
+@pytest.mark.slow
 def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
     """In the copy, which is as before afterwards; the checkout is not touched."""
     scratch = Scratch(checkout, tmp_path / "scratch")
@@ -84,6 +85,7 @@ def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
     assert not (tmp_path / "scratch").exists()
 
 
+@pytest.mark.slow
 def test_tests_that_fail_by_themselves_are_found(checkout, tmp_path):
     """They would kill every mutant."""
     (checkout / "tests" / "storage" / "test_bounds.py").write_text("def test_it():\n    assert False\n")

@@ -389,7 +389,7 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
     threads = [threading.Thread(target=look) for _ in range(readers)]
     for thread in threads:
         thread.start()
-    for number in range(3000):
+    for number in range(1000):
         log.append(sized_batch(100))
         if number % 50 == 49:
             log.delete_oldest_segments(5, "test")
