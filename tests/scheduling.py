@@ -13,19 +13,21 @@ import pytest
 
 SHARING = {
     "a broker and Spark": (
+        "tests/pipeline/test_documented_lines.py",
         "tests/pipeline/test_equal_*.py",
-        "tests/pipeline/test_jobs_over_kafka.py",
+        "tests/pipeline/test_jobs*.py",
         "tests/pipeline/test_queries.py",
         "tests/pipeline/test_restore.py",
+        "tests/pipeline/test_spark_registration.py",
     ),
     "Spark": (
-        "tests/pipeline/test_documented_lines.py",
-        "tests/pipeline/test_jobs.py",
+        "tests/pipeline/test_aggregate.py",
+        "tests/pipeline/test_killed_jobs.py",
         "tests/pipeline/test_report_job.py",
         "tests/pipeline/test_spark_*.py",
         "tests/pipeline/test_verify_job.py",
+        "tests/topicfs/test_verify_and_report.py",
     ),
-    "Spark for long jobs": ("tests/pipeline/test_aggregate.py", "tests/pipeline/test_killed_jobs.py"),
     "three brokers": (
         "tests/cluster/brokers/test_leader_moves.py",
         "tests/cluster/cache/test_cached_reads.py",
@@ -51,27 +53,26 @@ some hundredths of it whether it is used or not: twenty idle ones would take hal
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
 """What the tests of a mount share that run over a cluster; those over a directory stay with their files."""
 SECONDS = {
-    MOUNTS_OF_A_CLUSTER: 240,
-    "a broker and Spark": 200,
+    "Spark": 230,
+    "a broker and Spark": 220,
+    "three brokers": 190,
     "a broker of a cluster": 190,
-    "Spark": 180,
-    "three brokers": 170,
-    "Spark for long jobs": 150,
     "a broker's files": 140,
     "a broker to mirror": 100,
+    MOUNTS_OF_A_CLUSTER: 100,
     "tests/pipeline/test_exactly_once.py": 80,
-    "tests/examples/test_scripts.py": 65,
-    "tests/pipeline/test_installed.py": 50,
-    "tests/interop/test_handover.py": 45,
+    "tests/interop/test_handover.py": 60,
+    "tests/examples/test_scripts.py": 55,
     "tests/interop/test_groups.py": 40,
-    "tests/topicfs/test_verify_and_report.py": 45,
-    "tests/fuzz/test_fuzz_requests.py": 35,
-    "tests/fusefs/mounted/test_backups.py": 35,
     "tests/pipeline/test_standalone_cluster.py": 35,
-    "tests/storage/compaction/test_killed_passes.py": 25,
+    "tests/pipeline/test_installed.py": 25,
     "tests/interop/test_snapshots_after_recovery.py": 25,
-    "tests/benchmarks/test_benchmark_frame.py": 20,
+    "tests/test_what_tests_rest_on.py": 25,
+    "tests/fusefs/mounted/test_daemon.py": 20,
+    "tests/fusefs/mounted/test_queues_mounted.py": 20,
+    "tests/fuzz/test_fuzz_requests.py": 20,
     "tests/storage/manager/test_kills.py": 15,
+    "tests/fusefs/mounted/test_backups.py": 15,
 }
 """What takes long, in seconds, roughly; a file that is not named is short."""
 
@@ -83,6 +84,23 @@ def group_of(path: str, nodeid: str = "") -> str:
     return next(
         (group for group, files in SHARING.items() if any(fnmatchcase(path, file) for file in files)), path
     )
+
+
+def _group_of_test(item: pytest.Item) -> str:
+    return group_of(item.nodeid.partition("::")[0], item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
+    """End what the tests of a group share with the last of them, as if no test came after it.
+
+    In a process of a parallel run, which is given a group once: brokers that are no longer needed would go on taking
+    the processor to the end of the run.
+    """
+    in_parallel = hasattr(item.config, "workerinput")
+    if nextitem is None or not in_parallel or _group_of_test(item) == _group_of_test(nextitem):
+        return None
+    return item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
 
 
 @pytest.hookimpl(optionalhook=True)

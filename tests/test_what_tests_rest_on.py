@@ -92,6 +92,20 @@ def test_files_that_share_something_costly_are_there():
     assert "tests/pipeline/test_exactly_once.py" == group_of("tests/pipeline/test_exactly_once.py")
 
 
+def test_what_a_group_shares_ends_with_it(tmp_path):
+    """In each process of a parallel run; a session's fixture would live as long as the process otherwise."""
+    fixture = (
+        "import pytest\n@pytest.fixture(scope='session')\ndef broker():\n    print('begins', end=' ', file=open('said', 'a'))\n"
+        "    yield\n    print('ends', end=' ', file=open('said', 'a'))\n"
+    )
+    (tmp_path / "conftest.py").write_text(fixture)
+    for name in ("test_one.py", "test_other.py"):
+        (tmp_path / name).write_text("def test_a(broker): pass\ndef test_b(broker): pass\n")
+    plugins = ("-p", "xdist", "-p", "tests.scheduling", "-n", "1", "--dist", "loadfile")
+    assert 0 == run_files(tmp_path, *plugins, ci=None).returncode
+    assert "begins ends begins ends " == (tmp_path / "said").read_text()
+
+
 @pytest.mark.spark
 def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
     """A link to what is no longer installed is made again; no zip of modules stands in the home."""

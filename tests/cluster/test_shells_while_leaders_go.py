@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ APPEND = """
         line="$NAME $number"
         if echo "$line" >> "$TOPIC/0/log"; then echo "$line" >> "../acknowledged-$NAME"; else echo "$line" >> ../refused; fi
         number=$((number + 1))
+        read -rt 0.02 # Nothing comes: it rests for that long, and starts no program.
     done
 """
 
@@ -57,7 +59,10 @@ def programs(mountpoint: Path, topic: str) -> Iterator[None]:
         shells = [
             stack.enter_context(
                 started(
-                    ("bash", "-c", APPEND), cwd=mountpoint, env={"NAME": name, "TOPIC": topic, "PATH": "/bin"}
+                    ("bash", "-c", APPEND),
+                    cwd=mountpoint,
+                    env={"NAME": name, "TOPIC": topic, "PATH": "/bin"},
+                    stdin=subprocess.PIPE,
                 )
             )
             for name in WRITERS

@@ -38,6 +38,8 @@ from tests.doubles.waiting import wait_until
 pytestmark = pytest.mark.java
 
 NOW = Timestamp(1_700_000_000_000)
+PAUSE_S = 0.01
+"""Between two appends of a thread while leaders move: threads that never rest would delay the brokers."""
 
 
 def batch(*values, key=None, time=NOW, **stamp):
@@ -403,7 +405,7 @@ def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_broke
         partition = found(engine, name)
 
         def append(number):
-            while not stop.is_set():
+            while not stop.wait(PAUSE_S):
                 value = b"%d %d" % (number, len(acknowledged[number]))
                 partition.append(batch(value), durable=True)
                 acknowledged[number].append(value)
