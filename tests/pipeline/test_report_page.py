@@ -17,6 +17,8 @@ from pipeline.report.page.formatting import duration, each, moment, short, size 
 from pipeline.report.page.page import Heading, page  # noqa: E402
 from pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
 
+pytestmark = pytest.mark.slow
+
 NEW_YEAR = 1_767_225_600_000
 HOUR, DAY = 3_600_000, 86_400_000
 

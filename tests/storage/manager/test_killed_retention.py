@@ -20,6 +20,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 
+pytestmark = pytest.mark.slow
+
 MAX_STEPS = 300
 HOUR_MS = 3_600_000
 DELAY_MS = 60_000
