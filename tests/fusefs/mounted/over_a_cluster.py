@@ -51,7 +51,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_daemon": "it is about who owns a data directory",
     "test_disk_space": OWN_DISK,
     "test_groups_in_trouble": OWN_DISK,
-    "test_groups_mounted": "a cluster takes its time to share out: tests/cluster/test_groups_as_files.py",
+    "test_groups_mounted": "a cluster takes two minutes to share out so often: tests/cluster/test_groups_as_files.py",
     "test_last_words": OWN_DISK,
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,
