@@ -15,6 +15,7 @@ COMPILED = (
     "storage/codec/batch.py",
     "storage/codec/record_parts.py",
     "storage/codec/columns.py",
+    "storage/codec/compression/unlocked.py",
     "storage/codec/value_copy.py",
     "storage/codec/batch_writer.py",
     "storage/indexes/search.py",

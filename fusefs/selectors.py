@@ -29,6 +29,8 @@ from storage.engine import Partition
 from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
 MAX_NAME_LENGTH = 255
+_OFFSET_DIGITS = 19
+"""With fewer, any number is an offset."""
 """Characters; what file systems allow in one name."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
@@ -121,6 +123,8 @@ Place: TypeAlias = RecordPlace | RangePlace
 
 def parse(name: str) -> Selector:
     """Read a file name. Raises SelectorError for one that is no selector."""
+    if name.isdecimal() and name.isascii() and len(name) < _OFFSET_DIGITS and (name[0] != "0" or name == "0"):
+        return Single(Offset(int(name)))  # As most names are.
     if len(name) > MAX_NAME_LENGTH:
         raise _no_selector(name[:16] + "…")
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")

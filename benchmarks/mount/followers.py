@@ -38,6 +38,8 @@ from testing.processes import ending_with_this
 
 CAT = "`cat log`"
 IN_TURN = "written, then `cat log`"
+WRITER = "written, not followed"
+"""What follows beside its writer cannot be faster than that."""
 ALONE = "without followers"
 PIECE = 128 * KIB
 """Bytes of one read(2) and of one write(2)."""
@@ -174,7 +176,8 @@ def _reading(ours: Mount, empty: Mount, count: int, size: int) -> Iterator[Case]
     cat = Side(CAT, lambda: _together(ours.partition("read") / "log", count, size))
     streams = Side(EMPTY, lambda: _together(empty.partition() / "log", count, size))
     in_turn = Side(IN_TURN, lambda: followed.in_turn(ours.partition("read") / "log"))
-    others, goal = ((cat, in_turn), CAT) if count == 1 else ((cat, streams), EMPTY)
+    writer = Side(WRITER, followed.written)
+    others, goal = ((cat, in_turn, writer), CAT) if count == 1 else ((cat, streams), EMPTY)
     for name, measure in (("behind", followed.behind), ("beside the writer", followed.beside_writer)):
         yield Case(
             name=f"{count} following, {name}",
@@ -211,10 +214,13 @@ class _Followed:
 
     def in_turn(self, read: Path) -> float:
         """The same bytes written first, and then as many read: what a follower could get if waking cost nothing."""
+        return 1 / (1 / self.written() + 1 / _together(read, 1, self.size))
+
+    def written(self) -> float:
+        """The same bytes written while nobody follows."""
         started = time.perf_counter()
         self._write()
-        took = time.perf_counter() - started
-        return 1 / (took * 1e6 / self.size + 1 / _together(read, 1, self.size))
+        return self.size / 1e6 / (time.perf_counter() - started)
 
     def _write(self) -> None:
         append_pieces(self.partition / "log", memoryview(lines.text(self.size)), PIECE)

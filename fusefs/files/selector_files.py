@@ -14,7 +14,7 @@ from fusefs.errors import FileError, file_error
 from fusefs.files.log_file import ViewNode
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import Form, by_suffix
+from fusefs.forms import VALUES, Form, by_suffix
 from fusefs.nodes.handles import BytesHandle, Handle
 from fusefs.nodes.nodes import (
     NANOSECONDS_A_MILLISECOND,
@@ -36,7 +36,7 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from fusefs.views.records import BatchCutError, FoundRecord, find_record
+from fusefs.views.records import BatchCutError, FoundRecord, PlainRecord, find_plain, find_record
 from fusefs.views.view import View
 from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
@@ -86,6 +86,10 @@ def _found_file(
 ) -> FileNode:
     isolation = files.context.settings.isolation
     # Most lookups are of one record that exists: it is read once, not first asked for and then read.
+    if form is VALUES and isinstance(selector, Single):
+        plain = find_plain(files.partition, selector.offset, isolation)
+        if plain is not None:
+            return RecordFile(parent, name, files, selector, form, plain)
     found = find_one(selector, files.partition, isolation)
     if found is not None:
         return RecordFile(parent, name, files, selector, form, found)
@@ -170,7 +174,7 @@ class RecordFile(FileNode):
         files: PartitionFiles,
         selector: Selector,
         form: Form,
-        found: FoundRecord,
+        found: FoundRecord | PlainRecord,
     ) -> None:
         super().__init__(files.context, parent, name)
         self._files = files

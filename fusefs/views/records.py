@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusefs.allowance import current
 from fusefs.forms import BATCH, Form
@@ -18,13 +19,23 @@ from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
 from storage.codec.headers import Batches, BatchHeader
+from storage.codec.value_copy import find_value
 from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SearchTooLongError, SegmentDeletedError
+from storage.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    OversizeBatchError,
+    SearchTooLongError,
+    SegmentDeletedError,
+)
 from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampOffset, TimestampType
 from storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""
+
+_PLAIN_BYTES = 2**18
+"""The largest batch that is looked through at once, whatever a request may still decode."""
 
 INLINE_SEARCH_BYTES = 2**20
 """Bytes that a search for a time goes through in the event loop's thread; between two entries of an index lie 4 KiB."""
@@ -88,6 +99,36 @@ class FoundRecord:
                 segment_path(partition, self.segment_base_offset), self.batch_position
             ) from None
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
+
+
+class PlainRecord(NamedTuple):
+    """The little of a record that its file shows by itself."""
+
+    offset: Offset
+    timestamp: Timestamp
+    value: bytes
+
+    def render(self, form: Form, partition: Partition) -> bytes:
+        """Return what `FoundRecord.render` does, for the form of values alone."""
+        del form, partition
+        return self.value
+
+
+def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
+    """Find a record as `find_record` does, in a third of the steps; None, too, where only `find_record` can tell.
+
+    Most batches are plain ones that nobody compressed.
+    """
+    if not _is_visible(partition, offset, isolation):
+        return None
+    try:
+        fetched = partition.read(offset, max_bytes=1, isolation=isolation)
+    except (OffsetOutOfRangeError, SegmentDeletedError, CorruptionError):
+        return None
+    if fetched.aborted or len(fetched.data) > _PLAIN_BYTES:
+        return None
+    found = find_value(fetched.data, offset)
+    return None if found is None else PlainRecord(offset, Timestamp(found[1]), found[0])
 
 
 def find_record(

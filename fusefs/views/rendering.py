@@ -7,25 +7,23 @@ into pieces first, and each piece, or a part of it, makes a window.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from fusefs.allowance import RequestTooLargeError, current
 from fusefs.forms import VALUES
+from fusefs.views.ahead.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim
+from fusefs.views.ahead.stretch import Begun
 from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece, fetch
 from fusefs.views.measure import Source
 from fusefs.views.sparse_index import Entry
 from storage.codec.batch import scan
-from storage.codec.binary.fields import LAST_OFFSET, ROW_SIZE, SIZE_BYTES
 from storage.codec.columns import Columns
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import Batches
-from storage.codec.value_copy import begin_text, copy_inflated, copy_values
-from storage.errors import SegmentDeletedError
+from storage.codec.value_copy import begin_text, copy_values
+from storage.errors import SegmentDeletedError, StorageError
 from storage.model import Fetched, Offset
 from storage.remote import ThreadNeededError
 
-WINDOW_BYTES = 2**19
+WINDOW_BYTES = TEXT_BYTES
 """About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
 LARGEST_READ_BYTES = 2**20
 """For which a window is made that holds all of it: the kernel asks for no more at once."""
@@ -33,8 +31,6 @@ FIRST_FETCH_BYTES = 2**17
 """Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
 PAGE_BYTES = 2**12
 """Bytes fetched in addition to those up to the end of a read, or of a short range: batches have headers."""
-LARGEST_FETCH_BYTES = 2**20
-"""Most bytes of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
 
 Text: TypeAlias = bytes | memoryview
 """A window's bytes, which never change."""
@@ -58,18 +54,6 @@ class Rendered(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Begun:
-    """Batches that were fetched together and are copied one by one."""
-
-    fetched: Fetched
-    batches: Batches
-    offset: Offset
-    """Offset at which reading them goes on."""
-    number: int = 0
-    """Index of the batch that holds it."""
-
-
 class Rendering:
     """The rendering of a view from a position on. Used by one caller at a time."""
 
@@ -79,7 +63,8 @@ class Rendering:
         self._straight = view.source.form is VALUES
         self._plain = self._straight  # nothing was compressed or aborted so far
         self._pieces: deque[Piece] = deque()
-        self._begun: _Begun | None = None  # of compressed batches
+        self._begun: Begun | None = None  # of compressed batches
+        self._ahead = Ahead(self._fetch_ahead)  # of these, too
         self._inflates = True  # values of compressed batches could be copied lately
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
@@ -88,6 +73,7 @@ class Rendering:
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # as rendered lately, on average
         self._batch_share = 1.0  # bytes of batches for one of text, as copied lately
+        self._batch_bytes = 0.0  # of a compressed batch lately, on average; 0 where none was copied
 
     def expect(self, size: int) -> None:
         """Fetch as much at once as a read of `size` bytes asks for, within the bounds."""
@@ -96,6 +82,7 @@ class Rendering:
     def go_to(self, offset: Offset, size: int) -> None:
         """Go on from another offset, of which `size` bytes will be wanted."""
         self._pieces.clear()
+        self._ahead.clear()
         self._begun, self._inflates = None, True
         self._rendered = 0
         self._next_offset = offset
@@ -165,6 +152,8 @@ class Rendering:
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
         """Copy values to a window, up to what cannot be copied, which lies in `_pieces` then; None for no value at all."""
+        if (ahead := self._taken_ahead(begun, step, front)) is not None:
+            return ahead
         size = least = min(least, LARGEST_READ_BYTES)
         most, margin = self._fetch_bytes, 0
         reads_through = most == WINDOW_BYTES
@@ -185,6 +174,8 @@ class Rendering:
         self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
         if end == len(begun):
             return None
+        if reads_through and self._batch_bytes and not self._pieces:
+            self._look_ahead(self._next_offset, self._begun, end, step)
         if 2 * end < len(text):
             del text[end:]
         return memoryview(text)[:end].toreadonly()
@@ -196,7 +187,7 @@ class Rendering:
             return used
         source, offset, begun = self._view.source, self._next_offset, self._begun
         if begun is not None and begun.offset == offset:
-            end = self._copy_inflated(begun, text, used, size, end_offset)
+            end = self._copy_begun(begun, text, used, size, end_offset)
             if end >= 0:
                 return end
         self._begun = None
@@ -208,11 +199,11 @@ class Rendering:
             end = copy_values(fetched.data, text, used, start_offset=offset, end_offset=end_offset)
             if end >= 0:
                 self._next_offset = min(fetched.next_offset, end_offset)
-                self._batch_share = len(fetched.data) / max(end - used, 1)
+                self._batch_share, self._batch_bytes = len(fetched.data) / max(end - used, 1), 0.0
                 return end
             if self._inflates:
-                begun = _Begun(fetched, scan(fetched.data, check_crc=True), offset)
-                end = self._copy_inflated(begun, text, used, size, end_offset)
+                begun = Begun(fetched, scan(fetched.data, check_crc=True), offset)
+                end = self._copy_begun(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
                 self._inflates = (
@@ -221,41 +212,58 @@ class Rendering:
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
 
-    def _copy_inflated(self, begun: _Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
+    def _copy_begun(self, begun: Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
         """Copy the values of batches that are inflated one by one, up to `size`; -1 where the next one cannot be copied."""
-        batches, data, request = begun.batches, begun.fetched.data, current()
-        limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
-        first, end, passed_bytes = begun.number, used, 0
-        while begun.number < len(batches) and end < size:
-            row = batches.rows[begun.number * ROW_SIZE : (begun.number + 1) * ROW_SIZE]
-            copied, inflated_bytes = copy_inflated(
-                data,
-                row,
-                text,
-                end,
-                start_offset=self._next_offset,
-                end_offset=end_offset,
-                max_content_bytes=limit,
-            )
-            if copied < 0:
-                break
-            end = copied
-            passed_bytes += row[SIZE_BYTES]
-            begun.number += 1
-            begun.offset = Offset(row[LAST_OFFSET] + 1)
-            if request is not None:
-                request.remaining -= inflated_bytes
-                if request.is_late or request.remaining <= 0:
-                    break
-        if begun.number == first:
+        end, passed_bytes = begun.copy(text, used, size, self._next_offset, end_offset)
+        if not passed_bytes:
             return -1
-        if begun.number == len(batches) and batches.problem is None:
-            begun.offset = begun.fetched.next_offset
-        self._next_offset = min(begun.offset, end_offset)
-        self._begun = begun if begun.number < len(batches) else None
-        if end > used:
-            self._batch_share = passed_bytes / (end - used)
+        self._go_on(begun, passed_bytes, end - used, end_offset)
         return end
+
+    def _go_on(self, begun: Begun, passed_bytes: int, text_bytes: int, end_offset: Offset) -> None:
+        """Go on behind the batches that were copied, to so many bytes of text."""
+        self._next_offset = min(begun.offset, end_offset)
+        self._begun = begun if begun.number < len(begun.batches) else None
+        self._batch_bytes = len(begun.fetched.data) / len(begun.batches)
+        if text_bytes:
+            self._batch_share = passed_bytes / text_bytes
+
+    def _taken_ahead(self, begun: Text, step: int, front: Entry | None) -> Text | None:
+        """Return the next window if it was inflated ahead: what is `begun`, and behind it the text of a stretch."""
+        if not self._ahead or self._begun is not None or self._end_ahead(front) is None:
+            return None
+        request = current()
+        if request is not None:
+            request.begin(0)
+        stretch = self._ahead.take(self._next_offset)
+        if stretch is None:
+            return None
+        self._look_ahead(stretch.next_offset, None, len(begun) + stretch.text_bytes, step)
+        found = stretch.result()
+        if found is None or not found.passed_bytes:
+            return None
+        if request is not None:
+            request.remaining -= found.inflated_bytes
+        self._go_on(found.begun, found.passed_bytes, found.end - found.start, stretch.end_offset)
+        return found.behind(begun) if found.end > found.start else None
+
+    def _look_ahead(self, offset: Offset, begun: Begun | None, spilled: int, step: int) -> None:
+        """Have what follows inflated by threads; see `Ahead.fill`."""
+        aim = Aim(step, self._batch_share, self._batch_bytes)
+        if self._ahead.fill(offset, self._view.end_offset(), begun, spilled, aim):
+            self._begun = None
+
+    def _fetch_ahead(self, offset: Offset, max_bytes: int) -> Fetched | None:
+        """Fetch what is to be inflated by a thread; None where whoever comes to it has to, who is told what is wrong, too."""
+        if self._view.source.partition.end_at_hand(offset) <= offset:
+            return None
+        try:
+            fetched = self._view.fetch(offset, max_bytes)
+        except (StorageError, ThreadNeededError, OSError):
+            return None
+        if not isinstance(fetched, Fetched) or fetched.aborted or len(fetched.data) > 2 * WINDOW_BYTES:
+            return None
+        return fetched if fetched.data else None
 
     def _end_ahead(self, front: Entry | None) -> Offset | None:
         """The end of the view as of now; None where it has been reached."""

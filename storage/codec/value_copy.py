@@ -3,8 +3,8 @@
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 
 Most logs that are read through hold nothing but batches of format v2 whose records have no headers and only small
-numbers; nothing but their values is copied here, and no columns are made. Uncompressed batches are copied many at a time,
-compressed ones one by one. Any other batch, and a damaged one, is left to `columns`.
+numbers; nothing but their values is copied here, and no columns are made. Many batches are copied in one call, compressed
+ones without the interpreter's lock. Any other batch, and a damaged one, is left to `columns`.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
 is used; the buffer must not change while it is read.
@@ -17,7 +17,8 @@ from __future__ import annotations
 import cython
 
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
-from storage.codec.compression.codecs import inflate
+from storage.codec.compression.codecs import inflate, parts_within
+from storage.codec.compression.unlocked import give_back, take_workspace
 from storage.codec.headers import Codec
 from storage.errors import CorruptBatchError
 from storage.model import Buffer
@@ -25,12 +26,16 @@ from storage.model import Buffer
 if cython.compiled:
     from cython.cimports.storage.codec.batch import sound_rows
     from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.storage.codec.compression import unlocked
 else:
     from storage.codec.batch import sound_rows
     from storage.codec.binary import fields, memory
+    from storage.codec.compression import unlocked
 
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
 _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
+CALL_BYTES = cython.declare(cython.longlong, 2 * 2**20)
+"""Bytes after which a call ends that inflates batch after batch: some milliseconds' worth."""
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
@@ -71,51 +76,246 @@ def copy_values(
 
 def copy_inflated(
     data: Buffer,
-    header: memoryview[int],
+    rows: memoryview[int],
     text: bytearray,
     used: cython.Py_ssize_t,
     *,
+    first: cython.Py_ssize_t = 0,
+    size: cython.Py_ssize_t,
     start_offset: cython.longlong,
     end_offset: cython.longlong,
-    max_content_bytes: int,
-) -> tuple[int, int]:
-    """Do what `copy_values` does for the one batch whose row is `header`; it may be compressed, and its checksum was checked.
+    max_content_bytes: cython.longlong,
+) -> tuple[int, int, int]:
+    """Do what `copy_values` does for the batches of `rows` from number `first` on; they may be compressed, and their checksums were checked.
 
-    Return where the values end, or -1 too where the records inflate to more than `max_content_bytes`; and how many those are.
+    It ends behind the batch with which the text has `size` bytes, or CALL_BYTES were inflated, behind one that only
+    `codecs` could inflate, and in front of one that is not plain and sound, or inflates to more than `max_content_bytes`.
+    Return the number of batches copied, the position in `text` at which their values end, and the bytes they inflated to.
     """
-    row: cython.p_longlong = memory.int64s_of(header)
-    start: cython.Py_ssize_t = row[fields.POSITION] + fields.HEADER_SIZE
-    end: cython.Py_ssize_t = row[fields.POSITION] + row[fields.SIZE_BYTES]
-    if row[fields.MAGIC] != fields.CURRENT_MAGIC or row[fields.SIZE_BYTES] > _MAX_CONTENT_BYTES:
-        return -1, 0
-    if row[fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
-        return used, 0
-    content: memoryview = memory.flat_view(data)[start:end]
-    if row[fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
-        try:
-            codec = Codec(row[fields.ATTRIBUTES] & fields.CODEC_MASK)
-            content = memory.flat_view(inflate(codec, content, limit=max_content_bytes))
-        except (ValueError, CorruptBatchError):
-            return -1, 0
-    count: cython.longlong = row[fields.RECORD_COUNT]
-    room: cython.longlong = len(content)
-    if not 0 <= count <= _MAX_RECORDS or count * fields.MIN_RECORD_SIZE > room:
-        return -1, 0
-    most: cython.Py_ssize_t = room - (fields.MIN_RECORD_SIZE - 1) * count
-    if used + most > len(text):
-        memory.resize(text, used + most + (used + most) // 8)
-    used = _copy_records(
-        memory.writable(text),
-        used,
-        memory.octets_of(content),
-        0,
-        room,
-        count,
-        row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET],
-        start_offset - row[fields.BASE_OFFSET],
-        end_offset - row[fields.BASE_OFFSET],
+    view: memoryview = memory.flat_view(data)
+    source: cython.p_uchar = memory.octets_of(view)
+    row: cython.p_longlong = memory.int64s_of(rows)
+    count: cython.Py_ssize_t = len(rows) // fields.ROW_SIZE
+    most_parts: cython.Py_ssize_t = parts_within(max_content_bytes)
+    number: cython.Py_ssize_t = first
+    taken: cython.longlong = 0
+    workspace: unlocked.Workspace = take_workspace()
+    space: cython.p_void = unlocked.space_of(workspace)
+    at: cython.Py_ssize_t = 0
+    made: cython.longlong = 0
+    stop: cython.Py_ssize_t = used
+    while stop >= 0 and number < count and used < size and taken < CALL_BYTES:
+        target: cython.p_uchar = memory.writable(text)
+        room: cython.Py_ssize_t = len(text)
+        with cython.nogil:
+            while number < count and used < size and taken < CALL_BYTES:
+                at = fields.ROW_SIZE * number
+                made = _inflate_at(space, source, row, at, max_content_bytes, most_parts)
+                if not 0 <= made <= room - used:
+                    break
+                stop = _copy_at(target, used, space, source, row, at, made, start_offset, end_offset)
+                if stop < 0:
+                    break
+                used = stop
+                taken += made
+                number += 1
+        if made > room - used:
+            memory.resize(text, used + made + (used + made) // 8)
+        elif made == _LEFT:  # It takes time, and its caller looks at the clock.
+            content = _inflated(view, row, at, max_content_bytes)
+            stop = _copy_content(text, used, content, row, at, start_offset, end_offset)
+            if stop >= 0:
+                used = stop
+                taken += len(content)
+                number += 1
+            break
+        elif made < 0:
+            break
+    give_back(workspace)
+    return number - first, used, taken
+
+
+_LEFT = cython.declare(cython.longlong, -1)
+"""What `_inflate_at` says of content that `codecs` has to inflate; of a batch that cannot be copied it says less."""
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _inflate_at(
+    space: cython.p_void,
+    source: cython.p_uchar,
+    row: cython.p_longlong,
+    at: cython.Py_ssize_t,
+    max_content_bytes: cython.longlong,
+    most_parts: cython.Py_ssize_t,
+) -> cython.longlong:
+    """Inflate the content of a row's batch, if it is compressed; return its size, or a negative number."""
+    start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
+    end: cython.Py_ssize_t = row[at + fields.POSITION] + row[at + fields.SIZE_BYTES]
+    codec: cython.int = row[at + fields.ATTRIBUTES] & fields.CODEC_MASK
+    if row[at + fields.MAGIC] != fields.CURRENT_MAGIC or row[at + fields.SIZE_BYTES] > _MAX_CONTENT_BYTES:
+        return _LEFT - 1
+    if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
+        return 0
+    if codec == 0:
+        return end - start
+    return unlocked.inflate_in(space, codec, source, start, end, max_content_bytes, most_parts)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy_at(
+    target: cython.p_uchar,
+    used: cython.Py_ssize_t,
+    space: cython.p_void,
+    source: cython.p_uchar,
+    row: cython.p_longlong,
+    at: cython.Py_ssize_t,
+    made: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write the values of a row's batch, whose content has `made` bytes, to `target[used:]`; return where they end, or -1."""
+    if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
+        return used
+    if row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
+        content: cython.p_uchar = unlocked.content_of(space)
+        return _copy_batch(target, used, content, 0, made, row, at, start_offset, end_offset)
+    start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
+    return _copy_batch(target, used, source, start, start + made, row, at, start_offset, end_offset)
+
+
+@cython.cfunc
+def _copy_content(
+    text: bytearray,
+    used: cython.Py_ssize_t,
+    content: memoryview,
+    row: cython.p_longlong,
+    at: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Do the same with what a row's batch inflated to, extending the text where that must be."""
+    room: cython.Py_ssize_t = used + len(content)
+    if room > len(text):
+        memory.resize(text, room + room // 8)
+    octets: cython.p_uchar = memory.octets_of(content)
+    return _copy_batch(
+        memory.writable(text), used, octets, 0, len(content), row, at, start_offset, end_offset
     )
-    return used, room if used >= 0 else 0
+
+
+@cython.cfunc
+def _inflated(
+    view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, max_content_bytes: int
+) -> memoryview:
+    """Return what the batch of a row inflates to; nothing, which has no records, where it cannot be."""
+    start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
+    end: cython.Py_ssize_t = row[at + fields.POSITION] + row[at + fields.SIZE_BYTES]
+    try:
+        codec = Codec(row[at + fields.ATTRIBUTES] & fields.CODEC_MASK)
+        return memory.flat_view(inflate(codec, view[start:end], limit=max_content_bytes))
+    except (ValueError, CorruptBatchError):
+        return memory.flat_view(b"")
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy_batch(
+    target: cython.p_uchar,
+    used: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    row: cython.p_longlong,
+    at: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write the values of the records in [start, end), those of a row's batch, to `target[used:]`; return where they end, or -1."""
+    count: cython.longlong = row[at + fields.RECORD_COUNT]
+    if not 0 <= count <= _MAX_RECORDS or count * fields.MIN_RECORD_SIZE > end - start:
+        return -1
+    return _copy_records(
+        target,
+        used,
+        source,
+        start,
+        end,
+        count,
+        row[at + fields.LAST_OFFSET] - row[at + fields.BASE_OFFSET],
+        start_offset - row[at + fields.BASE_OFFSET],
+        end_offset - row[at + fields.BASE_OFFSET],
+    )
+
+
+def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | None:
+    """Return the value of the record at an offset and its timestamp; `data` is the batch that holds it.
+
+    A null value is empty. None where there is no such record, and where the batch is compressed or not plain and sound:
+    `columns.decode` says what is wrong with it.
+    """
+    view: memoryview = memory.flat_view(data)
+    source: cython.p_uchar = memory.octets_of(view)
+    rows: memoryview = memory.new_int64s(3 * fields.ROW_SIZE + 1)
+    row: cython.p_longlong = memory.int64s_of(rows)
+    end: cython.Py_ssize_t = len(view)
+    if sound_rows(view, 0, end, row) != end or row[3 * fields.ROW_SIZE] != fields.ROW_SIZE:
+        return None
+    most: cython.Py_ssize_t = _most_text(row, fields.ROW_SIZE)
+    if most < 0 or row[fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
+        return None
+    text: bytearray = memory.new_octets(most)
+    size: cython.Py_ssize_t = _copy_batches(
+        memory.writable(text), 0, source, row, fields.ROW_SIZE, offset, offset + 1
+    )
+    if size <= 0:
+        return None
+    time: cython.longlong = _time_delta(source, end, offset - row[fields.BASE_OFFSET])
+    base: cython.longlong = row[fields.BASE_TIMESTAMP]
+    if time == _NO_TIME or not -_TIME_END < base < _TIME_END:
+        return None
+    if row[fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0:
+        return bytes(text[: size - 1]), row[fields.MAX_TIMESTAMP]
+    return bytes(text[: size - 1]), base + time
+
+
+_TIME_END = cython.declare(cython.longlong, 2**62)
+"""From here on a sum might not be an int64."""
+_NO_TIME = cython.declare(cython.longlong, 2**62)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _time_delta(
+    source: cython.p_uchar, end: cython.Py_ssize_t, offset_delta: cython.longlong
+) -> cython.longlong:
+    """Return the time of a record after its batch's; _NO_TIME where the offsets of the records do not ascend.
+
+    `_copy_records` went through the batch before, and found it plain.
+    """
+    at: cython.Py_ssize_t = fields.HEADER_SIZE
+    last: cython.longlong = -1
+    found: cython.longlong = _NO_TIME
+    while at < end:
+        number: cython.longlong = _small(source, at, end)
+        at += number & 7
+        stop: cython.Py_ssize_t = at + (number >> 4)
+        time: cython.longlong = _small(source, at + 1, stop)
+        delta: cython.longlong = _small(source, at + 1 + (time & 7), stop) >> 4
+        if delta <= last:
+            return _NO_TIME
+        if delta == offset_delta:
+            found = -(time >> 4) - 1 if time & 8 else time >> 4
+        last = delta
+        at = stop
+    return found
 
 
 @cython.cfunc
@@ -176,6 +376,7 @@ def _copy_batches(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _copy_records(
     target: cython.p_uchar,
@@ -227,6 +428,7 @@ def _copy_records(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _length(number: cython.longlong) -> cython.longlong:
     """Return the bytes of a key or value from what `_small` returned; a null, whose length is -1, has none."""
@@ -237,6 +439,7 @@ def _length(number: cython.longlong) -> cython.longlong:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
     """Return the groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""

@@ -12,5 +12,5 @@ cdef object resize(bytearray octets, Py_ssize_t size)
 cdef object new_text(Py_ssize_t size)
 cdef unsigned char* text_octets(object text) except? NULL
 cdef bytes finished(object text)
-cdef void copy(unsigned char* target, Py_ssize_t at, unsigned char* source, Py_ssize_t start, Py_ssize_t size) noexcept
+cdef void copy(unsigned char* target, Py_ssize_t at, unsigned char* source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t position_of(int octet, unsigned char* source, Py_ssize_t start, Py_ssize_t end) noexcept

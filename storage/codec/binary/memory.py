@@ -136,6 +136,7 @@ def finished(text: Any) -> bytes:
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def copy(
     target: cython.p_uchar,

@@ -20,4 +20,4 @@ cdef extern from *:
 
     #endif
     """
-    void release_upper_halves() noexcept
+    void release_upper_halves() noexcept nogil

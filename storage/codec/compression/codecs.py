@@ -87,9 +87,9 @@ def inflate(
     more than `limit` or consist of too many parts.
     A zstd frame that is cut off gives what there is of it: its records then do not add up.
     """
-    most, kind = (MAX_MEMBERS, "members") if codec is Codec.GZIP else (MAX_PARTS, "blocks")
-    if limit < MAX_CONTENT_BYTES:  # Each part takes some microseconds, however few bytes it has.
-        most = min(most, max(SMALL_PARTS, limit // USUAL_PART_BYTES))
+    most, kind = parts_within(limit), "blocks"
+    if codec is Codec.GZIP:
+        most, kind = min(most, MAX_MEMBERS), "members"
     parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
     fault = CorruptBatchError
     try:
@@ -100,6 +100,15 @@ def inflate(
         cause = str(error)
     # Outside of the handlers: an error raised inside one would keep all that was inflated alive as long as itself.
     raise fault(position, f"{codec.label}: {cause}")
+
+
+def parts_within(limit: int) -> int:
+    """Return the most parts that content of at most `limit` bytes may have: each takes some microseconds, however few bytes it has."""
+    return (
+        MAX_PARTS
+        if limit >= MAX_CONTENT_BYTES
+        else min(MAX_PARTS, max(SMALL_PARTS, limit // USUAL_PART_BYTES))
+    )
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:

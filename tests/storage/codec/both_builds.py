@@ -83,9 +83,9 @@ def findings(data: bytearray) -> list[Any]:
     for header in range(len(scanned)):
         text = bytearray()
         row = scanned.rows[15 * header : 15 * (header + 1)]
-        bounds = {"start_offset": 0, "end_offset": 2**62, "max_content_bytes": 1000}
-        end, taken = copy_inflated(data, row, text, 0, **bounds)
-        found += [end, taken, bytes(text[: max(end, 0)])]
+        bounds = {"size": 2**30, "start_offset": 0, "end_offset": 2**62, "max_content_bytes": 1000}
+        copied, end, taken = copy_inflated(data, row, text, 0, **bounds)
+        found += [copied, end, taken, bytes(text[:end])]
     try:
         for columns in decode(data):
             found.append([*columns])

@@ -10,7 +10,7 @@ from storage.codec.batch import scan, seal
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
-from storage.codec.value_copy import begin_text, copy_inflated, copy_values
+from storage.codec.value_copy import begin_text, copy_inflated, copy_values, find_value
 from storage.errors import CorruptBatchError
 from storage.model import Header, Record
 from tests.doubles.records import marker
@@ -124,18 +124,19 @@ def test_what_is_begun_may_be_larger_than_the_room_asked_for():
 
 
 def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
-    """What is begun and the values of one batch, inflated first; None where there is no answer. And the bytes that were inflated."""
-    text = begin_text(begun, 0)
-    end, taken = copy_inflated(
+    """What is begun and the values of batches, inflated first; None where not all have an answer. And the bytes that were inflated."""
+    text, batches = begin_text(begun, 0), scan(batch)
+    copied, end, taken = copy_inflated(
         batch,
-        scan(batch).rows,
+        batches.rows,
         text,
         len(begun),
+        size=2**30,
         start_offset=bounds[0],
         end_offset=bounds[1],
         max_content_bytes=limit,
     )
-    return (None if end < 0 else bytes(text[:end])), taken
+    return (None if copied < len(batches) else bytes(text[:end])), taken
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -185,3 +186,43 @@ def test_an_inflated_batch_with_headers_has_no_answer():
     record = Record(0, 1, None, b"v", (Header(b"h", b"x"),))
 
     assert (None, 0) == inflated(encode([record], BatchStamp(codec=Codec.LZ4)))
+
+
+@given(record_lists(), st.sampled_from(Codec), st.integers(0, 1), st.data())
+def test_a_value_found_alone_is_the_one_by_way_of_records(records, codec, timestamp_type, data):
+    """With its timestamp; of compressed batches and of unusual records there is no answer."""
+    batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
+    for record in [*read_back(batch), Record(data.draw(st.integers(-5, 400)), 0, None, None)]:
+        found = find_value(batch, record.offset)
+        expected = [r for r in read_back(batch) if r.offset == record.offset]
+        if found is not None:
+            assert [(r.value or b"", r.timestamp) for r in expected] == [found]
+        assert found is None or codec is Codec.NONE
+
+
+def read_back(batch):
+    """The records of a batch, one by one."""
+    return [record for columns in decode(batch) for record in columns]
+
+
+def test_a_value_is_found_in_a_plain_batch():
+    """Any of its records, whoever stamped them."""
+    records = [Record(n, 1000 + n * n, b"key", b"value %d" % n) for n in range(9)]
+    plain, stamped = (bytes(encode(records, BatchStamp(timestamp_type=kind))) for kind in (0, 1))
+
+    assert [(r.value, r.timestamp) for r in records] == [find_value(plain, n) for n in range(9)]
+    assert [(r.value, 1064) for r in records] == [find_value(stamped, n) for n in range(9)]
+    assert [None, None] == [find_value(plain, 9), find_value(plain, -1)]
+
+
+def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
+    """A wrong checksum, a marker, two batches, and two records of one offset: `decode` has to tell."""
+    batch = encode([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")])
+    twice = bytearray(batch)
+    twice[batch.index(b"\x00\x02\x01\x02b") + 1] = 0
+    seal(twice, 0, len(twice))
+    damaged = bytearray(batch)
+    damaged[-1] ^= 1
+
+    assert (b"b", 1) == find_value(batch, 1)
+    assert [None] * 4 == [find_value(data, 0) for data in (damaged, marker(), batch + batch, twice)]

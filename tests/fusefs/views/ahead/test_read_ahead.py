@@ -1,0 +1,246 @@
+"""Values inflated ahead of their reader, in threads: the same bytes and the same errors as without, within a bound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fusefs.allowance import Allowance
+from fusefs.forms import VALUES
+from fusefs.views.ahead import read_ahead
+from fusefs.views.ahead import stretch as stretches
+from fusefs.views.ahead.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool
+from fusefs.views.ahead.stretch import Stretch
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
+from storage.codec.headers import BatchStamp, Codec
+from storage.codec.records import encode
+from storage.errors import CorruptionError
+from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content
+
+RECORDS = 40
+"""Records of a batch, of some 500 bytes each."""
+BATCHES = 150
+COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+def value(number: int) -> bytes:
+    """Some bytes that compress to about a half."""
+    return (b"%d " % (number * 7919)) * (50 + number % 30)
+
+
+def compressed(number: int, codec: Codec) -> bytearray:
+    """The batch of a number."""
+    records = [Record(Offset(n), Timestamp(1), None, value(RECORDS * number + n)) for n in range(RECORDS)]
+    return encode(records, BatchStamp(codec=codec))
+
+
+def log_of(*codecs: Codec) -> MemoryPartition:
+    """A log of more than two MiB of text, whose batches have these codecs in turns."""
+    partition = MemoryPartition()
+    for number in range(BATCHES):
+        partition.append(compressed(number, codecs[number % len(codecs)]))
+        if number % 40 == 39:
+            partition.roll()
+    return partition
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """Two threads, whatever the machine has."""
+    made = Pool(2)
+    monkeypatch.setattr(read_ahead, "POOL", made)
+    return made
+
+
+def reads(partition: MemoryPartition, step: int) -> Iterator[bytes | str]:
+    """What a program gets that reads to the end, a read at a time, and goes on after an error."""
+    reader, position = ViewReader(PartitionViews(partition).whole(VALUES)), 0
+    while True:
+        try:
+            part = bytes(reader.read_buffer(position, step, short_at_damage=True))
+        except CorruptionError as error:
+            yield str(error)
+            continue
+        if not part:
+            return
+        yield part
+        position += len(part)
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("step", [4096, 100_000, 2**17, 2**20])
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: int) -> None:
+    """Whatever a program reads at once: each read is whole but the last."""
+    partition = log_of(codec)
+    parts = list(reads(partition, step))
+
+    assert content(partition) == b"".join(part for part in parts if isinstance(part, bytes))
+    assert {step} == {len(part) for part in parts[:-1]}
+
+
+@pytest.mark.usefixtures("pool")
+def test_codecs_may_change_from_batch_to_batch() -> None:
+    """Uncompressed ones stand between them."""
+    partition = log_of(*Codec)
+
+    assert [content(partition)] == [
+        b"".join(part for part in reads(partition, 2**17) if isinstance(part, bytes))
+    ]
+
+
+@pytest.mark.parametrize("damaged", [60, 61, 100, BATCHES - 1])
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec, damaged: int
+) -> None:
+    """Each read gives the same bytes or the same error; whoever has not come to it does not notice."""
+    partition = log_of(codec)
+    partition.damage(RECORDS * damaged)
+    found = []
+    for processors in (1, 2):
+        monkeypatch.setattr(read_ahead, "POOL", Pool(processors))
+        found.append(list(reads(partition, 2**17)))
+
+    assert found[0] == found[1]
+    assert 1 == sum(isinstance(part, str) for part in found[1])
+
+
+@pytest.mark.usefixtures("pool")
+def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
+    """A batch that inflates to more than threads take, and one of an old kind of record."""
+    partition = log_of(Codec.ZSTD)
+    large = Record(Offset(0), Timestamp(1), None, bytes(stretches.LARGEST_CONTENT_BYTES + 1))
+    partition.append(encode([large], BatchStamp(codec=Codec.ZSTD)))
+    for number in range(BATCHES):
+        partition.append(compressed(number, Codec.ZSTD))
+
+    assert content(partition) == b"".join(part for part in reads(partition, 2**17) if isinstance(part, bytes))
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_reader_that_goes_elsewhere_gets_what_stands_there() -> None:
+    """What was begun ahead of where it was is forgotten."""
+    partition = log_of(Codec.LZ4)
+    expected = content(partition)
+    reader = ViewReader(PartitionViews(partition).whole(VALUES))
+    for start in (0, len(expected) // 2, 5, len(expected) - 2**20):
+        for position in range(start, start + 2**20, 2**17):
+            assert expected[position : position + 2**17] == reader.read(position, 2**17)
+
+
+@pytest.mark.usefixtures("pool")
+def test_records_appended_meanwhile_are_shown_behind_those_inflated() -> None:
+    """The last batch that was there when a thread began ends nowhere else."""
+    partition, shown = MemoryPartition(), b""
+    reader = ViewReader(PartitionViews(partition).whole(VALUES))
+    for number in range(BATCHES):
+        partition.append(compressed(number, Codec.SNAPPY))
+        if number % 10 == 9:
+            while part := reader.read(len(shown), 2**17):
+                shown += part
+
+    assert content(partition) == shown
+
+
+@pytest.mark.usefixtures("pool")
+def test_what_was_inflated_counts_as_the_reader_s() -> None:
+    """A request's allowance is the same whoever did the work."""
+    partition = log_of(Codec.GZIP)
+    reader = ViewReader(PartitionViews(partition).whole(VALUES))
+    for position in range(0, 2**20, 2**17):
+        reader.read(position, 2**17)
+    with Allowance(2**24, inline=True) as allowance:
+        reader.read(2**20, 2**19)
+
+    assert 2**24 - allowance.remaining >= 2**18
+
+
+def stretch(codec: Codec = Codec.LZ4) -> Stretch:
+    """The first batch of a log."""
+    partition = MemoryPartition()
+    partition.append(compressed(0, codec))
+    fetched = partition.read(Offset(0), max_bytes=1, isolation=Isolation.READ_COMMITTED)
+    return Stretch(fetched, Offset(0), Offset(RECORDS), text_bytes=2**15)
+
+
+FIRST = b"".join(value(number) + b"\n" for number in range(RECORDS))
+
+
+def test_whoever_comes_first_does_the_work() -> None:
+    """A thread, or the one who needs it; the other finds it done."""
+    by_thread, by_reader = stretch(), stretch()
+    by_thread.inflate()
+    for begun in (by_thread, by_reader):
+        found = begun.result()
+        assert found is not None
+        assert b"before " + FIRST == found.behind(b"before ")
+
+
+def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
+    """A read may begin further in front than is usual."""
+    found = stretch().result()
+
+    assert found is not None
+    assert bytes(2**18) + FIRST == found.behind(bytes(2**18))
+
+
+def test_nobody_waits_for_what_was_given_up() -> None:
+    """Before the work, and after it."""
+    before, after = stretch(), stretch()
+    before.give_up()
+    after.inflate()
+    after.give_up()
+
+    assert [None, None] == [before.result(), after.result()]
+
+
+def test_stretches_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were used up do not count."""
+    now = [0.0]
+    monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
+    pool = Pool(2)
+    for _ in range(2 * MOST_STRETCHES):
+        assert pool.begin(stretch())
+    kept = [stretch() for _ in range(MOST_STRETCHES)]
+    assert all(pool.begin(one) for one in kept)
+    assert not pool.begin(stretch())
+    now[0] += PAUSE_SECONDS
+
+    assert pool.begin(stretch())
+    assert [True] + [False] * (MOST_STRETCHES - 1) == [one.result() is None for one in kept]
+
+
+def test_one_processor_has_no_threads() -> None:
+    """Whatever they did, somebody would wait for it."""
+    assert [0, 2, 4] == [Pool(processors).threads for processors in (1, 2, 64)]
+
+
+def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
+    """There is none a reader."""
+    before = threading.active_count()
+    partition = log_of(Codec.ZSTD)
+    view = PartitionViews(partition).whole(VALUES)
+    readers = [ViewReader(view) for _ in range(60)]
+    expected = content(partition)
+    for position in range(0, 2**20, 2**18):
+        for reader in readers:
+            assert expected[position : position + 2**18] == reader.read(position, 2**18)
+
+    assert threading.active_count() - before <= pool.threads
+
+
+@pytest.mark.parametrize("step", [2**17, 2**20])
+def test_stretches_end_a_little_behind_the_end_of_a_read(step: int) -> None:
+    """So that as little as possible of a window is there twice."""
+    aim = Aim(step, batch_share=0.5, batch_bytes=8192)
+    for spilled in (0, 1000, step - 1000, 5 * step + 70_000):
+        end = spilled + aim.text_bytes(spilled)
+        assert 0 < end % step < 2**16
