@@ -60,7 +60,7 @@ COMMAND = str(Path(sys.executable).with_name("topicfs"))
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class MountedTopics:
     """A data directory full of topics, mounted when it is asked for."""
 
     data: Path
@@ -100,7 +100,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def fill(data: Path, topics: int) -> Topics:
+def fill(data: Path, topics: int) -> MountedTopics:
     """Make a data directory as a close in order leaves it, by copies of one partition."""
     pattern = data.with_name(f"{data.name}-pattern")
     engine = open_engine(pattern)
@@ -127,7 +127,7 @@ def fill(data: Path, topics: int) -> Topics:
         write_offsets(disk, data / checkpoint, ends)
     (data / names.TOPIC_SETTINGS).write_bytes(encode_registry(RegistryCopy(entries, revision=1)))
     mark_clean(disk, data)
-    return Topics(data, topics)
+    return MountedTopics(data, topics)
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -189,7 +189,7 @@ def cases(conditions: Conditions) -> Cases:
     )
 
 
-def _mount(topics: Topics) -> float:
+def _mount(topics: MountedTopics) -> float:
     started = time.monotonic()
     with topics.mounted() as mount:
         elapsed = time.monotonic() - started
@@ -198,7 +198,7 @@ def _mount(topics: Topics) -> float:
     return elapsed
 
 
-def _unmount(topics: Topics) -> float:
+def _unmount(topics: MountedTopics) -> float:
     """After a record for each of a hundred topics."""
     mount = topics.mount()
     for number in range(FEW_TOPICS):
@@ -210,7 +210,7 @@ def _unmount(topics: Topics) -> float:
     return elapsed
 
 
-def _memory(many: Topics, mount: Mount, small: Mount) -> float:
+def _memory(many: MountedTopics, mount: Mount, small: Mount) -> float:
     """Beyond what the mount of a thousand takes, which has opened each of them."""
     beyond = mount.anonymous_megabytes() - small.anonymous_megabytes()
     return max(beyond, 0) * 1e3 / (many.partitions - FEW_TOPICS * IN_EACH)
@@ -228,7 +228,7 @@ def _duties(mount: Mount, watched_seconds: float) -> float:
     return (seconds_of(mount.pid) - before) * 1e3 / watched_seconds
 
 
-def _make(topics: Topics, count: int) -> float:
+def _make(topics: MountedTopics, count: int) -> float:
     with topics.mounted() as mount:
         topic = mount.path / f"new{time.monotonic_ns()}"
         topic.mkdir()

@@ -120,7 +120,7 @@ class ClusterMember:
         self._unready: frozenset[TopicPartition] = frozenset()
         """Assigned, but a transaction may still move the position."""
         self._previous: frozenset[TopicPartition] = frozenset()
-        """What an eager member held last: sticky gives it back where it can."""
+        """The partitions that an eager member held last: sticky gives it back where it can."""
         self._assigned_over: Mapping[str, int] | None = None
         """As leader: the numbers of partitions of the topics that any member wants."""
         self._thread = threading.Thread(target=self._run, name=f"member of {self.group}", daemon=True)
