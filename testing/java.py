@@ -10,8 +10,8 @@ from pathlib import Path
 
 ARCHIVES = Path(__file__).parents[1] / "build" / "java"
 """The folder of the archives."""
-PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""The first compiler and the plain collector suffice."""
+PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
+"""The first compiler and the plain collector suffice; the small cache for code that comes with them is swept all the time."""
 
 
 def archive_of(name: str) -> Path:

@@ -12,6 +12,7 @@ import pytest
 
 from testing.java import quick_start
 from testing.spark_home import spark_home
+from testing.spark_python import spark_python
 
 FUSE_DEVICE = Path("/dev/fuse")
 
@@ -25,6 +26,7 @@ def pytest_configure() -> None:
     home = spark_home()
     if home is not None:
         os.environ["SPARK_HOME"] = str(home)
+        os.environ["PYSPARK_PYTHON"] = str(spark_python())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +67,6 @@ def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) 
     """A session on two threads, with filters handed down."""
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
         patch.setenv("TZ", "UTC")
         with warnings.catch_warnings():

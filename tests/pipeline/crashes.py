@@ -86,7 +86,6 @@ class Scene:
                 cwd=ROOT,
                 env={
                     **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
                     "PYTHONPATH": str(ROOT),
                     "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
                 },

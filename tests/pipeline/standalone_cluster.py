@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -92,7 +91,6 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_DAEMON_JAVA_OPTS": " ".join(quick_start("spark")),
         # What a machine of a cluster has installed: executors get their worker's environment.
         "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
     }
     with log.open("wb") as output:
         return subprocess.Popen(

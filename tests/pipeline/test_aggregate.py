@@ -161,7 +161,7 @@ class Command:
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from topicfs.main import main; main()", "pipeline", *words],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -62,7 +62,7 @@ def killed(program, *arguments, when):
         process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=said,

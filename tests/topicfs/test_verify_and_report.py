@@ -10,25 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.conftest import connector, spark
+
+__all__ = ["connector", "spark"]
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
-RUN = "from topicfs.main import main; main()"
-WITHOUT = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); " + RUN
+WITHOUT = (
+    "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); "
+    "from topicfs.main import main; main()"
+)
 
 
-def ran(*words, without=None, cwd=None):
-    """Run the command in a process of its own, for a session that it ends may not be that of other tests."""
-    code = [RUN] if without is None else [WITHOUT, without]
-    return subprocess.run(
-        [sys.executable, "-c", *code, "pipeline", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
+@pytest.fixture
+def kept(spark, monkeypatch):
+    """The session of other tests too, which no job ends."""
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,13 @@ def ran(*words, without=None, cwd=None):
 )
 def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
     """In one line, and nothing is begun."""
-    found = ran(job, "--data", str(LOG_DIRS), without=missing)
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing, "pipeline", job, "--data", str(LOG_DIRS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (1, "") == (found.returncode, found.stdout)
     assert (
         f"topicfs: {what} is not installed here; get it with: pip install 'topicfs[spark]'\n" == found.stderr
@@ -61,8 +66,8 @@ def test_help_teaches_by_example(topicfs, job):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)  # (two sessions of Spark, on a machine that may be busy)
-def test_a_broken_directory_is_verified_and_reported_on(tmp_path):
+@pytest.mark.usefixtures("kept")
+def test_a_broken_directory_is_verified_and_reported_on(topicfs, tmp_path):
     """A line a segment, findings as `topicfs check` has them, status 1; the report leaves out what is broken."""
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
@@ -71,18 +76,18 @@ def test_a_broken_directory_is_verified_and_reported_on(tmp_path):
     content[700] ^= 1
     log.write_bytes(content)
 
-    found = ran("verify", "--only-wrong", cwd=tmp_path)
-    assert 1 == found.returncode
-    (line,) = found.stdout.splitlines()
+    found = topicfs("pipeline", "verify", "--only-wrong")
+    assert 1 == found.status
+    (line,) = found.text.splitlines()
     *fields, wrong = line.split("\t")
     assert [str(data), "g-none", "0", "132", str(log.stat().st_size), "11"] == fields[:6]
     assert "2026-01-01T00:04:26.700Z" == fields[9]
     assert wrong.startswith(f"{log}: position 609: checksum is 0x")
-    assert found.stderr.endswith("1 finding in 18 segments\n")
+    assert found.errors.endswith(b"1 finding in 18 segments\n")
 
-    found = ran("report", "g-none,g-zstd", "--output", "page.html", cwd=tmp_path)
-    assert 0 == found.returncode
-    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    found = topicfs("pipeline", "report", "g-none,g-zstd", "--output", "page.html")
+    assert 0 == found.status
+    rows = [line.split("\t") for line in found.text.splitlines()]
     assert [["g-none", "0", "3"], ["g-zstd", "0", "1"]] == [[*row[:2], row[3]] for row in rows]
     assert ["400", "2026-01-01T00:00:00.000Z", "2026-01-01T00:06:39.000Z", ""] == [rows[1][2], *rows[1][6:]]
     assert "<strong>1 damaged batch</strong>" in (tmp_path / "page.html").read_text()
