@@ -14,49 +14,38 @@ pytestmark = [
 
 @pytest.fixture
 def scene(tmp_path):
-    """Input, a topic of two partitions, and nobody at work yet."""
-    scene = Scene(tmp_path)
-    yield scene
-    scene.clean_up()
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """The same with a daemon that owns the data directory, and a person who appends through its mount."""
+    """Input, a topic of two partitions, a daemon that owns the data directory, and a person who appends through its mount."""
     scene = Scene(tmp_path, mounted=True)
     yield scene
     scene.clean_up()
 
 
-def test_a_driver_that_is_killed_doubles_and_loses_nothing(scene, chance):
-    """SIGKILL of driver and JVM while a batch is handed in; then a run to the end, whose tasks fail after writing.
+@pytest.mark.fuse
+def test_whoever_is_killed_doubles_and_loses_nothing(scene, chance):
+    """The daemon under a driver, which goes on alone until there is one again; and the driver, beside a daemon and alone.
 
-    What a failed attempt staged is never appended, and no file of it stays. Other moments are below, and in the soak.
+    A run to the end brings the rest, although its tasks fail after writing: what a failed attempt staged is never
+    appended, and no file of it stays. Other moments are in the soak.
     """
+    scene.start()
+    scene.until_committed()
+    scene.until_moment(Moment.REQUESTED, chance)
+    scene.kill_daemon()
+    scene.until_moment(Moment.ANY, chance)
+    scene.remount()
+    scene.check_after_a_kill()
+    scene.until_committed()
+    scene.until_moment(Moment.STAGED, chance)
+    scene.kill_driver()
+    scene.check_after_a_kill()
+    scene.kill_daemon()
     scene.start()
     scene.until_committed()
     scene.until_moment(Moment.CLAIMED, chance)
     scene.kill_driver()
+    scene.remount()
     scene.check_after_a_kill()
     witness = scene.folder / "failed"
     scene.finish("--flaky", str(witness))
     assert witness.exists()
     scene.check_at_the_end()
-
-
-@pytest.mark.fuse
-def test_a_daemon_that_is_killed_under_a_driver_doubles_and_loses_nothing(mounted, chance):
-    """The driver goes on alone until there is a daemon again; then the driver is killed, too."""
-    mounted.start()
-    mounted.until_committed()
-    mounted.until_moment(Moment.REQUESTED, chance)
-    mounted.kill_daemon()
-    mounted.until_moment(Moment.ANY, chance)
-    mounted.remount()
-    mounted.check_after_a_kill()
-    mounted.until_committed()
-    mounted.until_moment(Moment.STAGED, chance)
-    mounted.kill_driver()
-    mounted.check_after_a_kill()
-    mounted.finish()
-    mounted.check_at_the_end()
