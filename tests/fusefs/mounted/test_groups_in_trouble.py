@@ -206,6 +206,7 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
     mount = unmounted.start()
     made(mount, lines=0, partitions=4)
     out = tmp_path / "out"
+    out.touch()
     readers = Readers(mount, out)
     written = kills = 0
     try:
