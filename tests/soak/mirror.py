@@ -34,6 +34,7 @@ from storage.model import Record
 from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import find_java
+from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.interop.ours import read_records
 
 PARTITIONS = 3
@@ -78,7 +79,7 @@ class Load(threading.Thread):
                     step()
                     self.done[step.__name__.removeprefix("_")] += 1
             if self._held:
-                self._holding.abort_transaction(30)
+                self._let_go()
             self._client.set_setting("expiring", "retention.ms", "-1")
         except Exception as error:  # noqa: BLE001 (it is raised in the thread that waits)
             self._error = error
@@ -135,6 +136,13 @@ class Load(threading.Thread):
             self._held, self._holding = False, self._made("holding")
             raise
 
+    def _let_go(self) -> None:
+        """End the transaction that is still open, if the coordinator has not done so because it took too long."""
+        try:
+            self._holding.abort_transaction(30)
+        except KafkaException:
+            self._made("holding")  # What is open under that id is aborted.
+
     def _keyed(self) -> None:
         records = [one if self._chance.random() < 0.8 else Outgoing(None, one.key) for one in self._some()]
         self._client.produce("keyed", records, partition=self._partition())
@@ -153,11 +161,15 @@ class Load(threading.Thread):
         self._client.produce("remade", self._some(), partition=self._partition())
 
     def _grow(self) -> None:
-        count = len(self._client.admin.list_topics("plain").topics["plain"].partitions)
+        def known() -> int:
+            return len(self._client.admin.list_topics("plain").topics["plain"].partitions)
+
+        count = known()
         if count < MOST_PARTITIONS:
             more = NewPartitions("plain", count + 1)
             self._client.admin.create_partitions([more])["plain"].result(30)
             count += 1
+            wait_until(lambda: known() >= count, "the broker knows the partition that its controller made")
         self._client.produce("plain", self._some(), partition=count - 1)
 
     def _move(self) -> None:
@@ -190,9 +202,16 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
             assert -signal.SIGKILL == mirror.wait(), "the mirror ended by itself"
     finally:
         load.join_or_raise()
+    led = "brokers that were away lead their partitions again"
+    wait_until(lambda: _all_are_led(client), led, patience_s=4 * PATIENCE_S)
     subprocess.run((*words, "--once"), check=True)
     compare(client, brokers, copy)
     return load.done
+
+
+def _all_are_led(client: Client) -> bool:
+    topics = client.admin.list_topics(timeout=30).topics
+    return all(one.leader >= 0 for topic in TOPICS for one in topics[topic].partitions.values())
 
 
 def compare(client: Client, brokers: Sequence[Broker], copy: Path) -> None:
