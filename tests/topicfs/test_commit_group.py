@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from storage.manager import open_engine
 from tests.doubles.engines import append_lines
-from tests.topicfs.test_verify_and_report import ran
+
+ROOT = Path(__file__).parents[2]
+RUN = "from topicfs.main import main; main()"
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a job in a process of its own, whose session of Spark ends with it."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN, "pipeline", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):
