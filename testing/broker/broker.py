@@ -168,6 +168,9 @@ class Broker:
         """A block in which it stands still: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # The signal takes effect a moment later on another processor: until then a request may still be answered.
+        while not _stands_still(self._process.pid):
+            time.sleep(0.001)
         try:
             yield
         finally:
@@ -292,6 +295,15 @@ def running_cluster(
         for broker in brokers:
             broker.wait_until_served()
         yield {broker.node: broker for broker in brokers}
+
+
+def _stands_still(pid: int) -> bool:
+    """Return whether every thread of a process is stopped."""
+    try:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return False  # A thread ended meanwhile.
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def _has_broker(client: AdminClient) -> bool:
