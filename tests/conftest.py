@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -43,6 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over what pytest keeps to the end of the run.
+
+    Ten thousand tests are some million objects: a full collection would take a second and more, and tests and the
+    benchmarks that they run ask for hundreds.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def spark_absent() -> str | None:
