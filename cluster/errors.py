@@ -98,6 +98,7 @@ NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
 UNKNOWN_MEMBER_ID = 25
 REBALANCE_IN_PROGRESS = 27
+GROUP_AUTHORIZATION_FAILED = 30
 GROUP_ID_NOT_FOUND = 69
 MEMBER_ID_REQUIRED = 79
 FENCED_INSTANCE_ID = 82
@@ -158,7 +159,7 @@ ERRORS: dict[int, ErrorKind] = {
     ),
     REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=GroupError),
     29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
-    30: ErrorKind(
+    GROUP_AUTHORIZATION_FAILED: ErrorKind(
         "GROUP_AUTHORIZATION_FAILED",
         type=NotAuthorizedError,
         remedy="ask for an ACL on the group: Read to read as a member, Describe to see it, Delete to delete it",

@@ -238,6 +238,13 @@ class Groups(Protocol):
         """Return the positions of a group; none for an unknown one, as in Kafka (*asked*). Raises GroupError."""
         ...
 
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        """Return the positions in the partitions of a topic, of each group that has any there (*asked*).
+
+        Groups that may not be seen are left out. Raises GroupError, OSError.
+        """
+        ...
+
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit positions in the name of no member, as Kafka's reset tool does; creates the group (*changes*).
 
@@ -317,5 +324,7 @@ class NoGroups:
     def summary(self) -> None:
         """Nobody uses groups here."""
 
-    listed = describe = positions = set_positions = delete_positions = create = delete = _refuse
+    listed = describe = positions = positions_in = set_positions = delete_positions = create = delete = (
+        _refuse
+    )
     config = settings = alter_config = join = listen = _refuse

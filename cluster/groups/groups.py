@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.brokers.coordinators import Coordinators
@@ -17,6 +17,7 @@ from cluster.errors import NONE, error_of
 from cluster.groups.descriptions import describe, read_listing
 from cluster.groups.member import ClusterMember
 from cluster.groups.requests import NO_GENERATION, GroupClient
+from cluster.groups.topic_positions import fetch_positions
 from cluster.protocol.group_messages import LIST_GROUPS
 from cluster.topics.catalog import Catalog
 from storage.config.group import GroupConfig, group_settings, merge_group_overrides
@@ -28,11 +29,13 @@ from storage.errors import (
     GroupNotEmptyError,
     InvalidGroupError,
     InvalidPositionError,
+    NotAuthorizedError,
     ReadOnlyError,
     UnknownGroupError,
     UnknownTopicError,
 )
 from storage.membership import (
+    CommittedPosition,
     GroupDescription,
     GroupListing,
     GroupPositions,
@@ -92,17 +95,21 @@ class ClusterGroups:
     @asks
     def _listed(self) -> Mapping[str, GroupListing]:
         found: dict[str, GroupListing] = {}
-        brokers = self._leaders.brokers
-        for node in self._leaders.metadata.brokers:
-            answer = brokers.ask(node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []})
-            if answer["errorCode"] != NONE:
-                raise error_of(answer["errorCode"], f"the groups of broker {node}")
-            found |= {one.name: one for one in read_listing(answer)}
+        for _, groups in self._lists():
+            found |= {one.name: one for one in groups}
         for name in self._made:
             found.setdefault(name, GroupListing(name=name, state=GroupState.EMPTY))
         listed = dict(sorted(found.items()))
         self._known = time.monotonic(), listed
         return listed
+
+    def _lists(self) -> Iterator[tuple[int, Sequence[GroupListing]]]:
+        """Yield each broker with the groups that it coordinates."""
+        for node in self._leaders.metadata.brokers:
+            answer = self._leaders.brokers.ask(node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []})
+            if answer["errorCode"] != NONE:
+                raise error_of(answer["errorCode"], f"the groups of broker {node}")
+            yield node, list(read_listing(answer))
 
     @asks
     def describe(self, group: str) -> GroupDescription:
@@ -131,6 +138,25 @@ class ClusterGroups:
     @asks
     def positions(self, group: str) -> GroupPositions:
         return GroupPositions(dict(sorted(self._client(group).positions().items())))
+
+    @asks
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        found: dict[str, Mapping[TopicPartition, CommittedPosition]] = {}
+        numbers = self.partitions_of(topic)
+        for node, groups in self._lists():
+            names = [one.name for one in groups]
+            for told in fetch_positions(self._leaders.brokers, node, names, topic, numbers):
+                alone = {group: self._positions_alone(group, topic) for group in told.unanswered}
+                found |= told.found
+                found |= {group: own for group, own in alone.items() if own}
+        return dict(sorted(found.items()))
+
+    def _positions_alone(self, group: str, topic: str) -> Mapping[TopicPartition, CommittedPosition]:
+        try:
+            positions = self._client(group).positions()
+        except (UnknownGroupError, NotAuthorizedError):
+            return {}
+        return {place: one for place, one in sorted(positions.items()) if place.topic == topic}
 
     # Changes.
 

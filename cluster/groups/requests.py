@@ -197,7 +197,7 @@ class GroupClient:
     def positions(self) -> dict[TopicPartition, CommittedPosition]:
         """Return all positions."""
         return {
-            one: _position(answer)
+            one: read_position(answer)
             for one, answer in self._fetch(None, stable=False).items()
             if answer["committedOffset"] >= 0
         }
@@ -211,7 +211,7 @@ class GroupClient:
             one for one, answer in answers.items() if answer["errorCode"] == UNSTABLE_OFFSET_COMMIT
         )
         found = {
-            one: _position(answer)
+            one: read_position(answer)
             for one, answer in answers.items()
             if one not in unstable and answer["committedOffset"] >= 0
         }
@@ -310,7 +310,8 @@ def _fetched_codes(answer: Values) -> Iterator[int]:
                     yield one["errorCode"]
 
 
-def _position(answer: Values) -> CommittedPosition:
+def read_position(answer: Values) -> CommittedPosition:
+    """Return the position that is told of one partition."""
     return CommittedPosition(
         Offset(answer["committedOffset"]), answer["committedLeaderEpoch"], answer["metadata"] or ""
     )

@@ -62,7 +62,7 @@ class GroupStatusFile(GroupFile):
         engine = self.context.engine
         group = engine.groups.describe(self._group)
         positions = engine.groups.positions(self._group)
-        behind = lags(engine, positions)
+        behind = lags(engine, positions.committed)
         lines = {
             "state": group.state.value,
             "generation": group.generation if group.generation >= 0 else "-",

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from fusefs.allowance import leave_event_loop
+from fusefs.files.readers import lines_of_partition, lines_of_topic
 from fusefs.files.replicas import replica_lines
 from fusefs.files.text_file import PartitionTextFile, TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
-from fusefs.groups.positions import lags
 from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
-from storage.disk.names import CONSUMER_OFFSETS
 from storage.engine import Engine
 from storage.membership import Groups
 from storage.messages import printable
-from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp
+from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
 
 
 class PartitionStatusFile(PartitionTextFile):
@@ -43,7 +42,11 @@ class PartitionStatusFile(PartitionTextFile):
             **({} if self.context.engine.remote else {"last_flush": spelled_time(status.last_flush)}),
             **_known(measured=self._measured(), directory=self._files.partition.directory),
         }
-        return _text([*(f"{name} {value}" for name, value in lines.items()), *replica_lines(status)])
+        partition = self._files.partition
+        readers = lines_of_partition(self.context.engine, TopicPartition(partition.topic, partition.number))
+        return _text(
+            [*(f"{name} {value}" for name, value in lines.items()), *replica_lines(status), *readers]
+        )
 
     def _measured(self) -> str | None:
         """Return whether the size of `log` is known; None where nobody measures it."""
@@ -122,19 +125,8 @@ class TopicStatusFile(TextFile):
             f"high_watermark {status.offsets.high_watermark} state {printable(status.state)}\n"
             for number, status in statuses.items()
         ]
-        groups = [f"group {printable(group)} lag {lag}\n" for group, lag in self._groups()]
-        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows, *groups])
-
-    def _groups(self) -> Iterator[tuple[str, int]]:
-        """Yield the groups that read the topic, and how far each is behind; a cluster would be asked for each of them."""
-        engine = self.context.engine
-        if engine.remote or CONSUMER_OFFSETS not in engine.topics():
-            return
-        for group in engine.groups.listed():
-            behind = lags(engine, engine.groups.positions(group))
-            own = [lag for partition, lag in behind.items() if partition.topic == self._files.topic.name]
-            if own:
-                yield group, sum(own)
+        readers = (f"{line}\n" for line in lines_of_topic(self.context.engine, topic.name))
+        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows, *readers])
 
 
 def _flushed(status: PartitionStatus) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fusefs.selectors import SelectorError, parse_time
 from storage.engine import Engine, Partition
 from storage.errors import InvalidPositionError, UnknownTopicError
-from storage.membership import CommittedPosition, GroupPositions
+from storage.membership import CommittedPosition
 from storage.model import Isolation, Offset, TopicPartition
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -67,10 +67,12 @@ def lag_of(partition: Partition, position: CommittedPosition | None) -> int:
     return bounds.last_stable_offset - (bounds.log_start_offset if position is None else position.offset)
 
 
-def lags(engine: Engine, positions: GroupPositions) -> Mapping[TopicPartition, int]:
+def lags(
+    engine: Engine, positions: Mapping[TopicPartition, CommittedPosition]
+) -> Mapping[TopicPartition, int]:
     """Return the lag in each partition in which a group has a position; those that were deleted are left out."""
     found = {}
-    for partition, position in sorted(positions.committed.items()):
+    for partition, position in sorted(positions.items()):
         try:
             found[partition] = lag_of(engine.partition(*partition), position)
         except UnknownTopicError:

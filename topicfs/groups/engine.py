@@ -29,7 +29,7 @@ class EngineGroups:
             raise UnknownGroupError(f"{group}: no such group")
         found, positions = groups.describe(group), groups.positions(group)
         members = [_member(one) for one in found.members]
-        places = {one: self._place(group, one) for one in lags(self._engine, positions)}
+        places = {one: self._place(group, one) for one in lags(self._engine, positions.committed)}
         for member in members:
             places |= {one: self._place(group, one) for one in member.partitions if one not in places}
         return GroupView(

@@ -31,6 +31,7 @@ from storage.groups.runtime.member import EmbeddedMember, MemberName
 from storage.groups.runtime.runner import TOPIC, Runner
 from storage.groups.runtime.shard import Shard, ShardState
 from storage.membership import (
+    CommittedPosition,
     GroupDescription,
     GroupListing,
     GroupPositions,
@@ -143,6 +144,19 @@ class EmbeddedGroups:
         for producer_id, place, stored in shard.offsets.pending(group):
             pending.setdefault(place, []).append(PendingPosition(Offset(stored.position.offset), producer_id))
         return GroupPositions(committed, pending)
+
+    @asks
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        return self._runner.call(lambda: self._positions_in(topic))
+
+    def _positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        found = {}
+        for shard in self._runner.shards.values():
+            for group in shard.offsets.groups():
+                own = sorted(shard.offsets.committed(group).items())
+                if any(place.topic == topic for place, _ in own):
+                    found[group] = {place: shown_position(one) for place, one in own if place.topic == topic}
+        return dict(sorted(found.items()))
 
     # Positions that are set.
 

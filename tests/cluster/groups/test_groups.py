@@ -223,6 +223,24 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
         groups.describe(topic)
 
 
+def test_who_reads_a_topic_is_told_by_one_answer(engine: ClusterEngine, topic: str) -> None:
+    """The groups with a position in it, and of their positions those in it."""
+    groups, first, second = engine.groups, TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups.set_positions(f"{topic}-a", {first: Position(2)})
+    groups.set_positions(f"{topic}-b", {first: Position(0), second: Position(3)})
+    groups.create(f"{topic}-c")
+    expected = {f"{topic}-a": {first: 2}, f"{topic}-b": {first: 0, second: 3}}
+
+    def offsets() -> dict[str, dict[TopicPartition, int]]:
+        return {
+            group: {place: one.offset for place, one in own.items()}
+            for group, own in groups.positions_in(topic).items()
+        }
+
+    assert expected == offsets()
+    assert {} == groups.positions_in("nobody-reads-it")
+
+
 def engine_of(broker: Broker, group: str, place: TopicPartition) -> list[KafkasPartition]:
     """What librdkafka's admin client is told of a position."""
     request = ConsumerGroupTopicPartitions(group, [KafkasPartition(*place)])

@@ -13,7 +13,6 @@ NO_FILES = "brokers show no files: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_DISK = "nothing is said of the brokers' disks: fusefs/SEMANTICS.md#a-kafka-cluster"
 MANY_TRIPS = "so many round trips take minutes: tests/cluster/test_shells_while_leaders_go.py"
 NO_QUEUES = "the client of a cluster speaks no share groups: fusefs/SEMANTICS.md#a-kafka-cluster"
-NO_NAMES = "a topic's status does not name groups: fusefs/SEMANTICS.md#a-kafka-cluster"
 OWN_DISK = "it is about the disk of a data directory"
 
 DIFFERENT: Mapping[str, str] = {
@@ -35,7 +34,6 @@ DIFFERENT: Mapping[str, str] = {
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
-    "grep ^group shop/status": NO_NAMES,
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
 """Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of queues."""

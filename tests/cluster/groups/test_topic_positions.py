@@ -1,0 +1,76 @@
+"""The positions of many groups in a topic, of whatever a coordinator answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cluster.groups import topic_positions
+from cluster.groups.topic_positions import fetch_positions
+from storage.membership import CommittedPosition
+from storage.model import Offset, TopicPartition
+
+
+class Answering:
+    """A broker that answers by a table: a code or an offset a group."""
+
+    def __init__(self, offsets: Mapping[str, int], codes: Mapping[str, int], *, old: bool = False) -> None:
+        self.requests: list[list[str]] = []
+        self._offsets = offsets
+        self._codes = codes
+        self._old = old
+
+    def ask(self, node: int, api: object, request: Any) -> dict[str, Any]:
+        del node, api
+        names = [one["groupId"] for one in request["groups"]]
+        self.requests.append(names)
+        if self._old:
+            return {"topics": [], "errorCode": 0}
+        return {"groups": [self._answer(one) for one in names]}
+
+    def _answer(self, group: str) -> dict[str, Any]:
+        offset = self._offsets.get(group, -1)
+        partition = {
+            "partitionIndex": 0,
+            "committedOffset": offset,
+            "committedLeaderEpoch": 5,
+            "metadata": None,
+            "errorCode": 0,
+        }
+        topics = [{"name": "t", "partitions": [partition]}]
+        return {"groupId": group, "topics": topics, "errorCode": self._codes.get(group, 0)}
+
+
+def asked(broker: Answering, groups: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    found: dict[str, object] = {}
+    unanswered: list[str] = []
+    for told in fetch_positions(broker, 1, groups, "t", {0}):  # type: ignore[arg-type]
+        found |= told.found
+        unanswered += told.unanswered
+    return found, unanswered
+
+
+def test_a_group_that_moved_is_asked_for_alone() -> None:
+    """NOT_COORDINATOR and loading pass; who may not see a group, and one that is gone, are left out."""
+    codes = {"moved": 16, "loading": 14, "secret": 30, "gone": 69}
+    broker = Answering({"at-7": 7}, codes)
+    found, unanswered = asked(broker, ["at-7", "nowhere", *codes])
+
+    assert {"at-7": {TopicPartition("t", 0): CommittedPosition(Offset(7), 5, "")}} == found
+    assert ["moved", "loading"] == unanswered
+
+
+def test_an_older_broker_is_asked_for_each() -> None:
+    """Before Kafka 3.0 a request had one group."""
+    assert ({}, ["a", "b"]) == asked(Answering({}, {}, old=True), ["a", "b"])
+
+
+def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And there is none where there are no groups."""
+    monkeypatch.setattr(topic_positions, "MOST_GROUPS", 2)
+    broker = Answering({}, {})
+    asked(broker, ["a", "b", "c"])
+    asked(broker, [])
+    assert [["a", "b"], ["c"]] == broker.requests
