@@ -1,46 +1,95 @@
-"""The Python of Spark's workers in tests, whose daemons import what workers need before they fork.
+"""The Python of Spark's processes in tests, each of them forked by one process that has everything imported.
 
-Spark starts a daemon for each kind of work, `python -m pyspark.daemon MODULE`, which forks a worker for each piece of
-it. The worker imports everything, half a second of the processor, since what is imported might start threads, and these
-do not survive a fork. Those of pyarrow and NumPy may be missing.
+Spark starts a daemon for each kind of work, `python -m pyspark.daemon MODULE`, and a process for each stream that it
+reads; a second of the processor would go into the imports of each. What it starts here hands its arguments, environment
+and standard files over to `testing/spark_forks.py`, and lives as long as what that forks.
 """
 
 from __future__ import annotations
 
-import gc
+import json
 import os
-import runpy
+import signal
+import socket
+import subprocess
 import sys
-from importlib import import_module
-from pathlib import Path
+import time
 
-PROGRAM = Path(__file__).parents[1] / "build" / "spark" / "python"
-DAEMON = ["-m", "pyspark.daemon"]
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 (pathlib takes longer to import)
+PROGRAM = os.path.join(ROOT, "build", "spark", "python")  # noqa: PTH118 (as above)
+OWNER = "TOPICFS_TESTS_PROCESS"
+"""The variable with the number of the process that runs the tests; what forks ends with it."""
+PATIENCE_S = 300
 
 
-def spark_python() -> Path:
-    """Return the program, made where it is absent or of another environment."""
-    script = f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n'
-    if not PROGRAM.exists() or PROGRAM.read_text() != script:
-        PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = PROGRAM.with_suffix(f".{os.getpid()}")
+def spark_python() -> str:
+    """Return the program, made where it is absent or of another environment; what it starts belongs to this process."""
+    from pathlib import Path  # noqa: PLC0415 (see above)
+
+    os.environ[OWNER] = str(os.getpid())
+    # Neither the environment's own modules nor its variables are wanted here.
+    script = f'#!/bin/sh\nexec "{sys.executable}" -S -E "{__file__}" "$@"\n'
+    program = Path(PROGRAM)
+    if not program.exists() or program.read_text() != script:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = program.with_suffix(f".{os.getpid()}")
         unfinished.write_text(script)
         unfinished.chmod(0o755)
-        unfinished.replace(PROGRAM)
+        unfinished.replace(program)
     return PROGRAM
 
 
+def address_of(owner: str) -> str:
+    """Return the abstract address, which needs no file, at which the process that forks for `owner` listens."""
+    return f"\0topicfs-tests-{owner}"
+
+
 def main() -> None:
-    arguments = sys.argv[1:]
-    if arguments[:2] != DAEMON:
+    arguments, owner = sys.argv[1:], os.environ.get(OWNER)
+    if owner is None or arguments[:1] != ["-m"] or not arguments[1].startswith("pyspark."):
         os.execv(sys.executable, [sys.executable, *arguments])
-    # This file's own folder stands first, as that of any script.
-    sys.path[0] = str(Path.cwd())
-    for module in ("pyarrow", *arguments[2:3], "pipeline.data_source"):
-        import_module(module)
-    gc.freeze()
-    sys.argv = arguments[1:]
-    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
+    with _connected(owner) as forks:
+        request = {"arguments": arguments[1:], "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109 (see above)
+        socket.send_fds(forks, [b"F"], [0, 1, 2])
+        forks.sendall(json.dumps(request).encode() + b"\n")
+        # They belong to the other: who reads them must see them end with it.
+        for descriptor in range(3):
+            os.close(descriptor)
+        status = int(forks.recv(16) or -signal.SIGKILL)
+    os._exit(status if status >= 0 else 128 - status)
+
+
+def _connected(owner: str) -> socket.socket:
+    """Return a connection to the process that forks, started where there is none: of several one gets the address."""
+    deadline, started = time.monotonic() + PATIENCE_S, False
+    while True:
+        forks = socket.socket(socket.AF_UNIX)
+        try:
+            forks.connect(address_of(owner))
+        except ConnectionRefusedError:
+            forks.close()
+            if not started:
+                _start_forks(owner)
+                started = True
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return forks
+
+
+def _start_forks(owner: str) -> None:
+    own = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
+    subprocess.Popen(
+        [sys.executable, "-m", "testing.spark_forks", owner],
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 if __name__ == "__main__":

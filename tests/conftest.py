@@ -27,7 +27,7 @@ def pytest_configure() -> None:
     home = spark_home()
     if home is not None:
         os.environ["SPARK_HOME"] = str(home)
-        os.environ["PYSPARK_PYTHON"] = str(spark_python())
+        os.environ["PYSPARK_PYTHON"] = spark_python()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -6,6 +6,8 @@ import ast
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -15,6 +17,7 @@ import pytest
 
 from testing import spark_home
 from testing.java import archive_of, quick_start
+from testing.spark_python import spark_python
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
@@ -114,6 +117,39 @@ def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
     assert tmp_path == spark_home.spark_home() == spark_home.spark_home()
     assert sorted(spark_home.PARTS) == sorted(path.name for path in tmp_path.iterdir())
     assert (tmp_path / "bin" / "spark-submit").exists()
+
+
+@pytest.mark.spark
+def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path):
+    """With the files, folder, environment and status of the program that Spark started; where that is ended they end."""
+    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path)}
+    daemons = [
+        subprocess.Popen(
+            [spark_python(), "-m", "pyspark.daemon", "pyspark.worker"],
+            cwd=tmp_path,
+            env={**os.environ, **sockets},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(2)
+    ]
+    for daemon in daemons:
+        size = int.from_bytes(daemon.stdout.read(4))
+        with socket.socket(socket.AF_UNIX) as worker:
+            worker.connect(daemon.stdout.read(size))
+            process = Path(f"/proc/{int.from_bytes(worker.recv(4))}")
+            assert "testing.spark_forks" in (process / "cmdline").read_text()
+            assert tmp_path == (process / "cwd").readlink()
+    one, other = daemons
+    one.stdin.close()
+    other.terminate()
+    assert [b"", b""] == [daemon.stdout.read() for daemon in daemons]
+    # A daemon whose input has ended says 1.
+    assert [1, -signal.SIGTERM] == [daemon.wait() for daemon in daemons]
+    other.stdin.close()
+    for daemon in daemons:
+        daemon.stdout.close()
 
 
 @pytest.mark.java

@@ -1,0 +1,155 @@
+"""The process that forks Spark's Python processes in tests (`testing/spark_python.py`): `python -m testing.spark_forks PID`.
+
+It ends with the process PID, which runs the tests. What it forks gets the arguments, environment, folder and standard
+files of the program that Spark started; it is told to end when that program was ended, and its status is handed back.
+
+Spark imports what its workers need after their daemon has forked them, since that might start threads, and these do not
+survive a fork. Those of pyarrow and NumPy may be missing.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from testing.spark_python import address_of
+
+STREAMS = "pyspark.sql.streaming.python_streaming_source_runner"
+IMPORTED = (
+    "pyarrow",
+    "pyspark.daemon",
+    "pyspark.worker",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+    STREAMS,
+    "pipeline.data_source",
+)
+
+
+class Fork(NamedTuple):
+    """A process that runs, and who waits for it."""
+
+    pid: int
+    end: int
+    """A descriptor that is ready once it has ended."""
+    waiting: socket.socket
+
+
+def main() -> None:
+    owner = sys.argv[1]
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(address_of(owner))
+    except OSError:
+        return  # Another one was there first.
+    listening.listen(1024)
+    for module in IMPORTED:
+        import_module(module)
+    for module in ("pyspark.daemon", STREAMS):
+        # They run as programs, which a module that is imported already would be warned of.
+        del sys.modules[module]
+    gc.freeze()
+    request = serve(listening, int(owner))
+    if request is not None:
+        run(request)
+
+
+def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
+    """Fork at each request until the owner has ended; return, in what was forked, the request."""
+    with selectors.DefaultSelector() as selector:
+        try:
+            selector.register(os.pidfd_open(owner), selectors.EVENT_READ, None)
+        except ProcessLookupError:
+            return None
+        selector.register(listening, selectors.EVENT_READ, listening)
+        while True:
+            for ready, _ in selector.select():
+                if ready.data is None:
+                    return None
+                if ready.data is not listening:
+                    _end(selector, ready)
+                    continue
+                waiting, _ = listening.accept()
+                request, descriptors = _received(waiting)
+                pid = os.fork()
+                if pid == 0:
+                    waiting.close()
+                    _forget(selector)
+                    _take_over(request, descriptors)
+                    return request
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                fork = Fork(pid, os.pidfd_open(pid), waiting)
+                selector.register(fork.end, selectors.EVENT_READ, fork)
+                selector.register(waiting, selectors.EVENT_READ, fork)
+
+
+def _received(waiting: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    _, descriptors, _, _ = socket.recv_fds(waiting, 1, 3)
+    with waiting.makefile("rb") as lines:
+        return json.loads(lines.readline()), descriptors
+
+
+def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey) -> None:
+    """Hand the status of a process over that has ended; end one whose program was ended."""
+    fork: Fork = ready.data
+    if ready.fd != fork.end:
+        selector.unregister(fork.waiting)
+        with suppress(ProcessLookupError):
+            os.kill(fork.pid, signal.SIGTERM)
+        return
+    selector.unregister(fork.end)
+    os.close(fork.end)
+    _, status = os.waitpid(fork.pid, 0)
+    if fork.waiting in selector.get_map():
+        selector.unregister(fork.waiting)
+    with suppress(BrokenPipeError):
+        fork.waiting.sendall(b"%d" % os.waitstatus_to_exitcode(status))
+    fork.waiting.close()
+
+
+def _forget(selector: selectors.BaseSelector) -> None:
+    """Close what belongs to the process that forks."""
+    for key in list(selector.get_map().values()):
+        if isinstance(key.fileobj, socket.socket):
+            key.fileobj.close()
+        else:
+            os.close(key.fd)
+    selector.close()
+
+
+def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Make its standard files, folder, environment and path of modules those of the program that Spark started."""
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:1] = [request["folder"], *added]
+
+
+def run(request: dict[str, Any]) -> None:
+    """Run the module as `python -m` does."""
+    module, *arguments = request["arguments"]
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
