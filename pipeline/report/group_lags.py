@@ -8,6 +8,7 @@ from contextlib import closing
 
 from cluster.engine import open_engine as open_cluster
 from cluster.place import cluster_address
+from cluster.protocol.security import PLAINTEXT, read_security
 from pipeline.places.paths import data_directories
 from pipeline.places.place import SparkPlace
 from pipeline.report.numbers import GroupLag
@@ -41,7 +42,8 @@ def find_lags(
 
 def _opened(place: SparkPlace) -> Engine:
     if place.is_kafka:
-        return open_cluster(cluster_address(str(place)), read_only=True)
+        security = PLAINTEXT if place.client_config is None else read_security(place.client_config)
+        return open_cluster(cluster_address(str(place)), security, read_only=True)
     return open_engine(list(data_directories(place.path or "")), read_only=True)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 
 import pytest
 
 from pipeline.places.place import SparkPlace
 from storage.codec.records import encode
 from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import Header, Offset, Record, Timestamp, TopicPartition
 from testing.broker.client import Client, Outgoing
 from tests.doubles.engines import read_lines
 
@@ -105,13 +106,9 @@ def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_pat
     assert [b"v", b"v", b"later"] == [value for _, value, _ in contents(client, "beyond")]
 
 
-def test_jobs_say_who_they_are(spark, client, broker, tmp_path, monkeypatch):
-    """By the same file as a mount, its password from the environment: Spark's connector and what goes through librdkafka."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
-    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
-    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
-
+@pytest.fixture
+def alices(tmp_path, monkeypatch):
+    """A file that says who connects, its password from the environment."""
     monkeypatch.setenv("ALICES_PASSWORD", "alice-secret")
     config = tmp_path / "client.properties"
     config.write_text(
@@ -119,7 +116,17 @@ def test_jobs_say_who_they_are(spark, client, broker, tmp_path, monkeypatch):
         "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="alice" password="${env:ALICES_PASSWORD}";\n'
     )
-    place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=config)
+    return config
+
+
+def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
+    """By the same file as a mount: Spark's connector and what goes through librdkafka."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
+    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+
+    place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=alices)
     for topic in ("guarded", "guarded-copy", "guarded-again"):
         client.create_topic(topic)
     client.produce("guarded", RECORDS)
@@ -131,3 +138,42 @@ def test_jobs_say_who_they_are(spark, client, broker, tmp_path, monkeypatch):
     again = {"topics": "guarded-copy", "into": "guarded-again", "without_offsets": True}
     restore(spark, RestoreOptions(archive=target, path=place, **again))
     assert contents(client, "guarded") == contents(client, "guarded-again")
+
+
+@pytest.fixture
+def kept(spark, monkeypatch):
+    """The session of other tests too, which no job ends."""
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
+    """`--commit-group`: kcat goes on where the archive stands, and a report shows how far it is behind."""
+    from pipeline.report.group_lags import find_lags  # noqa: PLC0415 (as the others)
+    from pipeline.report.numbers import GroupLag  # noqa: PLC0415
+    from topicfs.main import run  # noqa: PLC0415
+
+    client.create_topic("counted", partitions=2)
+    client.produce("counted", RECORDS, partition=0)
+    client.produce("counted", RECORDS[:1], partition=1)
+    address = f"localhost:{broker.ports['SASL_PLAINTEXT']}"
+    place = ("--data", f"kafka://{address}", "--client-config", str(alices))
+    command = ("pipeline", "archive", "counted", str(tmp_path / "archive"), "--commit-group", "archive")
+    assert 0 == run([*command, *place]), capfd.readouterr().err
+    for number in range(2):
+        client.produce("counted", [Outgoing(b"later %d" % number)], partition=number)
+
+    found = find_lags(SparkPlace(bootstrap_servers=address, client_config=alices), ["counted"])
+    assert [(GroupLag("archive", 3, 1),), (GroupLag("archive", 1, 1),)] == [
+        found[TopicPartition("counted", number)] for number in range(2)
+    ]
+    kcat = ["kcat", "-b", broker.bootstrap_server, "-G", "archive", "-q", "-c", "2"]
+    read = subprocess.run(
+        [*kcat, "-X", "auto.offset.reset=earliest", "counted"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ["later 0", "later 1"] == sorted(read.stdout.splitlines())

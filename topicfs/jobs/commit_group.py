@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,5 +46,6 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
 
     positions = offsets_done(checkpoint)
     if positions:
-        with opened_groups(parse_place(str(place)), writing=True) as groups:
+        named = replace(parse_place(str(place)), client_config=place.client_config)
+        with opened_groups(named, writing=True) as groups:
             groups.set_positions(group, positions)
