@@ -58,14 +58,29 @@ def read_as_member(engine: Engine, group: str, topic: str, positions: Mapping[in
     member.leave().result(30)
 
 
-def fill(data: Path, topic: str, group: str) -> None:
-    """Six records in each of two partitions; the group has read four of the one, and the other."""
+def fill(data: Path, topic: str, *groups: str) -> None:
+    """Six records in each of two partitions; each group has read four of the one, and the other."""
     engine = open_engine(data)
     made = engine.create_topic(topic, partitions=2)
     for number, partition in made.partitions().items():
         append_lines(partition, "".join(f"{number}.{at}\n" for at in range(6)))
-    read_as_member(engine, group, topic, {0: 4, 1: 6})
+    for group in groups:
+        read_as_member(engine, group, topic, {0: 4, 1: 6})
     engine.close()
+
+
+def read_with_kcat(broker: Broker, group: str, topic: str, count: int) -> list[str]:
+    """The next records that librdkafka's kcat is given as a member; without a position it begins at the first."""
+    command = ["kcat", "-b", broker.bootstrap_server, "-G", group, "-q", "-c", str(count)]
+    ran = subprocess.run(
+        [*command, "-X", "auto.offset.reset=earliest", topic],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    return ran.stdout.split()
 
 
 def decoded(java: Java, directory: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
@@ -131,9 +146,9 @@ def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: P
 
 
 def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a handover its tool shows our positions and lag, and its consumer is given the rest, each record once."""
+    """After a handover its tool shows our positions and lag, and a consumer of Java and kcat get the rest, each record once."""
     topic, group, data = "ours", "shells", tmp_path / "data"
-    fill(data, topic, group)
+    fill(data, topic, group, "kcats")
     place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
     command = ["handover", str(data), *place]
     assert (
@@ -153,6 +168,8 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
     ).stdout
     assert ["0.4", "0.5"] == consumed.split()
     assert {0: ("6", "0"), 1: ("6", "0")} == kafkas_lags(java, node, group, topic)
+    assert ["0.4", "0.5"] == read_with_kcat(node, "kcats", topic, 2)
+    assert {0: ("6", "0"), 1: ("6", "0")} == kafkas_lags(java, node, "kcats", topic)
 
 
 @pytest.mark.fuse
@@ -169,29 +186,7 @@ def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
         java, CONSUMER, *address, "--group", "java", "--from-beginning", "--max-messages", "2"
     ).stdout.split()
     assert ["0", "1"] == read
-    read = subprocess.run(
-        [
-            "kcat",
-            "-b",
-            node.bootstrap_server,
-            "-G",
-            "kcat",
-            "-q",
-            "-c",
-            "3",
-            "-o",
-            "beginning",
-            "-X",
-            "auto.offset.reset=earliest",
-            topic,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    ).stdout.split()
-    assert ["0", "1", "2"] == read
+    assert ["0", "1", "2"] == read_with_kcat(node, "kcat", topic, 3)
     node.stop()
 
     mount = Mount(tmp_path, directories=str(node.log_dir), read_only=True)
