@@ -16,7 +16,7 @@ from cluster.place import ClusterAddress
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import run_tool
-from tests.doubles.cluster_mount import mounted_cluster
+from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
@@ -143,3 +143,27 @@ def test_files_and_commands_show_and_set_positions(
     assert ["5", "8"] == topicfs(address, "cat", "--group", topic, f"{topic}/log").split()
     topicfs(address, "groups", "delete", topic)
     assert topic not in topicfs(address, "groups", "list").split()
+
+
+def test_a_read_only_mount_shows_and_changes_nothing(
+    address: ClusterAddress, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Positions and lags of the cluster's groups; who would join, or set one, gets EROFS."""
+    produce(client, topic, 0, 6)
+    client.consume_in_group(topic, topic, 6)
+    changes = (
+        "head -n 1 log",
+        "cat drain",
+        "echo 0 > 0/position",
+        "echo assignor=range > ../config",
+        "mkdir ../../h",
+    )
+    with mounted_cluster(address, tmp_path, "--read-only") as mountpoint:
+        place = mountpoint / "@groups" / topic / topic
+        told = bash(
+            place,
+            f"cat 0/position 0/lag; grep -e ^state -e ^lag ../status; grep ^group {mountpoint}/{topic}/status",
+        )
+        assert ["2", "0", "state Empty", "lag 0", f"group {topic} lag 0"] == told.output.splitlines()
+        refused = {change: bash(place, change).errors.strip().rpartition(": ")[2] for change in changes}
+        assert dict.fromkeys(changes, "Read-only file system") == refused

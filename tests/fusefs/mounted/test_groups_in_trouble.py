@@ -1,4 +1,4 @@
-"""Groups of a mount when the disk is full, when what keeps them is damaged, and when what is asked makes no sense."""
+"""Groups of a mount when the disk is full, when what keeps them is damaged, beside another daemon, and when what is asked makes no sense."""
 
 from __future__ import annotations
 
@@ -123,6 +123,43 @@ def test_what_makes_no_sense_is_refused(mount: Mount):
     for written, offset in (("999", "10"), ("earliest", "0"), ("+3", "3"), ("-100", "0"), ("latest", "10")):
         position.write_text(f"{written}\n")
         assert f"{offset}\n" == position.read_text()
+
+
+CHANGES = (
+    "head -n 1 @groups/g/orders/log",
+    "cat @groups/g/orders/drain",
+    "echo 3 > @groups/g/orders/0/position",
+    "echo assignor=range > @groups/g/config",
+    "mkdir @groups/h",
+    "rmdir @groups/g",
+    "exec 3<> @groups/jobs/orders/take",
+)
+
+
+def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: Path):
+    """One that would write does not start; one that is read-only shows positions, and who would join gets EROFS."""
+    group = made(mount)
+    mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @groups/jobs")
+    mount.bash("exec 3<> @groups/jobs/orders/take; read -r job <&3; echo accept >&3")
+    (tmp_path / "second").mkdir()
+    second = Mount(tmp_path / "second", directories=str(mount.data))
+    with pytest.raises(AssertionError):
+        second.start()
+    assert f"in use by process {mount.pid}; stop it first, or use --read-only" in second.said.read_text()
+    try:
+        second.start(read_only=True)
+        told = second.bash("cd @groups/g; cat orders/0/position orders/0/lag; grep ^lag status; ls ..").stdout
+        assert ["10", "4", "lag 4", "g", "jobs"] == told.splitlines()
+        assert (
+            "group g lag 4\nqueue jobs lag 13\n"
+            == second.bash("grep -E '^(group|queue)' orders/status").stdout
+        )
+        assert dict.fromkeys(CHANGES, "Read-only file system") == {
+            command: second.bash(command).stderr.strip().rpartition(": ")[2] for command in CHANGES
+        }
+    finally:
+        second.clean_up()
+    assert ["11", "12", "13", "14"] == (group / "drain").read_text().split()
 
 
 @pytest.mark.parametrize(
