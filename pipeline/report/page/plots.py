@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from pipeline.report.histograms import SizeHistogram, bin_start
@@ -100,8 +101,10 @@ def over_time(
         below = np.zeros(len(series[0]))
         for number, amounts in enumerate(series):
             upper = below + np.asarray(amounts, np.float64)
-            axes.stairs(
-                upper, edges, baseline=below, fill=True, color=SHADES[number % len(SHADES)], linewidth=0
+            colour = SHADES[number % len(SHADES)]
+            # `stairs` would look for the limits of the axes in each line of a patch; they are set below.
+            axes.add_artist(
+                StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=colour, linewidth=0)
             )
             below = upper
         _time_ticks(axes, edges)
