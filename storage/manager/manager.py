@@ -36,6 +36,7 @@ from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.shares.groups import QueueGroups
+from storage.shares.journal import OnePlace
 from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
@@ -81,7 +82,7 @@ class LogManager:
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
         self._share_groups = QueueGroups(
-            self, directories.files, directories.online[0].data.path, directories.clock
+            self, directories.files, OnePlace(directories.online[0].data.path), directories.clock
         )
         self._lock = RLock()
         self._duty_lock = Lock()

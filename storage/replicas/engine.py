@@ -27,11 +27,12 @@ from storage.replicas.controller import ReplicaController
 from storage.replicas.fetcher_thread import FetcherThread
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from storage.replicas.members.queue_journal import MembersWithJournal
 from storage.replicas.members.reconciliation import adopt, reconcile
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.state import ReplicaId
 from storage.replicas.topics import ReplicatedTopic, TopicTable
-from storage.share_groups import NoShareGroups, ShareGroups
+from storage.shares.groups import QueueGroups
 from storage.staging.placement import NewTopic
 
 
@@ -72,6 +73,7 @@ class ReplicatedEngine:
             for member in members
         }
         self._groups = make_groups(self, config, clock)
+        self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)
         self._positions_due = clock() + config.offsets_retention_check_interval_ms
 
     # What is there.
@@ -103,8 +105,8 @@ class ReplicatedEngine:
         return self._groups
 
     @property
-    def share_groups(self) -> ShareGroups:
-        return NoShareGroups("queues are not served over replicas yet")
+    def share_groups(self) -> QueueGroups:
+        return self._share_groups
 
     @property
     def replication(self) -> ReplicatedEngine:
@@ -298,13 +300,14 @@ class ReplicatedEngine:
         self._look_after_members()
         if now >= self._positions_due:
             self._positions_due = now + self._config.offsets_retention_check_interval_ms
-            self._expire_positions(now)
+            self._keep("positions of groups", lambda: self._groups.expire(now))
+        self._keep("share groups", lambda: self._share_groups.maintain(now))
 
-    def _expire_positions(self, now: Timestamp) -> None:
+    def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
-            self._groups.expire(now)
+            duty()
         except (StorageError, OSError) as error:
-            self._warnings.add(f"positions of groups: {reason_of(error)}")
+            self._warnings.add(f"{what}: {reason_of(error)}")
 
     def _look_after_members(self) -> None:
         with self._lock:
@@ -332,6 +335,7 @@ class ReplicatedEngine:
         try:
             self._agreement.settle()
             self.controller.returned(member)
+            self._share_groups.places_changed()
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
 
@@ -347,6 +351,7 @@ class ReplicatedEngine:
 
     def close(self) -> None:
         self._groups.close()
+        self._share_groups.close()
         for one in self._catching_up.values():
             one.stop()
         with self._lock:

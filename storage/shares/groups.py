@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from threading import RLock
 
 from storage.checkpoints.identifiers import decode_id
@@ -16,7 +15,7 @@ from storage.errors import GroupExistsError, InvalidGroupError, ReadOnlyError, U
 from storage.model import Timestamp
 from storage.shares.coordinator_topic import CoordinatorTopic
 from storage.shares.group import GroupServices, QueueGroup
-from storage.shares.journal import QueueJournal
+from storage.shares.journal import JournalPlaces, QueueJournal
 from storage.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
 from storage.shares.memberships import Memberships
 from storage.shares.state.shard import StateWrite
@@ -32,11 +31,11 @@ class QueueGroups:
 
     unavailable: str | None = None
 
-    def __init__(self, engine: Engine, files: FileSystem, directory: Path, clock: Clock) -> None:
-        """Make the groups; `directory` has the journal."""
+    def __init__(self, engine: Engine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
+        """Make the groups; `places` have the journal."""
         self._engine = engine
         self._files = files
-        self._directory = directory
+        self._places = places
         self._clock = clock
         self._changed = Listeners()
         self._lock = RLock()
@@ -96,7 +95,7 @@ class QueueGroups:
                 self._engine,
                 StateStore(CoordinatorTopic(self._engine, STATE_TOPIC), self._clock),
                 Memberships(CoordinatorTopic(self._engine, MEMBERSHIPS_TOPIC), self._clock),
-                QueueJournal(self._files, self._directory),
+                self._journal(),
                 RLock(),
                 self._clock,
                 self._changed,
@@ -104,6 +103,19 @@ class QueueGroups:
             self._topic_ids = self._present_ids()
             self._cancel = self._engine.listen(self._topics_changed)
         return self._services
+
+    def _journal(self) -> QueueJournal:
+        journal = QueueJournal(self._files, self._places)
+        if not self._engine.read_only:
+            journal.settle()
+        return journal
+
+    def places_changed(self) -> None:
+        """Give the journal to a directory that serves again (blocking). Raises OSError."""
+        services = self._services
+        if services is not None:
+            with services.journal_lock:
+                services.journal.settle()
 
     def _topics_changed(self) -> None:
         for group in list(self._groups.values()):

@@ -4,21 +4,24 @@
     {"group": "billing", "topic": "orders", "id": "…", "partition": 0, "offset": 42, "time": 1700000000000,
      "by": "limit", "deliveries": 5, "holder": "bash, process 4711"}
     {"group": "billing", "id": "…", "partition": 0, "offset": 42}                       forgotten
+    {"revision": 7}                                                     of a copy: how far it is
 
 A line for each, as JSON; the last one about a thing counts, and a line that is cut off, as a crash leaves it, does not.
 A broker passes the file over: it keeps its settings of groups elsewhere, and knows no dead letters. A rejected record
 is written here before its state is kept, so that none is missing; whether it *is* rejected, its state says. The oldest
 go where there are more than MOST_REJECTED, and the file is written again when most of it no longer counts.
+Directories that replicate have a copy each. With every change all that serve get it and a higher revision, so that the
+copy of one that was away is known to be old: it is replaced when the directory is back.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from storage.checkpoints.atomic import write_atomically
 from storage.checkpoints.identifiers import decode_id, encode_id
@@ -50,30 +53,72 @@ class RejectedRecord(NamedTuple):
     holder: str
 
 
+class JournalPlaces(Protocol):
+    """The directories that have the file."""
+
+    def directories(self) -> Sequence[Path]:
+        """Return those that serve now."""
+        ...
+
+    def failed(self, directory: Path, error: OSError) -> None:
+        """Go on without a directory whose copy could not be written, while another one was."""
+        ...
+
+
+class OnePlace:
+    """One directory, without which there is nothing to go on with."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def directories(self) -> Sequence[Path]:
+        return (self._directory,)
+
+    def failed(self, directory: Path, error: OSError) -> None:
+        """Never called: no other one was written."""
+
+
+class _Copy(NamedTuple):
+    """A copy as it was read."""
+
+    revision: int
+    line_count: int
+    """Number of all its lines."""
+    lines: Sequence[Mapping[str, Any]]
+    """Those of the format, but for the revisions."""
+
+
 class QueueJournal:
     """See the module. Calls come one at a time."""
 
-    def __init__(self, files: FileSystem, directory: Path) -> None:
-        """Read the file (blocking; OSError); what is no line of it is passed over."""
+    def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
+        """Read the newest copy (blocking; OSError); what is no line of it is passed over."""
         self._files = files
-        self._path = directory / names.QUEUES
+        self._places = places
         self.settings: dict[str, dict[str, str]] = {}
         """The overrides of groups that have any."""
         self.rejected: dict[RejectedKey, RejectedRecord] = {}
         """The oldest first."""
-        self._lines = 0
-        for line in self._read():
+        copies = {directory: self._read(directory) for directory in places.directories()}
+        newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
+        self._lines, self._revision = newest.line_count, newest.revision
+        self._current = {one for one, copy in copies.items() if copy == newest}
+        """The directories whose copy has every line."""
+        for line in newest.lines:
             self._replay(line)
 
-    def _read(self) -> Iterator[Mapping[str, Any]]:
-        if not self._files.exists(self._path):
-            return
-        for line in self._files.read_bytes(self._path).split(b"\n"):
-            self._lines += 1
+    def _read(self, directory: Path) -> _Copy:
+        path = directory / names.QUEUES
+        lines = self._files.read_bytes(path).split(b"\n") if self._files.exists(path) else []
+        found, revision = [], 0
+        for line in lines:
             with suppress(ValueError):
-                found = json.loads(line)
-                if isinstance(found, dict) and isinstance(found.get("group"), str):
-                    yield found
+                fields = json.loads(line)
+                if isinstance(fields, dict) and isinstance(fields.get("group"), str):
+                    found.append(fields)
+                elif isinstance(fields, dict) and isinstance(fields.get("revision"), int):
+                    revision = fields["revision"]
+        return _Copy(revision, len(lines), found)
 
     def _replay(self, line: Mapping[str, Any]) -> None:
         with suppress(KeyError, ValueError, TypeError, AttributeError):
@@ -124,23 +169,59 @@ class QueueJournal:
         if group in self.settings:
             self.set(group, {})
 
+    def settle(self) -> None:
+        """Give a whole copy to the directories that serve and have none, or an old one (blocking). Raises OSError."""
+        if set(self._places.directories()) - self._current:
+            self._write_each(b"")
+
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if not lines:
             return
         live = len(self.rejected) + len(self.settings)
         if self._lines > _LINES_BEFORE_REWRITE and self._lines > 2 * live:
-            self._rewrite()
-        with closing(self._files.open(self._path, create=True)) as file:
-            size = file.size()
-            torn = size > 0 and file.pread(1, Position(size - 1)) != b"\n"
-            file.append((b"\n" if torn else b"") + b"".join(_printed(line) for line in lines))
+            self._current.clear()
+            self._lines = live
+        if self._revision or len(self._places.directories()) > 1:
+            lines = [*lines, {"revision": self._revision + 1}]
+        self._write_each(b"".join(map(_printed, lines)))
+        self._revision = lines[-1].get("revision", 0)
         self._lines += len(lines)
 
-    def _rewrite(self) -> None:
-        lines = [{"group": group, "settings": settings} for group, settings in self.settings.items()]
+    def _write_each(self, added: bytes) -> None:
+        """Write lines behind the copies that have all others, and whole files where they do not; OSError where none took it."""
+        places = self._places.directories()
+        self._current &= set(places)
+        written = set()
+        failed: dict[Path, OSError] = {}
+        for directory in places:
+            try:
+                self._write(directory / names.QUEUES, added, whole=directory not in self._current)
+                written.add(directory)
+            except OSError as error:
+                failed[directory] = error
+        if failed and not written:
+            raise next(iter(failed.values()))
+        self._current = written
+        for directory, problem in failed.items():
+            self._places.failed(directory, problem)
+
+    def _write(self, path: Path, added: bytes, *, whole: bool) -> None:
+        if whole:
+            write_atomically(self._files, path, self._all_lines() + added)
+        elif added:
+            with closing(self._files.open(path, create=True)) as file:
+                size = file.size()
+                torn = size > 0 and file.pread(1, Position(size - 1)) != b"\n"
+                file.append((b"\n" if torn else b"") + added)
+
+    def _all_lines(self) -> bytes:
+        lines: list[Mapping[str, Any]] = [
+            {"group": group, "settings": settings} for group, settings in self.settings.items()
+        ]
         lines += [_rejected_line(key, record) for key, record in self.rejected.items()]
-        write_atomically(self._files, self._path, b"".join(_printed(line) for line in lines))
-        self._lines = len(lines)
+        if self._revision:
+            lines.append({"revision": self._revision})
+        return b"".join(map(_printed, lines))
 
 
 def _printed(line: Mapping[str, Any]) -> bytes:

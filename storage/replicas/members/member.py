@@ -174,6 +174,10 @@ class ReplicatingDirectory:
         """Put a copy of what is agreed on into it, where possible also on a full disk (StorageError, OSError; blocking)."""
         self.engine.lend(lambda: write_replica_file(self._opening.files, self.path, content))
 
+    @property
+    def files(self) -> FileSystem:
+        return self._opening.files
+
     def log(self, partition: TopicPartition) -> Log | None:
         """Return its log of a partition; None where there is none that can be used."""
         if not self.serves or self._engine is None:
@@ -205,6 +209,11 @@ class ReplicatingDirectories:
 
     def get(self, number: ReplicaId) -> ReplicatingDirectory | None:
         return self._by_number.get(number)
+
+    @property
+    def files(self) -> FileSystem:
+        """The file system of all of them."""
+        return self._members[0].files
 
     @property
     def serving(self) -> tuple[ReplicatingDirectory, ...]:

@@ -160,6 +160,31 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: TwoDisks) -> Non
     wait_until(two.in_sync, "both are in sync")
 
 
+def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: TwoDisks) -> None:
+    """What was accepted or rejected stays so; what was held and not accepted is the only record that is given again."""
+    (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
+    jobs = two.mount.path / "@groups" / "jobs" / "orders"
+    jobs.parent.mkdir()
+    with (jobs / "take").open("rb+", buffering=0) as take:
+        for word in (b"accept\n", b"reject\n", b"accept\n", b"accept\n", b"reject\n"):
+            assert b"\n" == take.read(100)[-1:]
+            if word == b"accept\n" and not two.away.joinpath("data").exists():
+                _mount("--move", str(two.disks[0]), str(two.away))
+            take.write(word)
+        assert b"5\n" == take.read(100)
+    assert ["orders-0-1", "orders-0-4"] == sorted(one.name for one in (jobs / "rejected").iterdir())
+    _mount("--move", str(two.away), str(two.disks[0]))
+    wait_until(two.in_sync, "both are in sync")
+    assert 0 == two.mount.stop()
+    two.assert_equal()
+    two.mount.start()
+    assert ["orders-0-1", "orders-0-4"] == sorted(one.name for one in (jobs / "rejected").iterdir())
+    with (jobs / "take").open("rb+", buffering=0) as take:
+        assert b"5\n" == take.read(100)
+        take.write(b"accept\n")
+    assert "queue jobs lag 0\n" == two.mount.bash("grep ^queue orders/status").stdout
+
+
 def test_an_empty_disk_is_filled(two: TwoDisks) -> None:
     """Another, empty disk in the place of one: after the next start it gets every record."""
     (two.orders / "0" / "log").write_text("a\nb\n")
