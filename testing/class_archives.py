@@ -20,13 +20,34 @@ from testing.broker.libraries import Java, UnavailableError, find_java
 from testing.java import PLAIN_FLAGS, archive_of
 from testing.spark_home import spark_home
 
+ROOT = Path(__file__).parents[1]
 QUERY = """
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-print(spark.range(1000).selectExpr("id % 7 AS remainder").groupBy("remainder").count().collect())
+import pipeline
+from storage.manager import open_engine
+
+engine = open_engine(Path("data"))
+for topic in ("orders", "counts"):
+    engine.create_topic(topic)
+engine.close()
+settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+pipeline.register(spark)
+data = {"path": "data", "subscribe": "orders", "startingOffsets": "earliest"}
+lines = spark.range(1000).selectExpr("CAST(id % 7 AS STRING) AS key", "CAST(id AS STRING) AS value")
+lines.write.format("topicfs").mode("append").options(path="data", topic="orders").save()
+spark.read.format("topicfs").options(**data).load().write.partitionBy("partition").parquet("kept")
+print(spark.read.parquet("kept").where("offset > 5").orderBy("offset").collect())
+stream = spark.readStream.format("topicfs").options(**data).load().withWatermark("timestamp", "1 second")
+counts = stream.groupBy("timestamp", "key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+sink = counts.writeStream.format("topicfs").options(path="data", topic="counts", checkpointLocation="progress")
+sink.trigger(availableNow=True).start().awaitTermination()
+print(spark.createDataFrame([(1, "one")], "number long, name string").collect())
 """
-"""A query that loads the classes which every job needs."""
+"""Queries that load the classes which jobs and streams need."""
 
 
 def main() -> None:
@@ -60,7 +81,7 @@ def _make(name: str, java: Java, jars: Path, run: Callable[[str, Path], None]) -
 def _fingerprint(program: str, jars: Iterable[Path]) -> str:
     version = subprocess.run([program, "-version"], capture_output=True, text=True, check=True).stderr
     found = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars)
-    return hashlib.sha256(repr((version, found)).encode()).hexdigest()
+    return hashlib.sha256(repr((version, found, QUERY)).encode()).hexdigest()
 
 
 def _run_kafka(java: Java, folder: Path) -> None:
@@ -72,7 +93,8 @@ def _run_kafka(java: Java, folder: Path) -> None:
 
 
 def _run_spark(home: Path, flag: str, folder: Path) -> None:
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": " ".join([*PLAIN_FLAGS, flag])}
+    settings = {"SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": " ".join([*PLAIN_FLAGS, flag])}
+    environment = {**os.environ, **settings, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [sys.executable, "-c", QUERY], cwd=folder, env=environment, capture_output=True, check=True
     )
