@@ -26,6 +26,7 @@ SHARING = {
         "tests/pipeline/test_report_job.py",
         "tests/pipeline/test_spark_*.py",
         "tests/pipeline/test_verify_job.py",
+        "tests/topicfs/test_commit_group.py",
         "tests/topicfs/test_verify_and_report.py",
     ),
     "three brokers": (

@@ -6,11 +6,14 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.pipeline.conftest import connector, spark
 from topicfs.main import run
+
+__all__ = ["connector", "spark"]
 
 
 class Ran(NamedTuple):
@@ -55,3 +58,9 @@ def orders(topicfs) -> Topicfs:
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\ntwo\nthree\n")
     return topicfs
+
+
+@pytest.fixture
+def kept(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session of other tests too, which no job ends."""
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)

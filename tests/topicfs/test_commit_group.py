@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from storage.manager import open_engine
 from tests.doubles.engines import append_lines
-
-ROOT = Path(__file__).parents[2]
-RUN = "from topicfs.main import main; main()"
-
-
-def ran(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a job in a process of its own, whose session of Spark ends with it."""
-    return subprocess.run(
-        [sys.executable, "-c", RUN, "pipeline", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):
@@ -39,7 +21,7 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(900)  # (two sessions of Spark, on a machine that may be busy)
+@pytest.mark.usefixtures("kept")
 def test_jobs_commit_how_far_they_came(tmp_path, topicfs):
     """An archive and a replay, each as its group; what comes later is their lag."""
     data = tmp_path / "data"
@@ -48,11 +30,13 @@ def test_jobs_commit_how_far_they_came(tmp_path, topicfs):
         for number, partition in engine.create_topic("orders", partitions=2).partitions().items():
             append_lines(partition, "a\n" * (3 + number))
     place = ("--data", str(data))
-    archive = ran("archive", "orders", str(tmp_path / "archive"), "--commit-group", "archive", *place)
-    assert 0 == archive.returncode, archive.stderr
+    archive = topicfs(
+        "pipeline", "archive", "orders", str(tmp_path / "archive"), "--commit-group", "archive", *place
+    )
+    assert 0 == archive.status, archive.errors
     progress = ("--checkpoint", str(tmp_path / "progress"), "--commit-group", "copier")
-    replay = ran("replay", "orders", "copy", *progress, *place)
-    assert 0 == replay.returncode, replay.stderr
+    replay = topicfs("pipeline", "replay", "orders", "copy", *progress, *place)
+    assert 0 == replay.status, replay.errors
     with closing(open_engine(data)) as engine:
         append_lines(engine.partition("orders", 1), "b\nc\n")
     described = json.loads(topicfs("groups", "describe", "archive", "copier", "--json", *place).text)

@@ -10,10 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.conftest import connector, spark
-
-__all__ = ["connector", "spark"]
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +18,6 @@ WITHOUT = (
     "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); "
     "from topicfs.main import main; main()"
 )
-
-
-@pytest.fixture
-def kept(spark, monkeypatch):
-    """The session of other tests too, which no job ends."""
-    monkeypatch.setattr(type(spark), "stop", lambda session: None)
 
 
 @pytest.mark.parametrize(
