@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(900),  # a session beside the shared one, however busy the machine
 ]
 
-RECORDS = 20_000
+RECORDS = 4_000
 """Of each of two partitions."""
 ARCHIVE = """
 import sys
@@ -39,7 +39,7 @@ from pathlib import Path
 from pipeline.jobs.restore.restore import RestoreOptions, restore
 from pipeline.spark.session import SessionOptions, job_session
 with job_session(SessionOptions("local[2]")) as spark:
-    restore(spark, RestoreOptions(archive=Path(sys.argv[2]), path=sys.argv[1], round_bytes=100_000))
+    restore(spark, RestoreOptions(archive=Path(sys.argv[2]), path=sys.argv[1], round_bytes=20_000))
 """
 
 
@@ -86,8 +86,9 @@ def rows_of(spark, data):
 
 
 def ordered(frame):
+    """Its rows as Arrow has them, which compares them quickly."""
     columns = "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"
-    return frame.select(*columns).orderBy("partition", "offset").collect()
+    return frame.select(*columns).orderBy("partition", "offset").toArrow()
 
 
 def test_an_archive_has_each_record_once(spark, data, tmp_path):
