@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +30,15 @@ def shown(path: Path) -> str:
 def nodes(path: Path) -> list[ast.AST]:
     """Everything in a source: parsed once."""
     return list(ast.walk(ast.parse(path.read_text())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def keep_nodes() -> Iterator[None]:
+    """Some million objects without a cycle among them, kept for this module: no garbage is looked for meanwhile."""
+    gc.disable()
+    yield
+    nodes.cache_clear()
+    gc.enable()
 
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -70,7 +81,7 @@ def test_docstrings_say_what_a_thing_is_or_does():
         f"{shown(path)}: {docstring.splitlines()[0]}"
         for package in (*PACKAGES, "benchmarks", "testing")
         for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (docstring := ast.get_docstring(node)) is not None
         and NOUNLESS.match(docstring)
@@ -82,7 +93,7 @@ def test_a_class_name_has_one_meaning():
     """No two public classes share one."""
     homes: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(shown(path))
     assert {} == {name: places for name, places in homes.items() if len(places) > 1}

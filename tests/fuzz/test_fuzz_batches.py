@@ -66,6 +66,7 @@ def read_changes() -> None:
         read_as_batches(changed(random, inputs))
 
 
+@pytest.mark.slow
 def test_changes_of_the_corpus_are_read_within_bounds():
     """No crash, no hang, no memory beyond the bound, over this build: what a fuzzer can do without seeing coverage."""
     done = subprocess.run(
@@ -79,6 +80,7 @@ def test_changes_of_the_corpus_are_read_within_bounds():
     assert (0, "") == (done.returncode, done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None,
     reason="atheris is not made for this platform; the corpus ran above",

@@ -204,9 +204,21 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         load.join_or_raise()
     led = "brokers that were away lead their partitions again"
     wait_until(lambda: _all_are_led(client), led, patience_s=4 * PATIENCE_S)
-    subprocess.run((*words, "--once"), check=True)
+    last = subprocess.run((*words, "--once"), check=False)
+    assert not last.returncode, f"the last run: {_leaders_by_broker(brokers)}"
     compare(client, brokers, copy)
     return load.done
+
+
+def _leaders_by_broker(brokers: Sequence[Broker]) -> dict[int, dict[str, list[int]]]:
+    """Return the leaders of each topic's partitions as each broker tells them; -1 is none."""
+    found = {}
+    for broker in brokers:
+        told = Client(broker.bootstrap_server).admin.list_topics(timeout=30).topics
+        found[broker.node] = {
+            topic: [one.leader for _, one in sorted(told[topic].partitions.items())] for topic in TOPICS
+        }
+    return found
 
 
 def _all_are_led(client: Client) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.soak.kills import run_kills
 
 
+@pytest.mark.slow
 def test_owners_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     """Every record that was answered is there once, indexes are sound, and retention takes nothing that is fresh."""
     kills = run_kills(tmp_path, 6, seed=7)

@@ -25,6 +25,7 @@ def test_everything_at_once(tmp_path: Path, request_loop: str):
     } == set()
 
 
+@pytest.mark.slow
 def test_followers_of_all_speeds(tmp_path: Path):
     """Fifty of them get every line once and in order, beside aborts, rolls and retention, and some are overtaken."""
     counts = follow_for(tmp_path / "data", seconds=4, seed=1)

@@ -366,6 +366,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file():
     assert -1 == on_disk.log.status().last_timestamp
 
 
+@pytest.mark.slow
 def test_readers_in_other_threads_see_one_state_at_a_time():
     """Whatever is appended, rolled and deleted meanwhile: no end beyond its segments, no offset twice, none left out."""
     log = LogOnDisk(internal_segment_bytes=300).log

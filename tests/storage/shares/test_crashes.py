@@ -48,6 +48,7 @@ def prepared() -> MortalDisk:
     return disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [End.KILL])
 def test_a_kill_at_each_step_loses_nothing(end: End):
     """Every record is accepted, rejected, or given again; none that was answered comes twice."""

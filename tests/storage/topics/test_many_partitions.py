@@ -73,6 +73,7 @@ def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
     assert {"sync", "sync_directory"}.isdisjoint(calls)
 
 
+@pytest.mark.slow
 def test_very_many_survive_a_loss_of_power() -> None:
     """Each with its topic's id."""
     disk = SimulatedDisk()
@@ -84,6 +85,7 @@ def test_very_many_survive_a_loss_of_power() -> None:
     assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{MANY}" / "partition.metadata")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("works", [0, 1])
 def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
     """Nor after the next start; once the disk works they can be made."""

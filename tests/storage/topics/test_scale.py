@@ -29,6 +29,7 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are written and read, closed and opened again, with fewer descriptors than a process may have.
 
