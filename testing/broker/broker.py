@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.properties import format_properties
+from testing.broker.formatting import format_directory
 from testing.broker.libraries import Java
 from testing.broker.proxy import Proxy
 from testing.processes import ending_with_this
@@ -117,14 +117,9 @@ class Broker:
 
     def format(self) -> None:
         """Make this node's part of a new cluster."""
-        self.log_dir.mkdir(parents=True)
-        self._properties_file.write_bytes(format_properties(self._properties()))
-        command = self._java.command(
-            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_file)
-        )
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BrokerError(f"format: {done.stdout}{done.stderr}")
+        properties = self._properties()
+        format_directory(self.log_dir, self._java, properties, cluster_id=self.cluster_id, node=self.node)
+        self._properties_file.write_bytes(format_properties(properties))
 
     def start(self) -> None:
         """Run, and return when clients are served."""
@@ -288,9 +283,8 @@ def running_cluster(
             for node in (2, 3)
         ]
         brokers = [stack.enter_context(broker) for broker in (first, *others)]
-        with ThreadPoolExecutor(len(brokers)) as threads:
-            list(threads.map(Broker.format, brokers))
         for broker in brokers:
+            broker.format()
             broker.launch()
         for broker in brokers:
             broker.wait_until_served()

@@ -35,6 +35,10 @@ Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.02
+ADMIN_SECONDS = 1.0
+"""For so long an admin client is used, whose connections cost a broker more than most requests. A restart takes longer."""
+_CURRENT: dict[str, tuple[AdminClient, float]] = {}
+"""By broker, the admin client that is used, and until when."""
 _KEPT: deque[AdminClient] = deque(maxlen=16)
 """The newest admin clients of all brokers."""
 _NEWEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # it comes half typed
@@ -64,6 +68,7 @@ class Consumed(NamedTuple):
 
 def let_go() -> None:
     """Destroy the admin clients that were kept, while the interpreter is still whole."""
+    _CURRENT.clear()
     _KEPT.clear()
 
 
@@ -75,13 +80,17 @@ class Client:
 
     @property
     def admin(self) -> AdminClient:
-        """A new one each time: an old one remembers leader epochs from before a restart.
+        """A new one every second: an old one remembers leader epochs from before a restart.
 
-        It is kept for a while: its thread may still be on its way out when the answer is there, and a client
+        It is kept for a while longer: its thread may still be on its way out when the answer is there, and a client
         destroyed under it takes the process with it.
         """
-        admin = AdminClient(self._options())
-        _KEPT.append(admin)
+        now = time.monotonic()
+        admin, until = _CURRENT.get(self.bootstrap_server, (None, now))
+        if admin is None or now >= until:
+            admin = AdminClient(self._options())
+            _CURRENT[self.bootstrap_server] = admin, now + ADMIN_SECONDS
+            _KEPT.append(admin)
         return admin
 
     def create_topic(
@@ -102,19 +111,18 @@ class Client:
             if replicas
             else NewTopic(name, partitions, 1, config=config)
         )
+        admin = self.admin
         try:
-            self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+            admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
         except KafkaException as error:
             # The client asks again by itself where the answer came too late.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         # The controller knows the topic, the broker itself only a moment later.
-        return _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
+        return _patiently(lambda: _topic_id(admin, name), ("UNKNOWN_TOPIC_OR_PART",))
 
     def topic_id(self, name: str) -> str:
-        admin = self.admin
-        futures = admin.describe_topics(TopicCollection([name]))
-        return id_text(futures[name].result(TIMEOUT_SECONDS).topic_id)
+        return _topic_id(self.admin, name)
 
     def topics(self) -> frozenset[str]:
         """Return the names of all topics."""
@@ -268,6 +276,10 @@ def send(
     if errors:
         raise KafkaException(errors[0])
     return offsets
+
+
+def _topic_id(admin: AdminClient, name: str) -> str:
+    return id_text(admin.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_SECONDS).topic_id)
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
