@@ -16,7 +16,7 @@ def test_the_readmes_first_session_prints_what_it_says(address, tmp_path, client
     session = sessions(ROOT / "README.md")[0]
     assert len(session) > 10
     client.delete_topics(["orders"])
-    with mounted_cluster(address, tmp_path):
+    with mounted_cluster(address, tmp_path, as_a_program=True):
         for command in session:
             printed = shell(tmp_path, f"{command.line} || true")
             assert timeless(command.output.rstrip("\n")) == timeless(printed.rstrip("\n")), command.line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,12 +15,12 @@ from cluster.place import ClusterAddress
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import run_tool
+from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 
-TOPICFS = str(Path(sys.executable).with_name("topicfs"))
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
@@ -40,10 +39,9 @@ def reading(command: Sequence[str], output: Path, cwd: Path | None = None) -> It
 
 
 def topicfs(address: ClusterAddress, *words: str) -> str:
-    done = subprocess.run(
-        [TOPICFS, *words, "--data", str(address)], capture_output=True, text=True, check=True, timeout=60
-    )
-    return done.stdout
+    ran = cluster_mount.topicfs(address, *words)
+    assert 0 == ran.status, ran.errors
+    return ran.output
 
 
 @pytest.fixture

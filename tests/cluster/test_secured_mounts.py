@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -16,12 +12,13 @@ from confluent_kafka.admin import (
 )
 
 from testing.broker.client import Outgoing
+from tests.doubles.cluster_mount import Ran
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import is_mounted, shell
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 
-TOPICFS = Path(sys.executable).with_name("topicfs")
 ALICE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="%s";'
 PASSWORD = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 
@@ -35,28 +32,21 @@ def mount(tmp_path):
     def run(port, **settings):
         config = tmp_path / "client.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        given = ["--client-config", config] if settings else []
-        command = [
-            TOPICFS,
-            "mount",
-            *given,
-            "--log-file",
-            tmp_path / "log",
-            f"kafka://localhost:{port}",
-            path,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        given = ["--client-config", str(config)] if settings else []
+        log = str(tmp_path / "log")
+        done = FORKS.run(COMMAND, "mount", *given, "--log-file", log, f"kafka://localhost:{port}", str(path))
+        return Ran(done.status, done.output.decode(), done.errors.decode())
 
     run.path = path
     yield run
     if is_mounted(path):
-        subprocess.run([TOPICFS, "umount", path], check=True, timeout=60)
+        assert 0 == FORKS.run(COMMAND, "umount", str(path)).status
 
 
 def said_by(done):
     """The one line of a mount that did not come about."""
-    assert 1 == done.returncode, done
-    [line] = done.stderr.splitlines()
+    assert 1 == done.status, done
+    [line] = done.errors.splitlines()
     return line
 
 
@@ -117,7 +107,7 @@ def test_topics_that_are_refused_are_refused_alone(mount, broker, client):
     for done in client.admin.create_acls(bindings).values():
         done.result(30)
     done = mount(broker.ports["SASL_PLAINTEXT"], **PASSWORD, **{"sasl.jaas.config": ALICE % "alice-secret"})
-    assert ("", 0) == (done.stderr, done.returncode)
+    assert ("", 0) == (done.errors, done.status)
 
     def ran(script):
         found = shell("bash", script, mount.path)

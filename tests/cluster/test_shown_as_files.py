@@ -5,42 +5,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from cluster.place import ClusterAddress
 from testing.broker.client import Client, Outgoing
+from tests.doubles import cluster_mount
+from tests.doubles.cluster_mount import Ran, bash, mounted_cluster
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
 TIME = 1_700_000_000_000
-TOPICFS = (str(Path(sys.executable).with_name("topicfs")),)
-
-
-class Ran(NamedTuple):
-    status: int
-    output: str
-    errors: str
 
 
 @pytest.fixture
 def topicfs(address: ClusterAddress) -> Callable[..., Ran]:
     """Run a command of `topicfs` with the cluster as its data."""
-
-    def execute(*words: str) -> Ran:
-        done = subprocess.run(
-            (*TOPICFS, *words, "--data", str(address)), capture_output=True, text=True, check=False
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
-
-    return execute
+    return partial(cluster_mount.topicfs, address)
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +138,16 @@ def test_a_partition_is_followed(address, client):
     """What comes is printed, until Ctrl-C; when the topic is deleted that is the end."""
     client.create_topic("followed")
     client.produce("followed", [Outgoing(b"a")])
-    with subprocess.Popen(
-        (*TOPICFS, "cat", "--follow", "followed/0", "--data", str(address)), stdout=subprocess.PIPE
-    ) as following:
-        assert following.stdout is not None
-        assert b"a\n" == following.stdout.readline()
+    reading, writing = os.pipe()
+    words = ("cat", "--follow", "followed/0", "--data", str(address))
+    with (
+        FORKS.start(COMMAND, *words, files=(None, writing, None)) as following,
+        os.fdopen(reading, "rb") as output,
+    ):
+        os.close(writing)
+        assert b"a\n" == output.readline()
         client.produce("followed", [Outgoing(b"b"), Outgoing(b"c")])
-        assert [b"b\n", b"c\n"] == [following.stdout.readline() for _ in range(2)]
+        assert [b"b\n", b"c\n"] == [output.readline() for _ in range(2)]
         client.admin.delete_topics(["followed"])["followed"].result()
         assert 0 == following.wait(PATIENCE_S)
 
@@ -164,37 +155,8 @@ def test_a_partition_is_followed(address, client):
 @pytest.fixture
 def mounted(address: ClusterAddress, tmp_path: Path, shown: str) -> Iterator[Path]:
     """The cluster at a mountpoint."""
-    mountpoint, log = tmp_path / "mnt", tmp_path / "daemon.log"
-    mountpoint.mkdir()
-    with subprocess.Popen(
-        (
-            *TOPICFS,
-            "mount",
-            "--read-only",
-            "--foreground",
-            "--log-file",
-            str(log),
-            str(address),
-            str(mountpoint),
-        )
-    ) as daemon:
-        try:
-            wait_until(
-                lambda: daemon.poll() is not None or (log.exists() and "mounted at" in log.read_text()),
-                "the mount stands",
-            )
-            yield mountpoint
-            daemon.send_signal(signal.SIGTERM)
-            assert 0 == daemon.wait(PATIENCE_S), log.read_text()
-        finally:
-            if os.path.ismount(mountpoint):
-                subprocess.run(("umount", "-l", str(mountpoint)), check=False)
-            daemon.kill()
-
-
-def bash(directory: Path, script: str) -> Ran:
-    done = subprocess.run(("bash", "-c", script), cwd=directory, capture_output=True, text=True, check=False)
-    return Ran(done.returncode, done.stdout, done.stderr)
+    with mounted_cluster(address, tmp_path, "--read-only") as mountpoint:
+        yield mountpoint
 
 
 @pytest.mark.fuse

@@ -18,7 +18,8 @@ from storage.partitioning import partition_of_key
 from testing.broker.client import Outgoing
 from testing.broker.kcat import consume
 from testing.broker.tools import console_consume
-from tests.doubles.cluster_mount import TOPICFS, bash, mounted_cluster, topicfs
+from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -193,9 +194,7 @@ def test_the_command_appends_without_a_mount(address, client):
     assert (0, "", "") == topicfs(address, "append", "appended-to/0", given=b"one\ntwo")
     assert (0, "", "") == topicfs(address, "append", "appended-to/0/log.kv", given=b"k\tthree\n")
     assert [b"one", b"two", b"three"] == values(client, "appended-to")
-    batches = subprocess.run(
-        (*TOPICFS, "cat", "--data", str(address), "appended-to/0/log.batch"), capture_output=True, check=True
-    ).stdout
+    batches = FORKS.run(COMMAND, "cat", "--data", str(address), "appended-to/0/log.batch").output
     ran = topicfs(address, "append", "appended-to/1/log.batch", given=batches)
     assert (0, "", "") == ran, ran.errors
     assert client.records("appended-to") == client.records("appended-to", partition=1)

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 
-TOPICFS = (str(Path(sys.executable).with_name("topicfs")),)
+TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 class Ran(NamedTuple):
@@ -25,13 +26,17 @@ class Ran(NamedTuple):
 
 
 @contextmanager
-def mounted_cluster(address: object, directory: Path, *options: str) -> Iterator[Path]:
-    """Mount a cluster at `mnt` in a directory; the daemon ends in good order, or the test fails."""
+def mounted_cluster(
+    address: object, directory: Path, *options: str, as_a_program: bool = False
+) -> Iterator[Path]:
+    """Mount a cluster at `mnt` in a directory; the daemon ends in good order, or the test fails.
+
+    It is forked, or started as a person's shell starts it.
+    """
     mountpoint, log = directory / "mnt", directory / "daemon.log"
     mountpoint.mkdir()
-    with subprocess.Popen(
-        (*TOPICFS, "mount", "--foreground", "--log-file", str(log), *options, str(address), str(mountpoint))
-    ) as daemon:
+    words = ("mount", "--foreground", "--log-file", str(log), *options, str(address), str(mountpoint))
+    with subprocess.Popen((TOPICFS, *words)) if as_a_program else FORKS.start(COMMAND, *words) as daemon:
         try:
             wait_until(
                 lambda: daemon.poll() is not None or (log.exists() and "mounted at" in log.read_text()),
@@ -48,10 +53,8 @@ def mounted_cluster(address: object, directory: Path, *options: str) -> Iterator
 
 def topicfs(address: object, *words: str, given: bytes = b"") -> Ran:
     """Run a command of `topicfs` with the cluster as its data."""
-    done = subprocess.run(
-        (*TOPICFS, *words, "--data", str(address)), input=given, capture_output=True, check=False
-    )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    status, output, errors = FORKS.run(COMMAND, *words, "--data", str(address), given=given)
+    return Ran(status, output.decode(), errors.decode())
 
 
 def bash(directory: Path, script: str) -> Ran:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +33,7 @@ from storage.model import Record
 from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import find_java
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.interop.ours import read_records
 
@@ -50,7 +50,6 @@ TOPICS = {
 }
 REPLICAS = ((2, 3, 1), (3, 1, 2))
 """Of three brokers, for topics in turn: none is led by the controller, which has to stay alive."""
-COMMAND = (sys.executable, "-c", "from topicfs.main import main; main()", "mirror")
 
 
 class Load(threading.Thread):
@@ -191,12 +190,12 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         client.create_topic(
             name, partitions=PARTITIONS, replicas=replicas if several else (), settings=settings
         )
-    words = (*COMMAND, f"kafka://{client.bootstrap_server}", str(copy))
+    words = ("mirror", f"kafka://{client.bootstrap_server}", str(copy))
     load = Load(client, random.Random(seed + 1), brokers[1:])
     load.start()
     try:
         for _ in range(kills):
-            mirror = subprocess.Popen(words)
+            mirror = FORKS.start(COMMAND, *words)
             time.sleep(chance.uniform(0.3, LONGEST_LIFE_S))
             mirror.send_signal(signal.SIGKILL)
             assert -signal.SIGKILL == mirror.wait(), "the mirror ended by itself"
@@ -204,8 +203,8 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         load.join_or_raise()
     led = "brokers that were away lead their partitions again"
     wait_until(lambda: _all_are_led(client), led, patience_s=4 * PATIENCE_S)
-    last = subprocess.run((*words, "--once"), check=False)
-    assert not last.returncode, f"the last run: {_leaders_by_broker(brokers)}"
+    last = FORKS.start(COMMAND, *words, "--once").wait()
+    assert 0 == last, f"the last run: {_leaders_by_broker(brokers)}"
     compare(client, brokers, copy)
     return load.done
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -23,6 +21,7 @@ from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
 from testing.broker.client import Outgoing
+from tests.doubles.forks import COMMAND, FORKS
 from tests.interop.ours import read_records
 from topicfs.main import cli
 
@@ -274,7 +273,7 @@ def test_kills_at_random_points(copy, client, broker):
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "killed", "--once"]
     for _ in range(5):
         copied += chance.randrange(50_000, 2_500_000)
-        process = subprocess.Popen([sys.executable, "-c", "from topicfs.main import main; main()", *words])
+        process = FORKS.start(COMMAND, *words)
         while process.poll() is None and sum(map(size, copy.directory.glob("*/*.log"))) < copied:
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)

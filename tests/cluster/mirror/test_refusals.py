@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
-import sys
 import time
 from contextlib import closing
 from functools import partial
@@ -31,12 +30,11 @@ from storage.segment.segment import Segment
 from testing.broker.client import Outgoing
 from testing.broker.tools import run_tool
 from tests.doubles.engines import append_lines
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.records import batch
 from tests.doubles.small_disk import small_disk
 
 pytestmark = pytest.mark.java
-
-TOPICFS = (sys.executable, "-c", "from topicfs.main import main; main()")
 
 
 @pytest.fixture
@@ -230,12 +228,12 @@ def test_a_disk_that_is_really_full(copy, client, tmp_path):
         client.produce("too-much", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         words = ["mirror", str(copy.address), str(disk / "copy"), "--topics", "too-much", "--once"]
-        failed = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
-        assert failed.returncode
-        assert "No space left on device" in failed.stderr.splitlines()[-1]
+        failed = FORKS.run(COMMAND, *words)
+        assert failed.status
+        assert b"No space left on device" in failed.errors.splitlines()[-1]
         subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
-        done = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
-        assert (0, "") == (done.returncode, done.stderr)
+        done = FORKS.run(COMMAND, *words)
+        assert (0, b"") == (done.status, done.errors)
         assert [] == list(DirectoryCheck(disk / "copy", NativeFileSystem(read_only=True)).findings())
         with closing(open_engine(disk / "copy", read_only=True)) as engine:
             ends = [engine.partition("too-much", number).offsets().log_end_offset for number in range(2)]
@@ -246,13 +244,13 @@ def test_two_mirrors_at_once(copy, client, tmp_path):
     """The second one ends with a line that names the first."""
     client.create_topic("twice")
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
-    with subprocess.Popen([*TOPICFS, *words]) as first:
+    with FORKS.start(COMMAND, *words) as first:
         try:
             deadline = time.monotonic() + 30
             while not (copy.directory / "twice-0").exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
-            second = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
+            second = FORKS.run(COMMAND, *words)
         finally:
             first.terminate()
-    assert (0, 1) == (first.returncode, len(second.stderr.splitlines()))
-    assert f"in use by process {first.pid}" in second.stderr
+    assert (0, 1) == (first.returncode, len(second.errors.splitlines()))
+    assert f"in use by process {first.pid}" in second.errors.decode()

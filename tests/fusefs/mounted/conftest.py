@@ -17,12 +17,11 @@ import pytest
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
+from tests.doubles.forks import FORKS, MOUNT, Forked
 from tests.doubles.waiting import PATIENCE_S, wait_until
-from tests.fusefs.mounted.forks import ForkedDaemon, Forks
 from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
 SERVE = Path(__file__).with_name("serve.py")
-FORKS = Forks()
 ROOT = Path(__file__).parents[3]
 
 
@@ -49,7 +48,7 @@ class Mount:
         self.faults = base / "faults"
         """What is written there makes the disk fail (`faults`)."""
         self.options = options
-        self.daemon: ForkedDaemon | subprocess.Popen[bytes] | None = None
+        self.daemon: Forked | subprocess.Popen[bytes] | None = None
         self.path.mkdir(exist_ok=True)
 
     def start(self, *, python_path: Path | None = None, **changed: Any) -> Mount:
@@ -69,7 +68,9 @@ class Mount:
         }
         environment = {**os.environ, "TOPICFS_TEST_FAULTS": str(self.faults)}
         if python_path is None:
-            self.daemon = FORKS.start(json.dumps(asked), environment, self.said)
+            with self.said.open("ab") as said:
+                files = (None, said.fileno(), said.fileno())
+                self.daemon = FORKS.start(MOUNT, json.dumps(asked), files=files, environment=environment)
         else:
             self.daemon = subprocess.Popen(
                 [sys.executable, str(SERVE), json.dumps(asked)],

@@ -63,7 +63,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_errnos::test_eio_for_a_damaged_batch_alone": OWN_DISK,
     "test_errnos::test_eagain_for_acks_all_with_too_few_replicas": "replicas are waited for: tests/cluster/topics",
     "test_refused_writes::test_a_line_that_found_no_room_in_the_middle_leaves_nothing": OWN_DISK,
-    "test_shell_appending::test_four_shells_append_ten_thousand_lines_each": MANY_TRIPS,
+    "test_shell_appending::test_four_shells_append_at_once": MANY_TRIPS,
     "test_shell_appending::test_writers_that_hold_their_file_never_interleave_inside_a_record": MANY_TRIPS,
     "test_shell_appending::test_ftruncate_takes_the_size_that_is_there": SIZES,
     "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file",

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.forks import FORKS, MOUNT
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import ROOT, SERVE, Mount, is_mounted
+from tests.fusefs.mounted.conftest import ROOT, Mount, is_mounted
 
 pytestmark = pytest.mark.fuse
 
@@ -32,16 +33,8 @@ def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
         "log_file": str(mount.log_file),
         **options,
     }
-    return subprocess.run(
-        [sys.executable, str(SERVE), json.dumps(asked)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = FORKS.run(MOUNT, json.dumps(asked))
+    return subprocess.CompletedProcess("mount", done.status, done.output.decode(), done.errors.decode())
 
 
 def command(name: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.mounting.mountpoint import LastWords, read_last_words, shortened
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
@@ -19,15 +20,8 @@ pytestmark = pytest.mark.fuse
 
 def umount(mount: Mount) -> subprocess.CompletedProcess[str]:
     """`topicfs umount`, as a person types it."""
-    command = "from topicfs.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", command, "umount", str(mount.path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = FORKS.run(COMMAND, "umount", str(mount.path))
+    return subprocess.CompletedProcess("umount", done.status, done.output.decode(), done.errors.decode())
 
 
 def ended(mount: Mount) -> int:

@@ -7,13 +7,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.forks import COMMAND, FORKS, Forked
 from tests.doubles.waiting import PATIENCE_S, wait_until
-from tests.fusefs.mounted.conftest import ROOT, Mount
+from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
 
@@ -79,24 +79,21 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
 
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_nothing(mount: Mount):
-    """1,000 jobs, eight workers killed at random: each is accepted once; a record that cannot be done is given up."""
+    """500 jobs, eight workers killed at random: each is accepted once; a record that cannot be done is given up."""
     chosen = random.Random(15)
-    done, jobs = mount.base / "done", 1000
+    done, jobs = mount.base / "done", 500
     done.touch()
     lines = [f"job{n}" for n in range(jobs)]
-    lines.insert(500, "poison")
+    lines.insert(250, "poison")
     mount.bash("mkdir orders @groups/q")
     (mount.path / "orders/0/log").write_text("".join(f"{line}\n" for line in lines))
     script = f'job=$(cat); [ "$job" = poison ] && exit 1; echo "$job" >> {done}'
 
-    def start() -> subprocess.Popen[bytes]:
-        words = ["work", "q", "orders", "--data", str(mount.data), "--drain", "--", "sh", "-c", script]
-        return subprocess.Popen(
-            [Path(sys.executable).with_name("topicfs"), *words],
-            cwd=ROOT,
-            start_new_session=True,
-            stderr=subprocess.DEVNULL,
-        )
+    errors = (mount.base / "errors").open("wb")
+
+    def start() -> Forked:
+        words = ("work", "q", "orders", "--data", str(mount.data), "--drain", "--", "sh", "-c", script)
+        return FORKS.start(COMMAND, *words, files=(None, None, errors.fileno()), new_session=True)
 
     workers = [start() for _ in range(8)]
     try:
@@ -113,11 +110,12 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
             if worker.poll() is None:
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.wait(PATIENCE_S)
+        errors.close()
     counts = collections.Counter(done.read_text().split())
 
     assert set(lines) - {"poison"} == set(counts)
     assert sum(counts.values()) <= jobs + 10, "only what a killed worker was at came twice"
-    assert ["orders-0-500"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+    assert ["orders-0-250"] == os.listdir(mount.path / "@groups/q/orders/rejected")
 
 
 def test_a_queue_of_a_read_only_mount(unmounted: Mount):

@@ -1,0 +1,233 @@
+"""Programs of this project that begin at once: forked by one process that has everything imported.
+
+A mount of a cluster that is started as a program takes most of a second of the processor for its imports, and tests
+start hundreds. `python -m tests.doubles.forks` is the process that forks: over a socket it gets a message of JSON and
+three open files for each program, and answers with its number; or for a program that ended, with its status. It ends
+with the other end of the socket, and what it forked with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, Self
+
+ROOT = Path(__file__).parents[2]
+COMMAND, MOUNT = "command", "mount"
+"""What is forked: `topicfs` with its words, or `tests/fusefs/mounted/serve.py`."""
+USED = ("fusefs.daemon", "cluster.engine", "cluster.mirror", "topicfs.data_directory")
+"""What sub-commands import when they need it."""
+LARGEST_MESSAGE = 1 << 17
+
+
+class Ended(NamedTuple):
+    """A program that has ended."""
+
+    status: int
+    output: bytes
+    errors: bytes
+
+
+class Forked:
+    """A program that a `Forks` started, with the methods of a Popen."""
+
+    def __init__(self, forks: Forks, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._forks = forks
+        self._end = os.pidfd_open(pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for it, as Popen's block does."""
+        self.wait()
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal; None while it runs."""
+        if self.returncode is None and self._ended(0):
+            self.returncode = self._forks.ask({"ended": self.pid})
+            os.close(self._end)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status as soon as there is one; raises TimeoutExpired."""
+        if self.returncode is None and not self._ended(timeout):
+            raise subprocess.TimeoutExpired(f"program {self.pid}", timeout or 0)
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it unless the program has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._end, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> bool:
+        return bool(select.select([self._end], [], [], timeout)[0])
+
+
+class Forks:
+    """The process that forks, started when the first program is asked for."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked = socket.socket()
+        self._one_at_a_time = threading.Lock()
+
+    def start(
+        self,
+        what: str,
+        *words: str,
+        files: Sequence[int | None] = (None, None, None),
+        environment: Mapping[str, str] | None = None,
+        new_session: bool = False,
+    ) -> Forked:
+        """Start a COMMAND or a MOUNT in this process's directory.
+
+        `files` are its standard input, output and errors: None is nothing for its input, else this process's own.
+        """
+        with Path(os.devnull).open("rb") as nothing:
+            usual = (nothing.fileno(), 1, 2)
+            given = [mine if one is None else one for one, mine in zip(files, usual, strict=True)]
+            asked = {
+                "what": what,
+                "words": words,
+                "environment": dict(os.environ if environment is None else environment),
+                "directory": str(Path.cwd()),
+                "new_session": new_session,
+            }
+            return Forked(self, self.ask(asked, given))
+
+    def run(
+        self, what: str, *words: str, given: bytes = b"", environment: Mapping[str, str] | None = None
+    ) -> Ended:
+        """Run one to its end, over `given` as its standard input."""
+        with (
+            tempfile.TemporaryFile() as source,
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+        ):
+            source.write(given)
+            source.seek(0)
+            files = (source.fileno(), output.fileno(), errors.fileno())
+            status = self.start(what, *words, files=files, environment=environment).wait()
+            # The program wrote through this process's own positions.
+            output.seek(0)
+            errors.seek(0)
+            return Ended(status, output.read(), errors.read())
+
+    def ask(self, what: Mapping[str, object], files: Sequence[int] = ()) -> int:
+        """Send one message and return the answer."""
+        with self._one_at_a_time:
+            if self._process is None:
+                self._begin()
+            socket.send_fds(self._asked, [json.dumps(what).encode()], files)
+            return int(self._asked.recv(LARGEST_MESSAGE))
+
+    def close(self) -> None:
+        """End the process, and what it forked."""
+        if self._process is not None:
+            self._asked.close()
+            self._process.wait()
+            self._process = None
+
+    def _begin(self) -> None:
+        self._asked.close()
+        self._asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            end = theirs.fileno()
+            command = [sys.executable, "-m", __name__, str(end)]
+            self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[end])
+        atexit.register(self.close)
+
+
+FORKS = Forks()
+"""The one that the tests of a process share."""
+
+
+def main() -> None:
+    # What the others import is not wanted where a test uses the classes above alone.
+    from tests.fusefs.mounted import serve  # noqa: PLC0415
+    from topicfs.main import COMMANDS, run  # noqa: PLC0415
+
+    for place in COMMANDS.values():
+        importlib.import_module(place.partition(":")[0])
+    for module in USED:
+        importlib.import_module(module)
+    gc.freeze()
+    running: set[int] = set()
+    asking = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        message, files, _, _ = socket.recv_fds(asking, LARGEST_MESSAGE, 3)
+        if not message:
+            break
+        asked = json.loads(message)
+        if "ended" in asked:
+            pid, status = os.waitpid(asked["ended"], 0)
+            running.remove(pid)
+            asking.send(b"%d" % os.waitstatus_to_exitcode(status))
+        elif pid := os.fork():
+            running.add(pid)
+            for file in files:
+                os.close(file)
+            asking.send(b"%d" % pid)
+        else:
+            asking.close()
+            _become(asked, files)
+            _end(run(asked["words"]) if asked["what"] == COMMAND else serve.main(*asked["words"]))
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Take over the open files, the environment and the directory of what is started."""
+    if asked["new_session"]:
+        os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["directory"])
+    sys.argv = ["topicfs", *asked["words"]]
+
+
+def _end(status: int) -> NoReturn:
+    """End as the interpreter does, but without taking apart what was imported, which takes longer than it lived."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    logging.shutdown()
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
