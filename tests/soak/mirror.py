@@ -201,6 +201,9 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
             assert -signal.SIGKILL == mirror.wait(), "the mirror ended by itself"
     finally:
         load.join_or_raise()
+    for broker in brokers[1:]:  # Those that the load's thread started end with it.
+        broker.kill()
+        broker.start()
     led = "brokers that were away lead their partitions again"
     wait_until(lambda: _all_are_led(client), led, patience_s=4 * PATIENCE_S)
     last = FORKS.start(COMMAND, *words, "--once").wait()
