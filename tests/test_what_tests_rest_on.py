@@ -18,6 +18,7 @@ import pytest
 from testing import spark_home
 from testing.java import archive_of, quick_start
 from testing.spark_python import spark_python
+from tests.build_machine import is_build_machine
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
@@ -31,6 +32,8 @@ SKIPS = {
 }
 """Every way to skip: a mark, a fixture, the test itself, and its module."""
 PYTEST_FAILED = 1
+BUILD_MACHINE = ("tests.build_machine",)
+PLUGINS = (*BUILD_MACHINE, "tests.randomness", "_hypothesis_pytestplugin")
 
 
 def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -39,13 +42,14 @@ def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subp
     return run_files(folder, "test_it.py", *arguments, ci=ci)
 
 
-def run_files(folder: Path, *arguments: str, ci: str | None) -> subprocess.CompletedProcess[str]:
+def run_files(
+    folder: Path, *arguments: str, ci: str | None, plugins: tuple[str, ...] = PLUGINS
+) -> subprocess.CompletedProcess[str]:
     """Without the plugins that these tests do not need: each is imported at every start."""
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    plugins = ("tests.build_machine", "tests.randomness", "_hypothesis_pytestplugin", "no:cacheprovider")
     return subprocess.run(
         [
             sys.executable,
@@ -55,7 +59,7 @@ def run_files(folder: Path, *arguments: str, ci: str | None) -> subprocess.Compl
             os.devnull,
             "--rootdir",
             str(folder),
-            *(word for plugin in plugins for word in ("-p", plugin)),
+            *(word for plugin in (*plugins, "no:cacheprovider") for word in ("-p", plugin)),
             *arguments,
         ],
         cwd=folder,
@@ -66,18 +70,20 @@ def run_files(folder: Path, *arguments: str, ci: str | None) -> subprocess.Compl
     )
 
 
-def test_a_skip_fails_on_a_build_machine(tmp_path):
+def test_a_skip_fails_on_a_build_machine(tmp_path, monkeypatch):
     """Whatever skips, with its reason; elsewhere, or where CI is set to nothing, it is a skip."""
     for name, test in SKIPS.items():
         (tmp_path / name).write_text(test)
-    failed = run_files(tmp_path, "--continue-on-collection-errors", *SKIPS, ci="true")
+    failed = run_files(tmp_path, "--continue-on-collection-errors", *SKIPS, ci="true", plugins=BUILD_MACHINE)
     assert PYTEST_FAILED == failed.returncode
     lines = [line for line in failed.stdout.splitlines() if line.endswith("Skipped: no device")]
     for name in SKIPS:
         assert any(line.startswith(name) and "a build machine leaves out no test: " in line for line in lines)
     assert "skipped" not in failed.stdout
-    for ci in (None, "", "false"):
-        assert f"{len(SKIPS)} skipped" in run_files(tmp_path, *SKIPS, ci=ci).stdout
+    assert f"{len(SKIPS)} skipped" in run_files(tmp_path, *SKIPS, ci=None, plugins=BUILD_MACHINE).stdout
+    for ci, expected in (("", False), ("false", False), ("true", True)):
+        monkeypatch.setenv("CI", ci)
+        assert expected is is_build_machine()
 
 
 def test_files_that_share_something_costly_are_there():
@@ -104,8 +110,8 @@ def test_what_a_group_shares_ends_with_it(tmp_path):
     (tmp_path / "conftest.py").write_text(fixture)
     for name in ("test_one.py", "test_other.py"):
         (tmp_path / name).write_text("def test_a(broker): pass\ndef test_b(broker): pass\n")
-    plugins = ("-p", "xdist", "-p", "tests.scheduling", "-n", "1", "--dist", "loadfile")
-    assert 0 == run_files(tmp_path, *plugins, ci=None).returncode
+    options = ("-p", "xdist", "-p", "tests.scheduling", "-n", "1", "--dist", "loadfile")
+    assert 0 == run_files(tmp_path, *options, ci=None, plugins=BUILD_MACHINE).returncode
     assert "begins ends begins ends " == (tmp_path / "said").read_text()
 
 
