@@ -57,7 +57,7 @@ SECONDS = {
     "Spark": 230,
     "a broker and Spark": 220,
     "three brokers": 190,
-    "a broker of a cluster": 190,
+    "a broker of a cluster": 150,
     "a broker's files": 140,
     "a broker to mirror": 100,
     MOUNTS_OF_A_CLUSTER: 100,
@@ -68,12 +68,12 @@ SECONDS = {
     "tests/pipeline/test_standalone_cluster.py": 35,
     "tests/pipeline/test_installed.py": 25,
     "tests/interop/test_snapshots_after_recovery.py": 25,
-    "tests/test_what_tests_rest_on.py": 25,
-    "tests/fusefs/mounted/test_daemon.py": 20,
-    "tests/fusefs/mounted/test_queues_mounted.py": 20,
+    "tests/test_what_tests_rest_on.py": 20,
     "tests/fuzz/test_fuzz_requests.py": 20,
     "tests/storage/manager/test_kills.py": 15,
     "tests/fusefs/mounted/test_backups.py": 15,
+    "tests/fusefs/mounted/test_daemon.py": 10,
+    "tests/fusefs/mounted/test_queues_mounted.py": 10,
 }
 """What takes long, in seconds, roughly; a file that is not named is short."""
 
