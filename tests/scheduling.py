@@ -54,18 +54,18 @@ some hundredths of it whether it is used or not: twenty idle ones would take hal
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
 """What the tests of a mount share that run over a cluster; those over a directory stay with their files."""
 SECONDS = {
-    "Spark": 230,
-    "a broker and Spark": 220,
+    "Spark": 150,
+    "a broker and Spark": 180,
     "three brokers": 190,
     "a broker of a cluster": 150,
     "a broker's files": 140,
     "a broker to mirror": 100,
     MOUNTS_OF_A_CLUSTER: 100,
-    "tests/pipeline/test_exactly_once.py": 80,
+    "tests/pipeline/test_exactly_once.py": 55,
     "tests/interop/test_handover.py": 60,
-    "tests/examples/test_scripts.py": 55,
+    "tests/examples/test_scripts.py": 45,
     "tests/interop/test_groups.py": 40,
-    "tests/pipeline/test_standalone_cluster.py": 35,
+    "tests/pipeline/test_standalone_cluster.py": 25,
     "tests/pipeline/test_installed.py": 25,
     "tests/interop/test_snapshots_after_recovery.py": 25,
     "tests/test_what_tests_rest_on.py": 20,
