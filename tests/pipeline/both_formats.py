@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,8 +130,12 @@ def of_orders(*numbers: int, topic: str = "orders") -> str:
 
 
 def _together(frames: Any) -> Any:
-    numbered = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
-    return reduce(lambda one, other: one.unionByName(other), numbered)
+    """All rows in one frame. Two by two, for Spark looks through the whole of each union that it makes."""
+    left = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
+    while len(left) > 1:
+        pairs = [left[first : first + 2] for first in range(0, len(left), 2)]
+        left = [pair[0] if len(pair) == 1 else pair[0].unionByName(pair[1]) for pair in pairs]
+    return left[0]
 
 
 def _plain(value: Any) -> Any:

@@ -21,8 +21,11 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     "spark.python.unix.domain.socket.enabled": "true",
+    # Each query is small and asked once: to compile it takes longer than to interpret it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Of every session that tests start."""
+"""Of the sessions that tests start themselves; the jobs of the command and the examples have Spark's own."""
 
 
 @pytest.fixture(scope="session")
