@@ -43,6 +43,9 @@ SETTINGS: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
     # The controller writes to its log so often although nothing happens (every 500 ms by default).
     "metadata.max.idle.interval.ms": "5000",
+    # Each looks three times a second whether there is work, and the controller has as many again.
+    "num.network.threads": "1",
+    "num.io.threads": "2",
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
@@ -273,7 +276,9 @@ def running_cluster(
     Kafka's own topics have a replica at each. The second one may be cut off.
     """
     own = ("offsets.topic", "transaction.state.log")
-    replicated = {f"{name}.replication.factor": "3" for name in own} | dict(settings or {})
+    replicated = {f"{name}.replication.factor": "3" for name in own}
+    # A follower asks again as soon as it was given something; where nothing comes it asks so often (every 500 ms by default).
+    replicated |= {"replica.fetch.wait.max.ms": "2000", **(settings or {})}
     with ExitStack() as stack:
         first = Broker(home / "node1", java, replicated)
         others = [
