@@ -2,7 +2,8 @@
 
 A process whose read waits inside a FUSE daemon cannot be killed until the daemon answers, and no interrupt reaches
 us. So /proc is looked at: a signal that is pending and not blocked (SigPnd | ShdPnd) & ~SigBlk, or no process any
-more. Answering EINTR without such a signal would not do: awk, jq and bash's read take it for an error or the end.
+more. Signals that are news and end no program, such as that of a child's end, count only once it can go on: a shell
+whose write was interrupted by one would take it for an error, although the lines are kept. Answering EINTR without such a signal would not do: awk, jq and bash's read take it for an error or the end.
 """
 
 # ruff: noqa: PTH123, PTH208 - many small files are read in a row: os calls, without a Path for each
@@ -10,10 +11,13 @@ more. Answering EINTR without such a signal would not do: awk, jq and bash's rea
 from __future__ import annotations
 
 import os
+from signal import SIGCHLD, SIGCONT, SIGURG, SIGWINCH
 from typing import NamedTuple
 
 from fusefs.appending.open_descriptors import holds
 
+_NEWS = sum(1 << number - 1 for number in (SIGCHLD, SIGCONT, SIGURG, SIGWINCH))
+"""Signals that do nothing unless a program wants to hear of them (signal(7))."""
 _FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:")
 
 
@@ -24,7 +28,7 @@ class Look(NamedTuple):
     stuck: bool
     """In an uninterruptible wait: where a FUSE request stands once a signal has come."""
     pending: int
-    """Mask of the signals that are pending and not blocked."""
+    """Mask of the signals that are pending and not blocked, without those that end no program."""
 
 
 def parse_status(status: bytes) -> Look | None:
@@ -40,7 +44,7 @@ def parse_status(status: bytes) -> Look | None:
     parent, state, thread_pending, process_pending, blocked = (fields[name] for name in _FIELDS)
     if state[:1] in (b"Z", b"X"):
         return None
-    pending = (int(thread_pending, 16) | int(process_pending, 16)) & ~int(blocked, 16)
+    pending = (int(thread_pending, 16) | int(process_pending, 16)) & ~int(blocked, 16) & ~_NEWS
     return Look(int(parent), state[:1] == b"D", pending)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -224,6 +225,18 @@ def test_a_named_producer_needs_a_directory(address, client, tmp_path):
     assert 2 == refused.status
     assert "--producer keeps its progress in a data directory" in refused.errors
     assert [] == values(client, "unnamed")
+
+
+@pytest.mark.fuse
+def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker):
+    """A shell hears of its end once the broker has answered: its write is no error, and the line is there once."""
+    topic = known(mounted, client, "not_interrupted")
+    with broker.paused():
+        script = "sleep 0.2 & printf 'kept\\n' >> 0/log; echo $?"
+        writing = subprocess.Popen(("bash", "-c", script), cwd=topic, stdout=-1, stderr=-1, text=True)
+        time.sleep(1.5)  # The daemon looks at whom it keeps waiting twice a second.
+    assert ("0\n", "") == writing.communicate(timeout=30)
+    assert [b"kept"] == values(client, "not_interrupted")
 
 
 @pytest.mark.fuse

@@ -22,6 +22,9 @@ SigBlk:\t%b
 SigIgn:\t0000000000000000
 """
 NONE, INT, KILL = b"0" * 16, b"0000000000000002", b"0000000000000100"
+NEWS = b"%016x" % sum(
+    1 << number - 1 for number in (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
+)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +35,11 @@ NONE, INT, KILL = b"0" * 16, b"0000000000000002", b"0000000000000100"
         pytest.param(NONE, INT, NONE, 2, id="Ctrl-C for the process"),
         pytest.param(NONE, INT, INT, 0, id="blocked"),
         pytest.param(KILL, INT, INT, 0x100, id="one of them blocked"),
+        pytest.param(NEWS, NEWS, NONE, 0, id="CHLD, CONT, URG and WINCH"),
     ],
 )
 def test_pending_and_not_blocked(thread: bytes, process: bytes, blocked: bytes, pending: int):
-    """(SigPnd | ShdPnd) without SigBlk."""
+    """(SigPnd | ShdPnd) without SigBlk, and without what ends no program."""
     assert parse_status(STATUS % (thread, process, blocked)) == Look(7, stuck=True, pending=pending)
 
 
