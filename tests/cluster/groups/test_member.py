@@ -1,0 +1,252 @@
+"""A member of a cluster's group, against a coordinator that answers as a test says: when it joins, commits and gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from cluster.errors import REBALANCE_IN_PROGRESS, UnreachableError
+from cluster.groups import member as member_module
+from cluster.groups.member import ClusterMember
+from storage.config.group import GroupConfig
+from storage.errors import NotAssignedError
+from storage.membership import Position, Subscription
+from storage.model import TopicPartition
+from tests.doubles.scripted_coordinator import ScriptedCoordinator
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Catalog:
+    """The topics that there are."""
+
+    def __init__(self) -> None:
+        self.counts = {"orders": 2}
+
+    def partition_counts(self) -> Mapping[str, int]:
+        return dict(self.counts)
+
+    def matching(self, wanted: Subscription) -> frozenset[str]:
+        return wanted.topics | {name for name in self.counts if wanted.wants(name, internal=False)}
+
+
+class World:
+    """A coordinator, the topics, and a member that reads `orders`."""
+
+    def __init__(self, **settings: str) -> None:
+        self.coordinator = ScriptedCoordinator()
+        self.catalog = Catalog()
+        config = GroupConfig.from_overrides(settings)
+        client: Any = self.coordinator
+        self.member = ClusterMember(
+            client,
+            Subscription(topics=frozenset({"orders"})),
+            self.catalog,
+            reader="a test",
+            config=lambda: config,
+            listener=lambda: None,
+            ended=lambda _member: None,
+        )
+
+    def joins(self) -> int:
+        return len(self.coordinator.asked("sync"))
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        wait_until(holds, "the member has come so far")
+
+    def numbers(self) -> list[int]:
+        held = self.member.held()
+        return sorted(one.partition for one in held.partitions - held.wanted_back)
+
+    def started(self) -> World:
+        self.member.start()
+        self.until(lambda: self.numbers() == sorted(self.coordinator.assigned))
+        return self
+
+
+Begin = Callable[..., World]
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    """Makes a world; its member has left at the end."""
+    monkeypatch.setattr(member_module, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(member_module, "UNSTABLE_SECONDS", 0.01)
+    made: list[World] = []
+
+    def make(**settings: str) -> World:
+        made.append(World(**settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.coordinator.unreachable = False
+        world.member.leave().result(PATIENCE_S)
+
+
+def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
+    """And holds what is assigned, from the committed positions on."""
+    world = begin()
+    world.coordinator.committed[1] = 5
+    world.started()
+
+    assert [("", "cooperative-sticky"), ("m-1", "cooperative-sticky")] == world.coordinator.asked("join")
+    positions = world.member.held().positions
+    assert (None, 5) == (positions[FIRST], getattr(positions[SECOND], "offset", None))
+    assert 1 == world.member.held().generation == world.member.settled_generation
+
+
+def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
+    """In its generation; of a partition that it does not hold it is refused."""
+    world = begin().started()
+    world.member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+
+    assert [({0: 3}, "m-1", 1)] == world.coordinator.asked("commit")
+    with pytest.raises(NotAssignedError):
+        world.member.commit({TopicPartition("orders", 7): Position(1)}).result(PATIENCE_S)
+
+
+def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
+    """And is made in the new generation, once."""
+    world = begin().started()
+    world.coordinator.commits.append(REBALANCE_IN_PROGRESS)
+    world.member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+
+    assert [({0: 3}, "m-1", 1), ({0: 3}, "m-1", 2)] == world.coordinator.asked("commit")
+
+
+def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Begin) -> None:
+    """What it has to give up stays its own until the reader gives it up; then it joins once more."""
+    world = begin().started()
+    world.coordinator.assigned = (0,)
+    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+    world.until(lambda: bool(world.member.held().wanted_back))
+
+    assert ({FIRST, SECOND}, {SECOND}) == (world.member.held().partitions, world.member.held().wanted_back)
+    assert 2 == world.joins()
+    world.member.give_up({SECOND})
+    world.until(lambda: world.joins() == 3)
+    assert {FIRST} == world.member.held().partitions
+
+
+def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin) -> None:
+    """Others may get what it holds as soon as it has joined."""
+    world = begin(assignor="range").started()
+    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+    world.until(lambda: bool(world.member.held().wanted_back))
+
+    assert {FIRST, SECOND} == world.member.held().wanted_back
+    assert -1 == world.member.settled_generation
+    assert 1 == world.joins()
+    world.member.give_up({FIRST, SECOND})
+    world.until(lambda: world.joins() == 2)
+    world.until(lambda: world.numbers() == [0, 1])
+
+
+def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
+    """The next holder begins there."""
+    world = begin().started()
+    world.coordinator.assigned = (0,)
+    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+    world.until(lambda: bool(world.member.held().wanted_back))
+    with world.member._changed:  # The thread sees both at once.
+        done = world.member.commit({SECOND: Position(4)})
+        world.member.give_up({SECOND})
+    done.result(PATIENCE_S)
+    world.until(lambda: world.joins() == 3)
+
+    words = [call[0] for call in world.coordinator.calls if call[0] in {"commit", "join"}]
+    assert ["commit", "join"] == words[-2:]
+    assert {1: 4} == world.coordinator.committed
+
+
+def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -> None:
+    """With a new id: others have what it held, and go on from what was committed before."""
+    world = begin().started()
+    world.coordinator.assigned = (1,)
+    world.coordinator.give_up()
+    world.until(lambda: world.numbers() == [1])
+
+    assert [("", "cooperative-sticky"), ("m-2", "cooperative-sticky")] == world.coordinator.asked("join")[2:]
+    assert {SECOND} == world.member.held().partitions
+
+
+def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin: Begin) -> None:
+    """The other one is; and it comes with the position as it was decided."""
+    world = begin()
+    world.coordinator.unstable.add(1)
+    world.member.start()
+    world.until(lambda: world.numbers() == [0])
+    world.coordinator.committed[1] = 8
+    world.coordinator.unstable.clear()
+    world.until(lambda: world.numbers() == [0, 1])
+
+    assert 8 == getattr(world.member.held().positions[SECOND], "offset", None)
+    assert 1 == world.joins()
+
+
+def test_a_leader_looks_after_partitions_that_are_added(begin: Begin) -> None:
+    """It joins again, and shares them out."""
+    world = begin()
+    world.coordinator.leads = True
+    world.started()
+    world.catalog.counts["orders"] = 3
+    world.member.topics_changed()
+    world.until(lambda: world.numbers() == [0, 1, 2])
+
+    shared_out = [set(one["m-1"]) for _, one in world.coordinator.asked("sync")]
+    assert [{FIRST, SECOND}, {FIRST, SECOND, TopicPartition("orders", 2)}] == shared_out
+
+
+def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
+    """But drops what was deleted."""
+    world = begin().started()
+    world.catalog.counts["orders"] = 3
+    world.member.topics_changed()
+    world.catalog.counts.clear()
+    world.member.topics_changed()
+    world.until(lambda: world.numbers() == [])
+
+    assert 1 == world.joins()
+
+
+def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begin) -> None:
+    """What was to be committed meanwhile is committed later; the coordinator is looked for again."""
+    world = begin().started()
+    world.coordinator.unreachable = True
+    done = world.member.commit({FIRST: Position(3)})
+    world.until(lambda: bool(world.coordinator.asked("forget")))
+    assert [0, 1] == world.numbers()
+    assert not done.done()
+    world.coordinator.unreachable = False
+    done.result(PATIENCE_S)
+
+    assert {0: 3} == world.coordinator.committed
+
+
+def test_a_coordinator_that_stays_away_ends_it(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a time; its reader is told, and so is who waits for a commit."""
+    monkeypatch.setattr(member_module, "PASSING_SECONDS", 0.02)
+    world = begin().started()
+    world.coordinator.unreachable = True
+    done = world.member.commit({FIRST: Position(3)})
+    world.until(lambda: world.member.held().lost is not None)
+
+    assert isinstance(world.member.held().lost, UnreachableError)
+    assert isinstance(done.exception(PATIENCE_S), UnreachableError)
+
+
+def test_who_leaves_commits_first(begin: Begin) -> None:
+    """What was asked for before counts."""
+    world = begin().started()
+    with world.member._changed:  # The thread sees both at once.
+        done = world.member.commit({FIRST: Position(3)})
+        left = world.member.leave()
+    left.result(PATIENCE_S)
+
+    assert done.exception(0) is None
+    assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
+    assert isinstance(world.member.held().lost, NotAssignedError)

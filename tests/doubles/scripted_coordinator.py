@@ -1,0 +1,111 @@
+"""A coordinator of a cluster that answers one member as a test says, in place of `cluster.groups.requests.GroupClient`."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from cluster.errors import MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, UnreachableError
+from cluster.groups.requests import Joined, Synced, Timeouts
+from storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
+from storage.groups.requests import JoinedMember, Protocol
+from storage.groups.runtime.assignment import read_assignment
+from storage.membership import CommittedPosition, Position
+from storage.model import Offset, TopicPartition
+
+
+def assignment(*numbers: int) -> bytes:
+    """An assignment of partitions of `orders`."""
+    return write_versioned(
+        ASSIGNMENT, {"assignedPartitions": [{"topic": "orders", "partitions": list(numbers)}]}
+    )
+
+
+class ScriptedCoordinator:
+    """See the module. What it was asked is in `calls`, a word first."""
+
+    group = "g"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.assigned: tuple[int, ...] = (0, 1)
+        """What the next sync gives the member."""
+        self.leads = False
+        self.generation = 0
+        self.unreachable = False
+        self.heartbeats: deque[int] = deque()
+        """Codes of the next heartbeats."""
+        self.commits: deque[int] = deque()
+        """Codes of the next commits."""
+        self.unstable: set[int] = set()
+        """Partitions whose position a transaction may still move."""
+        self.committed: dict[int, int] = {}
+        self._changed = threading.Condition()
+
+    def asked(self, word: str) -> list[tuple[Any, ...]]:
+        with self._changed:
+            return [call[1:] for call in self.calls if call[0] == word]
+
+    def _note(self, *call: Any) -> None:
+        with self._changed:
+            self.calls.append(call)
+            if self.unreachable:
+                raise UnreachableError("the coordinator is away")
+
+    def join(
+        self, member_id: str, protocol: Protocol, timeouts: Timeouts, lent: Callable[[None], None]
+    ) -> Joined:
+        del timeouts
+        lent(None)
+        self._note("join", member_id, protocol.name)
+        if not member_id:
+            count = len({one for (one, _) in self.asked("join") if one})
+            return Joined(MEMBER_ID_REQUIRED, f"m-{count + 1}", -1, None, "", False, ())
+        self.generation += 1
+        members = (JoinedMember(member_id, None, protocol.metadata),) if self.leads else ()
+        leader = member_id if self.leads else "another"
+        return Joined(NONE, member_id, self.generation, protocol.name, leader, False, members)
+
+    def sync(self, joined: Joined, assignments: Mapping[str, bytes], timeouts: Timeouts) -> Synced:
+        del timeouts
+        self._note("sync", joined.member_id, {one: read_assignment(own) for one, own in assignments.items()})
+        return Synced(NONE, assignments.get(joined.member_id) or assignment(*self.assigned))
+
+    def heartbeat(self, member_id: str, generation: int) -> int:
+        self._note("heartbeat", member_id, generation)
+        return self.heartbeats.popleft() if self.heartbeats else NONE
+
+    def leave(self, member_id: str, reason: str) -> None:
+        del reason
+        self._note("leave", member_id)
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Position], member_id: str, generation: int
+    ) -> dict[TopicPartition, int]:
+        offsets = {place.partition: one.offset for place, one in positions.items()}
+        self._note("commit", offsets, member_id, generation)
+        code = self.commits.popleft() if self.commits else NONE
+        if code == NONE:
+            self.committed |= offsets
+        return dict.fromkeys(positions, code)
+
+    def fetch_stable(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
+        self._note("fetch", tuple(sorted(one.partition for one in partitions)))
+        unstable = frozenset(one for one in partitions if one.partition in self.unstable)
+        found = {
+            one: CommittedPosition(Offset(self.committed[one.partition]))
+            for one in partitions
+            if one not in unstable and one.partition in self.committed
+        }
+        return found, unstable
+
+    def forget_coordinator(self) -> None:
+        self.calls.append(("forget",))
+
+    def give_up(self) -> None:
+        """Know the member no longer."""
+        self.heartbeats.append(UNKNOWN_MEMBER_ID)
