@@ -60,7 +60,7 @@ SECONDS = {
     "a broker of a cluster": 150,
     "a broker's files": 140,
     "a broker to mirror": 100,
-    MOUNTS_OF_A_CLUSTER: 100,
+    MOUNTS_OF_A_CLUSTER: 140,
     "tests/pipeline/test_exactly_once.py": 55,
     "tests/interop/test_handover.py": 60,
     "tests/examples/test_scripts.py": 45,

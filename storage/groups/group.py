@@ -61,6 +61,11 @@ class GroupMember:
     sync_reply: SyncReply | None = None
     """The reply to a sync that waits for its assignment."""
 
+    @property
+    def offers(self) -> frozenset[str]:
+        """The names of its protocols."""
+        return frozenset(one.name for one in self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         return next((one.metadata for one in self.protocols if one.name == protocol), b"")
 
@@ -106,6 +111,10 @@ class Group:
     """A member came during the initial delay."""
     subscribed: frozenset[str] | None = None
     """The topics of all members; None: not known, or not consumers."""
+    _common: frozenset[str] | None = None
+    """The names that all members offer; None: to be found out."""
+    _late: str | None = None
+    """The member that `all_joined` found missing the last time."""
 
     def move_to(self, state: GroupState, now: Timestamp) -> None:
         assert self.state in _FROM[state], f"{self.name}: from {self.state} to {state}"
@@ -119,6 +128,9 @@ class Group:
     def add(self, member: GroupMember, protocol_type: str) -> None:
         if not self.members:
             self.protocol_type = protocol_type
+            self._common = member.offers
+        elif self._common is not None:
+            self._common &= member.offers
         self.members[member.member_id] = member
         self.pending.discard(member.member_id)
         if self.leader is None:
@@ -133,6 +145,7 @@ class Group:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self._common = None
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         if self.leader == member_id:
@@ -173,7 +186,14 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending and self.waiting_to_join == len(self.members)
+        if self.pending:
+            return False
+        late = None if self._late is None else self.members.get(self._late)
+        if late is None or late.join_reply is not None:
+            # Members join again in their order, mostly: the last one that is missing is missing for long.
+            missing = (one for one in reversed(self.members) if self.members[one].join_reply is None)
+            self._late = next(missing, None)
+        return self._late is None
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -203,10 +223,18 @@ class Group:
 
     # Protocols.
 
-    def common_protocols(self) -> set[str]:
+    def common_protocols(self) -> frozenset[str]:
         """Return the names that all members offer."""
-        offers = [{one.name for one in member.protocols} for member in self.members.values()]
-        return set.intersection(*offers) if offers else set()
+        if self._common is None:
+            offers = {member.offers for member in self.members.values()}
+            self._common = frozenset.intersection(*offers) if offers else frozenset()
+        return self._common
+
+    def set_protocols(self, member: GroupMember, protocols: tuple[Protocol, ...]) -> None:
+        """Take what a member offers from now on."""
+        before, member.protocols = member.offers, protocols
+        if member.offers != before:
+            self._common = None
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
         """Return whether a member that offers these can join."""

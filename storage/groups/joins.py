@@ -41,11 +41,13 @@ class Joins:
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         most = self._phases.limits.max_size
+        if len(group.members) < most:
+            return True
         if group.state is PREPARING:
             member = group.members.get(member_id)
             return (member is not None and member.join_reply is not None) or group.waiting_to_join < most
         if group.in_state(COMPLETING, STABLE):
-            return member_id in group.members or len(group.members) < most
+            return member_id in group.members
         return True
 
     def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> Write | None:
@@ -142,7 +144,7 @@ class Joins:
     def _update(
         self, group: Group, member: GroupMember, request: JoinRequest, reply: JoinReply, reason: str
     ) -> Write | None:
-        _set(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        _set(group, member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         member.join_reply = reply
         return self._phases.rebalance(group, reason + _because(request))
 
@@ -156,7 +158,7 @@ class Joins:
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         self._phases.timers.cancel(session_timer(group, old_id))
         self._phases.keep_alive(group, member)
-        _set(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        _set(group, member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         member.join_reply = reply
         if group.state is PREPARING:
             return self._phases.end_join_phase_if_all_joined(group)
@@ -198,7 +200,7 @@ class Joins:
                 code.name,
                 old_id,
             )
-            _set(member, *before)
+            _set(group, member, *before)
             reply, member.join_reply = member.join_reply, None
             group.replace_static(request.instance_id, new_id, old_id)
             self._phases.timers.cancel(session_timer(group, new_id))
@@ -233,9 +235,13 @@ class Joins:
 
 
 def _set(
-    member: GroupMember, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int, session_timeout_ms: int
+    group: Group,
+    member: GroupMember,
+    protocols: tuple[Protocol, ...],
+    rebalance_timeout_ms: int,
+    session_timeout_ms: int,
 ) -> None:
-    member.protocols = protocols
+    group.set_protocols(member, protocols)
     member.rebalance_timeout_ms = rebalance_timeout_ms
     member.session_timeout_ms = session_timeout_ms
 

@@ -43,6 +43,8 @@ JOIN_SECONDS = 0.003
 """Members wait so long for others that come or go with them, and then join again."""
 MOST_WAKEUPS = 50
 """While other requests keep coming, both wait for so many at most."""
+MOST_LINGER_MS = 1000
+"""However long a rebalance of thousands takes, the next one begins after so long at most."""
 CLOSED = "the groups are closed"
 
 
@@ -75,25 +77,40 @@ class _Known(NamedTuple):
     partitions: int
 
 
-class _Linger:
+class Linger:
     """The wait for others of the same kind: until nothing has come for some time, or too much has."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self.seconds = self._shortest = seconds
+        self._clock = clock
+        self._least_ms = 0
+        self._began = 0
+        self._quiet_seconds = 0.0
         self._wakeups: int | None = None
 
     def begin(self) -> None:
         """Begin to wait, where nobody waits yet."""
-        self._wakeups = self._wakeups or 0
+        if self._wakeups is None:
+            self._wakeups, self._quiet_seconds, self._began = 0, 0.0, self._clock()
 
     def hurry(self) -> None:
         """Wait no longer."""
         self._wakeups = MOST_WAKEUPS
 
-    def woken(self, *, quiet: bool) -> None:
-        """Count a wakeup, `quiet` if nothing has come."""
-        if self._wakeups is not None:
-            self._wakeups = MOST_WAKEUPS if quiet else self._wakeups + 1
+    def goes_by(self, milliseconds: int) -> None:
+        """Wait the longer from now on the longer it took to do what is waited for: half of the time is for others to come."""
+        self._least_ms = min(milliseconds, MOST_LINGER_MS)
+        self.seconds = max(self._shortest, self._least_ms / 4000)
+
+    def woken(self, quiet_seconds: float) -> None:
+        """Count a wakeup, after so long in which nothing has come."""
+        if self._wakeups is None:
+            return
+        self._quiet_seconds = self._quiet_seconds + quiet_seconds if quiet_seconds else 0.0
+        if self._quiet_seconds >= self.seconds:
+            self.hurry()
+        elif self._wakeups < MOST_WAKEUPS - 1 or not 0 <= self._clock() - self._began < self._least_ms:
+            self._wakeups += 1
 
     @property
     def is_waiting(self) -> bool:
@@ -129,10 +146,10 @@ class Runner:
         self._later: deque[Callable[[], None]] = deque()
         self._changed: dict[str, Group] = {}
         self._committing: dict[LocalMember, None] = {}
-        self._commit_linger = _Linger(COMMIT_SECONDS)
+        self._commit_linger = Linger(COMMIT_SECONDS, clock)
         self._preparing: dict[str, Group] = {}
         """The groups whose members of this process are to join again."""
-        self._join_linger = _Linger(JOIN_SECONDS)
+        self._join_linger = Linger(JOIN_SECONDS, clock)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -215,19 +232,20 @@ class Runner:
                 self._guarded(self.commit_all)
             if self._join_linger.take():
                 self._rebalance()
-            self._settle()
+            else:
+                self._settle()
 
     def _next(self) -> Iterable[Callable[[], None]]:
         """Wait for something to do, and return all there is by then."""
-        actions = []
+        actions, timeout = [], self._timeout()
         try:
-            actions.append(self._inbox.get(timeout=self._timeout()))
+            actions.append(self._inbox.get(timeout=timeout))
             while True:
                 actions.append(self._inbox.get_nowait())
         except Empty:
             pass
         for linger in (self._commit_linger, self._join_linger):
-            linger.woken(quiet=not actions)
+            linger.woken(0.0 if actions else timeout or 0.0)
         return actions
 
     def _timeout(self) -> float | None:
@@ -262,11 +280,13 @@ class Runner:
 
     def _rebalance(self) -> None:
         """Have the members of this process take part in the rebalances that began: one for all that came or went together."""
-        preparing, self._preparing = self._preparing, {}
+        began, preparing, self._preparing = self.clock(), self._preparing, {}
         for name, group in preparing.items():
             if group.state is PREPARING:
                 for member in list(self.members.get(name, {}).values()):
                     self._guarded(member.rebalance)
+        self._settle()
+        self._join_linger.goes_by(self.clock() - began)
 
     def _fire_timers(self) -> None:
         for shard in list(self.shards.values()):

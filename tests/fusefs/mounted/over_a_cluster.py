@@ -49,7 +49,11 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_daemon": "it is about who owns a data directory",
     "test_disk_space": OWN_DISK,
     "test_groups_in_trouble": OWN_DISK,
-    "test_groups_mounted": "a cluster takes two minutes to share out so often: tests/cluster/test_groups_as_files.py",
+    "test_groups_mounted::test_more_waiting_members_than_the_bound": "who asks a cluster waits, too: there is no place "
+    "left for a status",
+    "test_groups_mounted::test_positions_and_settings_survive": "a group's settings are the mount's own there: "
+    "fusefs/SEMANTICS.md#a-kafka-cluster",
+    "test_groups_mounted::test_thousands_of_members_wait_in_one_program": "each is a thread there",
     "test_last_words": OWN_DISK,
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,

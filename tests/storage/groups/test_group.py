@@ -43,6 +43,38 @@ def test_the_protocol_with_the_most_votes_is_chosen():
     assert "roundrobin" == common.select_protocol()
 
 
+def test_what_all_offer_follows_who_comes_goes_and_changes():
+    """A name counts again when the one that lacked it goes, or offers it."""
+    one, other = member("a", "range", "roundrobin"), member("b", "range")
+    group = group_of(one, other)
+    assert {"range"} == group.common_protocols()
+    group.remove("b")
+    assert {"range", "roundrobin"} == group.common_protocols()
+    group.add(member("c", "roundrobin", "sticky"), "consumer")
+    assert {"roundrobin"} == group.common_protocols()
+    group.set_protocols(one, member("", "sticky", "roundrobin").protocols)
+    assert {"sticky", "roundrobin"} == group.common_protocols()
+    for name in ("a", "c"):
+        group.remove(name)
+    assert set() == group.common_protocols()
+
+
+def test_all_have_joined_when_the_last_one_has():
+    """In whatever order they come; one that goes is not waited for, and an id that was given out is."""
+    group = group_of(*(member(name, "range") for name in "abcd"))
+    for name in "cad":
+        assert not group.all_joined
+        group.members[name].join_reply = lambda _: None
+    assert not group.all_joined
+    group.remove("b")
+    assert group.all_joined
+    group.pending.add("e")
+    assert not group.all_joined
+    group.pending.clear()
+    group.members["a"].answer_join(JoinAnswer(member_id="a"))
+    assert not group.all_joined
+
+
 def test_a_tie_is_decided_by_the_order_of_a_java_hash_map():
     """Bucket (h ^ h >>> 16) & 15: sticky 8, range 9, roundrobin 10, cooperative-sticky 15."""
     names = ["cooperative-sticky", "roundrobin", "range", "sticky"]
