@@ -81,10 +81,15 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 if ready.data is None:
                     return None
                 if ready.data is not listening:
-                    _end(selector, ready)
+                    # Of a process that ended together with its program both are ready, and the first closes the other.
+                    if selector.get_map().get(ready.fd) is ready:
+                        _end(selector, ready)
                     continue
                 waiting, _ = listening.accept()
                 request, descriptors = _received(waiting)
+                if request is None:
+                    waiting.close()
+                    continue
                 pid = os.fork()
                 if pid == 0:
                     waiting.close()
@@ -98,10 +103,19 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 selector.register(waiting, selectors.EVENT_READ, fork)
 
 
-def _received(waiting: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    _, descriptors, _, _ = socket.recv_fds(waiting, 1, 3)
-    with waiting.makefile("rb") as lines:
-        return json.loads(lines.readline()), descriptors
+def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return a request and its standard files; None where the program was ended before it had sent all of it."""
+    try:
+        _, descriptors, _, _ = socket.recv_fds(waiting, 1, 3)
+        with waiting.makefile("rb") as lines:
+            line = lines.readline()
+    except OSError:
+        return None, []
+    if line.endswith(b"\n") and len(descriptors) == 3:
+        return json.loads(line), descriptors
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return None, []
 
 
 def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey) -> None:
@@ -117,7 +131,7 @@ def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey) -> None
     _, status = os.waitpid(fork.pid, 0)
     if fork.waiting in selector.get_map():
         selector.unregister(fork.waiting)
-    with suppress(BrokenPipeError):
+    with suppress(OSError):  # The program was ended.
         fork.waiting.sendall(b"%d" % os.waitstatus_to_exitcode(status))
     fork.waiting.close()
 

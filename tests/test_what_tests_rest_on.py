@@ -10,15 +10,18 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
+from fusefs.following.signals import look
 from testing import spark_home
 from testing.java import archive_of, quick_start
 from testing.spark_python import spark_python
 from tests.build_machine import is_build_machine
+from tests.doubles.waiting import wait_until
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
@@ -125,37 +128,59 @@ def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
     assert (tmp_path / "bin" / "spark-submit").exists()
 
 
+def spark_daemon(folder):
+    """A daemon of Spark's, as Spark starts it."""
+    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder)}
+    return subprocess.Popen(
+        [spark_python(), "-m", "pyspark.daemon", "pyspark.worker"],
+        cwd=folder,
+        env={**os.environ, **sockets},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 @pytest.mark.spark
 def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path):
     """With the files, folder, environment and status of the program that Spark started; where that is ended they end."""
-    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path)}
-    daemons = [
-        subprocess.Popen(
-            [spark_python(), "-m", "pyspark.daemon", "pyspark.worker"],
-            cwd=tmp_path,
-            env={**os.environ, **sockets},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for _ in range(2)
-    ]
-    for daemon in daemons:
-        size = int.from_bytes(daemon.stdout.read(4))
+    with spark_daemon(tmp_path) as one, spark_daemon(tmp_path) as other:
+        for daemon in (one, other):
+            size = int.from_bytes(daemon.stdout.read(4))
+            with socket.socket(socket.AF_UNIX) as worker:
+                worker.connect(daemon.stdout.read(size))
+                process = Path(f"/proc/{int.from_bytes(worker.recv(4))}")
+                assert "testing.spark_forks" in (process / "cmdline").read_text()
+                assert tmp_path == (process / "cwd").readlink()
+        one.stdin.close()
+        other.terminate()
+        assert [b"", b""] == [daemon.stdout.read() for daemon in (one, other)]
+        # A daemon whose input has ended says 1.
+        assert [1, -signal.SIGTERM] == [daemon.wait() for daemon in (one, other)]
+
+
+@pytest.mark.spark
+def test_what_forks_outlives_the_programs_that_are_ended(tmp_path):
+    """Wherever they are in their request, and together with what was forked for them."""
+    for pause_s in (0.0, 0.03, 0.06):
+        with spark_daemon(tmp_path) as ended:
+            time.sleep(pause_s)
+            ended.kill()
+    with spark_daemon(tmp_path) as ended:
+        size = int.from_bytes(ended.stdout.read(4))
         with socket.socket(socket.AF_UNIX) as worker:
-            worker.connect(daemon.stdout.read(size))
-            process = Path(f"/proc/{int.from_bytes(worker.recv(4))}")
-            assert "testing.spark_forks" in (process / "cmdline").read_text()
-            assert tmp_path == (process / "cwd").readlink()
-    one, other = daemons
-    one.stdin.close()
-    other.terminate()
-    assert [b"", b""] == [daemon.stdout.read() for daemon in daemons]
-    # A daemon whose input has ended says 1.
-    assert [1, -signal.SIGTERM] == [daemon.wait() for daemon in daemons]
-    other.stdin.close()
-    for daemon in daemons:
-        daemon.stdout.close()
+            worker.connect(ended.stdout.read(size))
+            forked = look(int.from_bytes(worker.recv(4))).parent
+        forks = look(forked).parent
+        os.kill(forks, signal.SIGSTOP)  # It hears of both ends at once.
+        os.kill(forked, signal.SIGKILL)
+        wait_until(lambda: look(forked) is None, "what was forked has ended")
+        ended.kill()
+        ended.wait()
+        os.kill(forks, signal.SIGCONT)
+    with spark_daemon(tmp_path) as daemon:
+        assert int.from_bytes(daemon.stdout.read(4))
+    assert look(forks) is not None
 
 
 @pytest.mark.java
