@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -128,13 +129,20 @@ def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
     assert (tmp_path / "bin" / "spark-submit").exists()
 
 
-def spark_daemon(folder):
+@pytest.fixture
+def sockets():
+    """A folder of a short name, since the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="spark") as folder:
+        yield folder
+
+
+def spark_daemon(folder, sockets):
     """A daemon of Spark's, as Spark starts it."""
-    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder)}
+    variables = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets}
     return subprocess.Popen(
         [spark_python(), "-m", "pyspark.daemon", "pyspark.worker"],
         cwd=folder,
-        env={**os.environ, **sockets},
+        env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -142,9 +150,9 @@ def spark_daemon(folder):
 
 
 @pytest.mark.spark
-def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path):
+def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, sockets):
     """With the files, folder, environment and status of the program that Spark started; where that is ended they end."""
-    with spark_daemon(tmp_path) as one, spark_daemon(tmp_path) as other:
+    with spark_daemon(tmp_path, sockets) as one, spark_daemon(tmp_path, sockets) as other:
         for daemon in (one, other):
             size = int.from_bytes(daemon.stdout.read(4))
             with socket.socket(socket.AF_UNIX) as worker:
@@ -160,13 +168,13 @@ def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path):
 
 
 @pytest.mark.spark
-def test_what_forks_outlives_the_programs_that_are_ended(tmp_path):
+def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
     """Wherever they are in their request, and together with what was forked for them."""
     for pause_s in (0.0, 0.03, 0.06):
-        with spark_daemon(tmp_path) as ended:
+        with spark_daemon(tmp_path, sockets) as ended:
             time.sleep(pause_s)
             ended.kill()
-    with spark_daemon(tmp_path) as ended:
+    with spark_daemon(tmp_path, sockets) as ended:
         size = int.from_bytes(ended.stdout.read(4))
         with socket.socket(socket.AF_UNIX) as worker:
             worker.connect(ended.stdout.read(size))
@@ -178,7 +186,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path):
         ended.kill()
         ended.wait()
         os.kill(forks, signal.SIGCONT)
-    with spark_daemon(tmp_path) as daemon:
+    with spark_daemon(tmp_path, sockets) as daemon:
         assert int.from_bytes(daemon.stdout.read(4))
     assert look(forks) is not None
 

@@ -45,7 +45,7 @@ FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
 SHORT = {"10 MB": 10, "100 MB": 100}
 FLAT, FLAT_FLOOR = 1.2, 3.0
 OF_EMPTY = {"0/OFFSET": 1.4, "0/@TIME": 3.0}
-OF_EMPTY_FLOORS = {"0/OFFSET": 8.0, "0/@TIME": 12.0}
+OF_EMPTY_FLOORS = {"0/OFFSET": 4.0, "0/@TIME": 6.0}
 BATCHES = 500
 """Number of batches in which records are looked up: nearly all of the smallest log's."""
 DISK = "a page of a plain file"

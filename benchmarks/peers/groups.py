@@ -93,14 +93,14 @@ def cases(conditions: Conditions) -> Cases:
             name="while it is written",
             unit=RECORDS_A_SECOND,
             sides=tuple(_followed(setup)),
-            goals=(Goal(of=FOLLOW, target=0.7, floor=0.3),),
+            goals=(Goal(of=FOLLOW, target=0.7, floor=0.6),),
             most_rounds=MOST_ROUNDS,
         )
         yield Case(
             name="what was written before",
             unit=RECORDS_A_SECOND,
             sides=tuple(_drained(setup)),
-            goals=(Goal(of=KCAT, target=5.0, floor=2.0), Goal(of=CAT)),
+            goals=(Goal(of=KCAT, target=5.0, floor=6.0), Goal(of=CAT)),
             most_rounds=MOST_ROUNDS,
         )
         count = conditions.choose(full=2_000, short=500)
