@@ -1,22 +1,23 @@
 """Paths that name records by offset or by time: their grammar, and what they mean in a partition.
 
     42  42-99  42-  -10                  the byte-range grammar of RFC 9110 over offsets, first and last inclusive
-    @T  @T1-@T2  @T1-                    T: milliseconds, or YYYY-MM-DD[THH:MM[:SS[.f{1,9}]]][Z|±HH:MM], UTC without zone
+    @T  @T1-@T2  @T1-                    T: a time as `fusefs/times.py` reads it
     each with .kv, .json, .batch, or without suffix
 
 The suffix is stripped first; then a name that begins with `@` is split at `-@` (or at a `-` that ends it), any other
-at `-`. A number is written as a number is: `007` and digits of other scripts are no offsets, so that a record has one name. Parsing is
-pure; resolving asks the partition, and either way what names nothing is a SelectorError.
+at `-`. A number is written as a number is: `007` and digits of other scripts are no offsets, so that a record has one
+name. Parsing asks the clock alone, for a time that is counted from now; resolving asks the partition, and either way what
+names nothing is a SelectorError.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from fusefs.forms import SUFFIXES
+from fusefs.times import TimeError, is_relative, parse_time
 from fusefs.views.records import (
     FoundRecord,
     contains_record,
@@ -25,6 +26,7 @@ from fusefs.views.records import (
     first_record_at,
     last_records_start,
 )
+from storage.disk.native import system_clock
 from storage.engine import Partition
 from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
@@ -37,16 +39,6 @@ _NUMBER = r"(0|[1-9][0-9]*)"
 _SINGLE = re.compile(_NUMBER)
 _RANGE = re.compile(f"{_NUMBER}-{_NUMBER}?")
 _LAST = re.compile(r"-([1-9][0-9]*)")
-_MILLISECONDS = re.compile(r"[0-9]+")
-_CALENDAR_TIME = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
-    r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
-)
-_MAX_TIMESTAMP = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_NANOSECONDS_A_MILLISECOND = 1_000_000
 
 
 class SelectorError(LookupError):
@@ -88,6 +80,8 @@ class AtTime:
 
     timestamp: Timestamp
     suffix: str = ""
+    relative: bool = False
+    """True if the name means another time later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +91,8 @@ class TimeRange:
     start_timestamp: Timestamp
     end_timestamp: Timestamp | None
     suffix: str = ""
+    relative: bool = False
+    """True if the name means other times later."""
 
 
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
@@ -143,44 +139,23 @@ def parse(name: str) -> Selector:
     raise _no_selector(name)
 
 
-def parse_time(text: str) -> Timestamp:
-    """Read a time as selectors write it; below a millisecond it is rounded up, as "at or after" asks.
-
-    A time before 1970 is negative; one beyond what 64 bits hold is the greatest they hold. Raises SelectorError.
-    """
-    if _MILLISECONDS.fullmatch(text):
-        return Timestamp(min(int(text), _MAX_TIMESTAMP))
-    match = _CALENDAR_TIME.fullmatch(text)
-    if match is None:
-        raise SelectorError(f"{text}: no time; write milliseconds or YYYY-MM-DD[THH:MM[:SS[.f]]][Z|±HH:MM]")
-    year, month, day, hour, minute, second = (int(field or 0) for field in match.group(1, 2, 3, 4, 5, 6))
-    try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    except ValueError as error:
-        raise SelectorError(f"{text}: no such time: {error}") from None
-    nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
-    milliseconds = (moment - _EPOCH) // _MILLISECOND - _zone_milliseconds(match["zone"])
-    return Timestamp(milliseconds - (-nanoseconds // _NANOSECONDS_A_MILLISECOND))
-
-
-def _zone_milliseconds(zone: str | None) -> int:
-    """East is positive: what a clock there is ahead of UTC."""
-    if zone is None or zone == "Z":
-        return 0
-    minutes = int(zone[1:3]) * 60 + int(zone[4:6])
-    return (-minutes if zone[0] == "-" else minutes) * 60_000
-
-
 def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
     start, split, end = stem[1:].partition("-@")
-    if split:
-        start_timestamp, end_timestamp = parse_time(start), parse_time(end)
-        if end_timestamp < start_timestamp:
-            raise SelectorError(f"{name}: the range is reversed; it runs from the earlier time to the later")
-        return TimeRange(start_timestamp, end_timestamp, suffix)
-    if start.endswith("-"):
-        return TimeRange(parse_time(start[:-1]), None, suffix)
-    return AtTime(parse_time(start), suffix)
+    now = system_clock()  # Both times of a range go by one.
+    try:
+        if split:
+            start_timestamp, end_timestamp = parse_time(start, lambda: now), parse_time(end, lambda: now)
+            if end_timestamp < start_timestamp:
+                raise SelectorError(
+                    f"{name}: the range is reversed; it runs from the earlier time to the later"
+                )
+            return TimeRange(start_timestamp, end_timestamp, suffix, is_relative(start) or is_relative(end))
+        if start.endswith("-"):
+            since = start.removesuffix("-")
+            return TimeRange(parse_time(since, lambda: now), None, suffix, is_relative(since))
+        return AtTime(parse_time(start, lambda: now), suffix, is_relative(start))
+    except TimeError as error:
+        raise SelectorError(error.reason) from None
 
 
 def _no_selector(name: str) -> SelectorError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -25,6 +26,7 @@ from fusefs.nodes.nodes import (
     refuse_writing,
 )
 from fusefs.selectors import (
+    AtTime,
     LastN,
     RangePlace,
     RecordPlace,
@@ -44,13 +46,19 @@ from storage.errors import StorageError
 from storage.model import Header
 
 REMEMBERED_SECONDS = 1.0
-"""For which a looked-up selector keeps its node: `-10` means the last ten as of then."""
+"""For which a looked-up selector keeps its node: `-10` means the last ten as of then, `@10m` ten minutes before that."""
 
 LARGEST_XATTR_BYTES = 65_536
 """Largest size of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
 
 KEPT_BYTES = 4096
 """A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
+
+
+def current_until(selector: Selector) -> float:
+    """Until when a name means what it did when it was looked up: a time counted from now, for a second."""
+    relative = isinstance(selector, AtTime | TimeRange) and selector.relative
+    return time.monotonic() + REMEMBERED_SECONDS if relative else math.inf
 
 
 def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
@@ -110,7 +118,7 @@ class AskedFile(FileNode):
     While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
     """
 
-    __slots__ = ("_file", "_resolve", "_until")
+    __slots__ = ("_current_until", "_file", "_resolve", "_until")
     entry_timeout = REMEMBERED_SECONDS
 
     def __init__(
@@ -120,6 +128,10 @@ class AskedFile(FileNode):
         self._resolve = partial(_resolved, parent, name, files, selector, form)
         self._file: FileNode | None = None
         self._until = 0.0
+        self._current_until = current_until(selector)
+
+    def is_current(self) -> bool:
+        return time.monotonic() < self._current_until
 
     def attributes(self) -> Attributes:
         if self._file is None:
@@ -156,6 +168,7 @@ class RecordFile(FileNode):
 
     __slots__ = (
         "_content",
+        "_current_until",
         "_files",
         "_form",
         "_offset",
@@ -187,9 +200,10 @@ class RecordFile(FileNode):
         self._timestamp = found.timestamp
         self._content = content if len(content) <= KEPT_BYTES else None
         self._xattrs: Mapping[str, bytes | None] | None = None
+        self._current_until = current_until(selector)
 
     def is_current(self) -> bool:
-        if self._files.deleted or self._removed():
+        if self._files.deleted or self._removed() or time.monotonic() >= self._current_until:
             return False
         if isinstance(self._selector, Single):
             return True

@@ -22,6 +22,7 @@ from fusefs.appending.framing import SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.log_file import framing_of
+from fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
 from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form
@@ -41,9 +42,6 @@ from fusefs.nodes.nodes import (
 from fusefs.selectors import RangePlace, TimeRange, resolve
 from fusefs.views.merged_stream import MergedRange, MergedReader
 from storage.engine import Partition
-
-REMEMBERED_SECONDS = 1.0
-"""For which the kernel may hold the name of a range."""
 
 MANY_PARTITIONS = 100
 """To more than so many the lines of one request may take long to spread."""
@@ -192,7 +190,7 @@ class TopicLogFile(MergedFile):
 class TopicTimesFile(MergedFile):
     """`@T1-@T2`, `@T1-`: of each partition what it shows under that name, as of the opening."""
 
-    __slots__ = ("_selector",)
+    __slots__ = ("_current_until", "_selector")
     entry_timeout = REMEMBERED_SECONDS
 
     def __init__(
@@ -200,6 +198,10 @@ class TopicTimesFile(MergedFile):
     ) -> None:
         super().__init__(parent, name, files, form)
         self._selector = selector
+        self._current_until = current_until(selector)
+
+    def is_current(self) -> bool:
+        return time.monotonic() < self._current_until
 
     def _share(self, partition: Partition) -> MergedRange:
         isolation = self.context.settings.isolation

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fusefs.selectors import SelectorError, parse_time
+from fusefs.times import TimeError, parse_time
 from storage.engine import Engine, Partition
 from storage.errors import InvalidPositionError, UnknownTopicError
 from storage.membership import CommittedPosition
@@ -29,7 +29,7 @@ def check_position(text: str) -> None:
         )
     try:
         parse_time(text[1:])
-    except SelectorError as error:
+    except TimeError as error:
         raise InvalidPositionError(f"{text}: {error}") from None
 
 

@@ -40,6 +40,7 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/0/-10", "the last ten"),
         ("topicfs cat orders/0/log.batch > orders.batches", "the record batches themselves"),
         ("topicfs cat orders/0/@2026-11-21T03:00:00Z-", "from a moment on"),
+        ("topicfs cat orders/0/@2h- orders/@yesterday-@today", "the last two hours; all of yesterday"),
         ("topicfs cat orders/log.json", "all partitions, merged by time"),
         ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
         ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),

@@ -21,6 +21,7 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
+from fusefs.times import written
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.inspect.explain import Lookup, explain_offset, explain_timestamp
@@ -44,6 +45,7 @@ Explained_contra = TypeVar("Explained_contra", bound=Partition, contravariant=Tr
     examples=(
         ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
         ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),
+        ("topicfs explain orders/0/@2h-", "what was two hours ago, and where the records since then begin"),
         ("topicfs explain orders/0/42-99", "where a range begins and ends"),
         ("topicfs explain orders/0/42 --data kafka://host:9092", "what a cluster's brokers are asked"),
         ("topicfs explain --json orders/0/368 | jq .lookups[0].steps", "for programs"),
@@ -130,13 +132,13 @@ def explained(
             if found.found is None:
                 resolve(selector, partition, isolation=isolation)  # It says why there is none.
             lookups = [(f"timestamp {timestamp}", found)]
-            meaning = f"the first record at or after {timestamp}"
+            meaning = f"the first record at or after {_shown(selector, timestamp)}"
         case TimeRange(start_timestamp, end_timestamp):
             times = [time for time in (start_timestamp, end_timestamp) if time is not None]
             lookups = [
                 (f"timestamp {time}", explainer.timestamp(partition, time, isolation)) for time in times
             ]
-            meaning = _range_meaning(selector, partition)
+            meaning = _range_meaning(selector, partition) + _shown_range(selector)
         case Range() | LastN():
             place = resolve(selector, partition, isolation=isolation)
             assert isinstance(place, RangePlace)
@@ -146,6 +148,19 @@ def explained(
             lookups = [(f"offset {end}", explainer.offset(partition, end)) for end in wanted]
             meaning = _range_meaning(selector, partition)
     return Explanation(name, meaning, partition, tuple(lookups))
+
+
+def _shown(selector: AtTime | TimeRange, timestamp: Timestamp) -> str:
+    """Show a time; one that was counted from now as the calendar has it, too."""
+    return f"{timestamp} ({written(timestamp)})" if selector.relative else str(timestamp)
+
+
+def _shown_range(selector: TimeRange) -> str:
+    """Show what was counted from now."""
+    if not selector.relative:
+        return ""
+    until = "" if selector.end_timestamp is None else f" to {_shown(selector, selector.end_timestamp)}"
+    return f", from {_shown(selector, selector.start_timestamp)}{until}"
 
 
 def _range_meaning(selector: Selector, partition: Partition) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fusefs.selectors import SelectorError, parse_time
+from fusefs.times import TimeError, parse_time
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
 from storage.manager import LogManager
@@ -30,7 +30,7 @@ def time(text: str) -> Timestamp:
     """Read a time as selectors write it; a usage error where it is none."""
     try:
         return parse_time(text)
-    except SelectorError as error:
+    except TimeError as error:
         raise click.BadParameter(error.reason) from None
 
 

@@ -18,7 +18,7 @@ from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
 from cluster.place import ClusterAddress
 from cluster.protocol.connection import Connection
-from fusefs.selectors import SelectorError, parse_time
+from fusefs.times import TimeError, parse_time
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.places import CLUSTER_METAVAR, client_config_option, parse_cluster, security_of
@@ -32,7 +32,7 @@ def beginning(text: str) -> int:
         raise click.BadParameter(f"{text!r}: earliest, latest or @TIME")
     try:
         return max(0, parse_time(text[1:]))
-    except SelectorError as error:
+    except TimeError as error:
         raise click.BadParameter(error.reason) from None
 
 

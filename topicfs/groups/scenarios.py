@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TypeAlias
 
-from fusefs.selectors import SelectorError, parse_time
+from fusefs.times import TimeError, parse_time
 from storage.config.group import OffsetResetChoice
 from storage.errors import InvalidPositionError, UnknownTopicError
 from storage.model import Offset, Timestamp, TopicPartition
@@ -66,10 +66,10 @@ def parse_datetime(text: str) -> Timestamp:
     """Read a time as selectors have it, or as Kafka's tool takes it: without a zone it is UTC. Raises InvalidPositionError."""
     try:
         return parse_time(text)
-    except SelectorError:
+    except TimeError:
         try:
             return parse_time(f"{text}Z")
-        except SelectorError:
+        except TimeError:
             raise InvalidPositionError(f"{text}: a time is written as 2026-11-24T03:00:00.000Z") from None
 
 

@@ -113,6 +113,38 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
     assert b"e\n" == await timed.cat("orders/0/-1")
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "later"),
+    [
+        ("orders/0/@1s", b"b", b"d"),
+        ("orders/0/@1s-", b"b\nc\nd\n", b"d\n"),
+        ("orders/0/@2s-@1s", b"a\n", b"b\nc\n"),
+        ("orders/@1s-", b"b\nc\nd\n", b"d\n"),
+    ],
+)
+async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
+    timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, first: bytes, later: bytes
+):
+    """Of a partition and of a topic; what it means goes by the clock of the lookup."""
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 3000)
+    assert first == await timed.cat(name)
+    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 5000)
+    assert later == await timed.cat(name)
+
+
+@pytest.mark.parametrize("name", ["orders/0/@1s", "orders/0/@1s-", "orders/@1s-"])
+async def test_a_time_counted_from_now_is_that_of_its_lookup(
+    timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """For a second: who opens it, and asks for its size before, gets the same records."""
+    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 3000)
+    node, content = timed.lookup(name), await timed.cat(name)
+    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 5000)
+    assert timed.lookup(name) is node
+    assert content == await timed.cat(name)
+
+
 async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
     """Looked up again, `3-4` takes in what has come."""
     assert b"d\n" == await timed.cat("orders/0/3-4")

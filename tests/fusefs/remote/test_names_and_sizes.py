@@ -36,6 +36,14 @@ async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, 
     assert (1, 1047 * 10**6) == (await client.stat("orders/0/50"))[1:3]
 
 
+async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monkeypatch: pytest.MonkeyPatch):
+    """Looked up anew after a second, the name means what it means then."""
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    for later, content in ((1000, b"a\nb\nc\n"), (3000, b"")):
+        monkeypatch.setattr("fusefs.selectors.system_clock", lambda now=TIME + later: now)
+        assert content == await client.cat("orders/0/@1s-")
+
+
 async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(client: Program):
     """A program that opens it and reads it asks for its size again and again; what may grow is asked for each time."""
     assert 0.5 < (await client.stat("orders/0/1")).timeout <= 1

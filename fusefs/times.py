@@ -1,0 +1,101 @@
+"""Times as people write them: in the calendar, in milliseconds, and counted back from now.
+
+    1795230000000                                         milliseconds since 1970
+    2026-11-21  2026-11-21T03:00  …T03:00:00.5+02:00      YYYY-MM-DD[THH:MM[:SS[.f{1,9}]]][Z|±HH:MM], UTC without zone
+    10m  2h  1d12h  500ms                                 so long ago: weeks, days, hours, minutes, seconds, milliseconds
+    now  today  yesterday  today+02:00                    a day is its beginning, in UTC without zone
+
+What is counted from now is fixed when it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from storage.disk.native import system_clock
+from storage.model import Timestamp
+
+SPELLINGS = (
+    "milliseconds, YYYY-MM-DD[THH:MM[:SS[.f]]][Z|±HH:MM], 10m (ago; w d h m s ms), now, today or yesterday"
+)
+_MILLISECONDS = re.compile(r"[0-9]{1,255}")
+_ZONE = r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
+_CALENDAR_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?" + _ZONE
+)
+_UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds, the longest first, as they are written one behind the other."""
+_AGO = re.compile("(?=[0-9])" + "".join(f"(?:([0-9]{{1,18}}){unit})?" for unit in _UNITS))
+_DAY = re.compile(f"(?P<day>today|yesterday){_ZONE}")
+_DAY_MS = _UNITS["d"]
+_MAX_TIMESTAMP = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NANOSECONDS_A_MILLISECOND = 1_000_000
+
+
+class TimeError(ValueError):
+    """A text that is no time; the reason says how times are written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Timestamp:
+    """Read a time; below a millisecond it is rounded up, as "at or after" asks.
+
+    A time before 1970 is negative; one beyond what 64 bits hold is the nearest they hold. Raises TimeError.
+    """
+    if _MILLISECONDS.fullmatch(text):
+        return Timestamp(min(int(text), _MAX_TIMESTAMP))
+    if calendar := _CALENDAR_TIME.fullmatch(text):
+        return _in_calendar(text, calendar)
+    if text == "now":
+        return clock()
+    if day := _DAY.fullmatch(text):
+        zone = _zone_milliseconds(day["zone"])
+        since = _DAY_MS if day["day"] == "yesterday" else 0
+        local = clock() + zone
+        return Timestamp(local - local % _DAY_MS - since - zone)
+    if ago := _AGO.fullmatch(text):
+        spans = zip(ago.groups(), _UNITS.values(), strict=True)
+        span = sum(int(count) * unit for count, unit in spans if count is not None)
+        return Timestamp(max(clock() - span, -_MAX_TIMESTAMP))
+    raise TimeError(f"{text}: no time; write {SPELLINGS}")
+
+
+def is_relative(text: str) -> bool:
+    """Return whether a time is another one each time it is read."""
+    return not (_MILLISECONDS.fullmatch(text) or _CALENDAR_TIME.fullmatch(text))
+
+
+def written(timestamp: Timestamp) -> str:
+    """Return a time as the calendar has it, to the millisecond, in UTC; its milliseconds where no calendar has it."""
+    try:
+        moment = _EPOCH + timestamp * _MILLISECOND
+    except OverflowError:
+        return str(timestamp)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _in_calendar(text: str, match: re.Match[str]) -> Timestamp:
+    year, month, day, hour, minute, second = (int(field or 0) for field in match.group(1, 2, 3, 4, 5, 6))
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError as error:
+        raise TimeError(f"{text}: no such time: {error}") from None
+    nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
+    milliseconds = (moment - _EPOCH) // _MILLISECOND - _zone_milliseconds(match["zone"])
+    return Timestamp(milliseconds - (-nanoseconds // _NANOSECONDS_A_MILLISECOND))
+
+
+def _zone_milliseconds(zone: str | None) -> int:
+    """East is positive: what a clock there is ahead of UTC."""
+    if zone is None or zone == "Z":
+        return 0
+    minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+    return (-minutes if zone[0] == "-" else minutes) * 60_000
