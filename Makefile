@@ -24,7 +24,7 @@ quick: ## set up, then lint, types, import directions and the tests of a minute:
 	@scripts/prepare.sh tests
 	@scripts/test.sh quick
 
-bench: ## set up, measure beside references, and draw docs/performance.md again (half an hour)
+bench: ## set up, measure beside references, and draw docs/performance.md again (a quarter of an hour)
 	@scripts/prepare.sh tests
 	@.venv/bin/python -m benchmarks --json docs/performance/figures.json --plots docs/performance --page docs/performance.md
 

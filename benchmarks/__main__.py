@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ from benchmarks.registry import MODULES
 from benchmarks.registry import load as load_benchmark
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
+FULL_SECONDS = 3.0
+"""What the rounds of a case may take, so that all benchmarks together take a quarter of an hour."""
 Measure: TypeAlias = Callable[..., BenchmarkResult]
 """Runs a benchmark as the command line says."""
 TABLE_WIDTH = 160
@@ -36,6 +39,11 @@ TABLE_WIDTH = 160
 @click.option("--short", is_flag=True, help="Small sizes, for a build machine: a minute and a half for all.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), help=f"[default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]"
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    help=f"A case's rounds, but for the first three, end after this time. [default: {FULL_SECONDS:g}; with --rounds none]",
 )
 @click.option(
     "--directory",
@@ -58,6 +66,7 @@ def main(  # noqa: PLR0913 - the options of a command
     listing: bool,
     short: bool,
     rounds: int | None,
+    seconds: float | None,
     directory: Path | None,
     json_file: Path | None,
     plots: Path | None,
@@ -78,6 +87,7 @@ def main(  # noqa: PLR0913 - the options of a command
     measure = partial(
         run_benchmark,
         rounds=rounds or (SHORT_ROUNDS if short else FULL_ROUNDS),
+        seconds=seconds if seconds is not None else FULL_SECONDS if rounds is None else math.inf,
         short=short,
         directory=directory,
     )

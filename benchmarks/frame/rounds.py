@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import tempfile
 import time
 import traceback
@@ -20,16 +21,34 @@ Progress = Callable[[str], None]
 """Called with what is being measured, to show it to a person who waits."""
 
 
-def measure_case(case: Case, rounds: int) -> CaseResult:
-    """Measure all sides of a case. Raises what they raise."""
+FEWEST_ROUNDS = 3
+"""So that the median is no extreme."""
+
+
+class RoundsEndedError(Exception):
+    """The rounds of which a side shows another figure have all been shown."""
+
+
+def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
+    """Measure all sides of a case: so many rounds, or as many as begin within so many seconds, but three.
+
+    Raises what the sides raise.
+    """
     if case.warm_up:
         for side in case.sides:
             side.measure()
+    most = min(rounds, case.most_rounds or rounds)
     figures: dict[str, list[float]] = {side.name: [] for side in case.sides}
-    for number in range(min(rounds, case.most_rounds or rounds)):
-        for side in case.sides if number % 2 == 0 else reversed(case.sides):
-            gc.collect()  # So that no side collects the garbage of another.
-            figures[side.name].append(side.measure())
+    started = time.monotonic()
+    for number in range(most):
+        if number >= FEWEST_ROUNDS and time.monotonic() - started > seconds:
+            break
+        try:
+            for side in case.sides if number % 2 == 0 else reversed(case.sides):
+                gc.collect()  # So that no side collects the garbage of another.
+                figures[side.name].append(side.measure())
+        except RoundsEndedError:
+            break
     return CaseResult(
         case.name,
         case.unit,
@@ -39,7 +58,13 @@ def measure_case(case: Case, rounds: int) -> CaseResult:
 
 
 def run_benchmark(
-    benchmark: Benchmark, *, rounds: int, short: bool, directory: Path | None = None, progress: Progress
+    benchmark: Benchmark,
+    *,
+    rounds: int,
+    seconds: float = math.inf,
+    short: bool,
+    directory: Path | None = None,
+    progress: Progress,
 ) -> BenchmarkResult:
     """Run one benchmark in a temporary directory under `directory`; what goes wrong is part of the result."""
     cases: list[CaseResult] = []
@@ -52,7 +77,7 @@ def run_benchmark(
             with closing(benchmark.cases(Conditions(short=short, directory=Path(temporary)))) as prepared:
                 for case in prepared:
                     progress(f"{benchmark.name}: {case.name}")
-                    cases.append(measure_case(case, rounds))
+                    cases.append(measure_case(case, rounds, seconds))
         except SkippedError as error:
             skipped = str(error)
         except Exception as error:  # noqa: BLE001 - one that fails must not take the others' figures along
@@ -71,7 +96,7 @@ def run_benchmark(
 class SharedRounds(Generic[T]):
     """One side's rounds, from which several cases take a figure each: the first measures, later ones reuse.
 
-    All of these cases run the same number of rounds.
+    These run as many rounds as the first, since all sides of theirs end at the same one.
     """
 
     def __init__(self, measure: Callable[[], T]) -> None:
@@ -89,6 +114,12 @@ class SharedRounds(Generic[T]):
         return measure
 
     def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that returns another figure of each round, in their order."""
+        """Return a function that returns another figure of each round, in their order, and then raises RoundsEndedError."""
         rounds = iter(self._kept)  # The list grows while it is iterated.
-        return lambda: figure(next(rounds))
+
+        def reuse() -> float:
+            for found in rounds:
+                return figure(found)
+            raise RoundsEndedError
+
+        return reuse

@@ -138,7 +138,7 @@ def cases(conditions: Conditions) -> Cases:
     topics = conditions.choose(full=10_000, short=200)
     new = conditions.choose(full=10_000, short=600)
     watched = conditions.choose(full=5.0, short=1.0)
-    case = partial(Case, most_rounds=conditions.choose(full=3, short=1), warm_up=False)
+    case = partial(Case, most_rounds=conditions.choose(full=2, short=1), warm_up=False)
     with directory_in_memory(conditions, topics * IN_EACH * PARTITION_BYTES) as directory:
         many = fill(directory / "many", topics)
         few = fill(directory / "few", FEW_TOPICS)

@@ -38,6 +38,7 @@ from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
 from fusefs.mounting.request_loop import RequestLoop
 from fusefs.requests.common_requests import may_stand_in_front
+from storage.codec.batch import read_header
 
 MEGABYTE = 10**6
 SHAPE = SIXTEEN_KIB
@@ -48,7 +49,14 @@ OF_EMPTY = {"0/OFFSET": 1.4, "0/@TIME": 3.0}
 OF_EMPTY_FLOORS = {"0/OFFSET": 4.0, "0/@TIME": 6.0}
 BATCHES = 500
 """Number of batches in which records are looked up: nearly all of the smallest log's."""
-DISK = "a page of a plain file"
+
+
+class OnDisk(NamedTuple):
+    """A batch of a log as a plain file's bytes."""
+
+    path: Path
+    position: int
+    size: int
 
 
 class MountedLog(NamedTuple):
@@ -115,17 +123,25 @@ def _case(
 
 
 def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) -> Case:
+    """The same batches as plain files beside them: what the disk takes, which may be longer for those of a large log."""
+    smallest, largest = logs[0], logs[-1]
     ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
-    native = Side(DISK, partial(_pages, max(logs[-1].files, key=lambda file: file.stat().st_size), count))
+    plain = tuple(Side(_plain(log), partial(_batches, log, count)) for log in (smallest, largest))
     return Case(
         name=name,
         unit=MICROSECONDS,
-        sides=(*ours, native),
+        sides=(*ours, *plain),
         goals=(
-            Goal(side=logs[-1].size, of=logs[0].size, target=FLAT),
-            Goal(side=logs[-1].size, of=DISK),
+            Goal(side=largest.size, of=smallest.size, target=FLAT),
+            Goal(side=largest.size, of=_plain(largest)),
+            Goal(side=smallest.size, of=_plain(smallest)),
+            Goal(side=_plain(largest), of=_plain(smallest)),
         ),
     )
+
+
+def _plain(log: MountedLog) -> str:
+    return f"{log.size}, plain files"
 
 
 def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False) -> float:
@@ -145,19 +161,37 @@ def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False)
     return statistics.median(taken) / 1000
 
 
-def _pages(file: Path, count: int) -> float:
-    """Microseconds for a page from anywhere in a file that is not in memory."""
+def _batches(log: MountedLog, count: int) -> float:
+    """Microseconds for the bytes of a batch, by their position in a file that is not in memory."""
     choose = random.Random()
-    pages = file.stat().st_size // 4096
+    segments = sorted(file for file in log.files if file.suffix == ".log")
+    batch_bytes = _batch_bytes(segments[0])
     taken = []
     for _ in range(count):
-        drop([file])
+        batch = _position(segments, choose.choice(log.batches), batch_bytes)
+        drop(log.files)
         started = time.perf_counter_ns()
-        descriptor = os.open(file, os.O_RDONLY)
-        os.pread(descriptor, 4096, choose.randrange(pages) * 4096)
+        descriptor = os.open(batch.path, os.O_RDONLY)
+        os.pread(descriptor, batch.size, batch.position)
         os.close(descriptor)
         taken.append(time.perf_counter_ns() - started)
     return statistics.median(taken) / 1000
+
+
+def _batch_bytes(segment: Path) -> int:
+    """The size on disk of each batch of a log."""
+    with segment.open("rb") as file:
+        return read_header(file.read(2 * SHAPE.batch_text_bytes)).size_bytes
+
+
+def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
+    """Find the batch of a number."""
+    for segment in segments:
+        in_segment = segment.stat().st_size // batch_bytes
+        if number < in_segment:
+            return OnDisk(segment, number * batch_bytes, batch_bytes)
+        number -= in_segment
+    raise WrongResultError(f"{segments[0].parent} has no batch {number}")
 
 
 @contextmanager

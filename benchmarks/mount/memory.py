@@ -61,7 +61,7 @@ class Reading:
 
 def cases(conditions: Conditions) -> Cases:
     megabytes: dict[Shape, int] = conditions.choose(
-        full={SIXTEEN_KIB: 10_000, ONE_RECORD: 50}, short={SIXTEEN_KIB: 200, ONE_RECORD: 5}
+        full={SIXTEEN_KIB: 4_000, ONE_RECORD: 50}, short={SIXTEEN_KIB: 200, ONE_RECORD: 5}
     )
     for shape, size in megabytes.items():
         text_bytes = whole_batches(size * len(lines.BLOCK), shape)

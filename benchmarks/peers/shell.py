@@ -42,7 +42,7 @@ CONSUMED = "consumed"
 CODECS = ("lz4", "snappy", "zstd", "gzip")
 """Topics that are compressed, each by the codec of its name."""
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
-MOST_ROUNDS = 5
+MOST_ROUNDS = 3
 COPIES = 3 + 3 * MOST_ROUNDS + 5
 """Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and of the
 compressed ones, of both sides, at most half each."""

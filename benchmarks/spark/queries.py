@@ -97,7 +97,7 @@ class SparkSetup:
 
 def cases(conditions: Conditions) -> Cases:
     """Return the cases: without the broker where short, for it takes longer to start than all the rest."""
-    records = conditions.choose(full=3_000_000, short=400_000)
+    records = conditions.choose(full=1_500_000, short=400_000)
     with directory_in_memory(conditions, 3 * records * (KEY_BYTES + VALUE_BYTES)) as memory:
         records = make_topic(conditions.directory / "data", records)
         with _setup(conditions, memory, records) as setup:

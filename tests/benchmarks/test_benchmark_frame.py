@@ -75,6 +75,15 @@ def test_what_takes_long_has_fewer_rounds():
     assert 2 == len(times)
 
 
+def test_a_case_ends_after_its_time_but_has_three_rounds():
+    """However long they take; a case that takes another look at them ends with them."""
+    shared = SharedRounds(itertools.count().__next__)
+    first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
+    again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
+    assert (0.0, 1.0, 2.0) == measure_case(first, rounds=9, seconds=0).of("a").rounds
+    assert (0.0, 1.0, 2.0) == measure_case(again, rounds=9).of("a").rounds
+
+
 def test_the_ratio_is_the_median_of_the_rounds_ratios():
     """Not the ratio of the medians: a machine that becomes ten times slower in between changes nothing."""
     result = case_result(SPEED, (80.0, 8.0, 81.0), (100.0, 10.0, 100.0), target=0.8)
