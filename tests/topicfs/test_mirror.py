@@ -14,7 +14,7 @@ import pytest
         (["kafka://host", "copy"], "no port of host"),
         (["kafka://host:9092"], "Missing argument 'DIR'"),
         (["kafka://host:9092", "copy", "--from", "yesterday"], "'yesterday': earliest, latest or @TIME"),
-        (["kafka://host:9092", "copy", "--from", "@yesterday"], "yesterday: no time"),
+        (["kafka://host:9092", "copy", "--from", "@tomorrow"], "tomorrow: no time"),
     ],
 )
 def test_what_is_not_understood(topicfs, words, said):

@@ -145,8 +145,8 @@ async def test_many_short_waits_cost_no_search(
         bench.wakes[str(number)]()
     assert 0 == bench.searches
     nursery.start_soon(bench.read, "long", 7)
-    await trio.sleep(2.5 * HEIR_SECONDS)
-    assert 1 <= bench.searches
+    while not bench.searches:  # It is made in a thread, for which this clock does not wait.
+        await trio.sleep(HEIR_SECONDS)
     bench.waiting.close(errno.ENOTCONN)
     nursery.cancel_scope.cancel()
 
