@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cluster.errors import NONE, NotKafkaError, UnreachableError, error_of
 from cluster.place import ClusterAddress, Server
-from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection
+from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read
 from cluster.protocol.messages import METADATA
 from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import encode_id
@@ -69,6 +69,36 @@ class Metadata(NamedTuple):
         return (topic.leaders if topic else {}).get(partition.partition, Leader(-1, -1))
 
 
+class _MetadataAnswer(NamedTuple):
+    """An answer to Metadata, and what it says: of thousands of partitions it takes long to read, and mostly comes again as it was."""
+
+    version: int
+    body: bytes
+    metadata: Metadata
+
+
+class _AnswerReader:
+    """A reader of the next answer to Metadata, which reads nothing of one with the bytes of the last."""
+
+    def __init__(self, last: _MetadataAnswer | None) -> None:
+        self.known: Metadata | None = None
+        """What the answer says, where it is the last one again."""
+        self._last = last
+        self._version, self._body = -1, b""
+
+    def read(self, body: memoryview, version: int) -> Values:
+        """Return the fields; none if `known` has what they say."""
+        last, self._version, self._body = self._last, version, bytes(body)
+        if last is not None and (version, self._body) == (last.version, last.body):
+            self.known = last.metadata
+            return {}
+        return METADATA.response.read(body, version)
+
+    def answer(self, metadata: Metadata) -> _MetadataAnswer:
+        """Return the answer that was read, together with what it says."""
+        return _MetadataAnswer(self._version, self._body, metadata)
+
+
 class Brokers:
     """The brokers of one cluster. Safe from any thread, and in a process that was forked off."""
 
@@ -83,10 +113,20 @@ class Brokers:
         self._lent_out: set[Connection] = set()
         self._closed = False
         self._pid = os.getpid()
+        self._answer: _MetadataAnswer | None = None
+        """The last answer to Metadata."""
 
     def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
-        """Ask any broker for all its metadata (blocking). Raises UnreachableError, NotKafkaError, ClusterError."""
-        answer = self.ask_any(METADATA, {"topics": None, "allowAutoTopicCreation": False}, seconds=seconds)
+        """Ask any broker for all its metadata (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
+
+        They are a new value each time; where nothing has changed, of the same topics as the last.
+        """
+        reader = _AnswerReader(self._answer)
+        asked = {"topics": None, "allowAutoTopicCreation": False}
+        answer = self.ask_any(METADATA, asked, seconds=seconds, read=reader.read)
+        if reader.known is not None:
+            self._known = reader.known.brokers
+            return reader.known._replace()
         if answer.get("errorCode", NONE):
             raise error_of(answer["errorCode"], str(self.address))
         found = Metadata(
@@ -96,6 +136,8 @@ class Brokers:
             controller=answer["controllerId"],
         )
         self._known = found.brokers
+        # One that says when to ask again is read again: the connection has to know.
+        self._answer = None if answer["throttleTimeMs"] else reader.answer(found)
         return found
 
     def ask(
@@ -120,7 +162,9 @@ class Brokers:
         with self._lent(server) as connection:
             yield connection
 
-    def ask_any(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> Values:
+    def ask_any(
+        self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
+    ) -> Values:
         """Ask one broker after the other until one answers, each for `seconds` at most; those that were silent last come last (blocking).
 
         Raises UnreachableError with the reasons of all.
@@ -130,7 +174,7 @@ class Brokers:
         for server in sorted(servers, key=self._silent.__contains__):
             try:
                 with self._lent(server) as connection:
-                    answer = connection.call(api, request, seconds=seconds)
+                    answer = connection.call(api, request, seconds=seconds, read=read)
             except (UnreachableError, NotKafkaError) as error:
                 reasons.append(str(error))
                 self._silent.add(server)

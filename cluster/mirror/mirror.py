@@ -33,7 +33,8 @@ from storage.model import Isolation, TopicPartition
 
 ANSWER_BYTES = 32 << 20
 """Bytes asked for of a broker at once."""
-LONG_POLL_MS = 500
+LONG_POLL_MS = 1000
+"""Milliseconds that a broker may wait for new records: each answer costs a round through all copies, however little it brings."""
 METADATA_SECONDS = 5.0
 """Time between two looks at the topics."""
 SOONEST_SECONDS = 0.25

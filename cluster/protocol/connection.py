@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from typing import TypeAlias
 
 from cluster.errors import (
     NO_TLS,
@@ -47,6 +48,9 @@ MAX_FIRST_ANSWER_BYTES = 1 << 20
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
 """Share of a session's lifetime after which the client authenticates again."""
+
+Read: TypeAlias = Callable[[memoryview, int], Values]
+"""Returns an answer's fields, or some of them, from its bytes in a version. Raises CorruptBatchError."""
 
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
@@ -135,8 +139,11 @@ class Connection:
         max_bytes: int = MAX_ANSWER_BYTES,
         seconds: float = ANSWER_SECONDS,
         version: int | None = None,
+        read: Read | None = None,
     ) -> Values:
-        """Send a request, and return the answer (blocking). `version` replaces the newest version that both sides know.
+        """Send a request, and return the answer (blocking).
+
+        `version` replaces the newest version that both sides know, `read` the reading of all of the answer's fields.
 
         Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, where the broker
         wants to know again who the client is, AuthenticationError; error codes in the answer are the caller's to read.
@@ -149,7 +156,7 @@ class Connection:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
             correlation = self._send(api, version, asked, seconds)
-            answer = self._answer(api, version, correlation, max_bytes)
+            answer = self._answer(api, version, correlation, max_bytes, read)
         except BaseException:
             self.close()
             raise
@@ -303,14 +310,16 @@ class Connection:
                 self._socket.sendall(memoryview(piece)[sent:])
             sent = max(0, sent - len(piece))
 
-    def _answer(self, api: Api, version: int, correlation: int, max_bytes: int) -> Values:
+    def _answer(
+        self, api: Api, version: int, correlation: int, max_bytes: int, read: Read | None = None
+    ) -> Values:
         frame = self._receive(max_bytes, api)
         what = f"{self.server}: the answer to {api.name} version {version} cannot be read"
         at = 5 if api.is_flexible(version) else 4
         if len(frame) < at or int.from_bytes(frame[:4], "big") != correlation or any(frame[4:at]):
             raise MalformedAnswerError(f"{what}: it is not the answer to this request")
         try:
-            return api.response.read(frame[at:], version)
+            return (read or api.response.read)(frame[at:], version)
         except CorruptBatchError as error:
             raise MalformedAnswerError(f"{what}: {error}") from None
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from cluster.brokers.bounds import PartitionBounds, ask_bounds
-from cluster.brokers.brokers import Backoff
+from cluster.brokers.brokers import Backoff, Metadata
 from cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession
 from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
 from cluster.errors import NONE, kind_of
@@ -71,12 +71,14 @@ class BoundsWatcher:
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
         """Partitions that may not be read, and the time at which each is tried again."""
-        self._metadata: object = None
+        self._metadata: Metadata | None = None
         self._generation = -1
 
     def choose(self) -> bool:
         """Find out what to follow now. Returns whether there is anything."""
         metadata, generation = self._leaders.metadata, self._catalog.generation
+        if metadata is not self._metadata and self._stays(metadata, generation):
+            self._metadata = metadata
         if metadata is self._metadata and generation == self._generation:
             return bool(self._partitions)
         if metadata is not self._metadata:
@@ -92,6 +94,18 @@ class BoundsWatcher:
                 if one.name not in self._refused and self._denied.get(one.name, 0.0) < now:
                     self._want(one)
         return bool(self._partitions)
+
+    def _stays(self, metadata: Metadata, generation: int) -> bool:
+        """Return whether newer metadata change nothing of what is followed: it takes long to choose among thousands of partitions."""
+        before = self._metadata
+        return (
+            before is not None
+            and metadata.topics is before.topics
+            and generation == self._generation
+            and not self._refused
+            and not self._denied
+            and (self._sweeps or all(one.followed for one in self._partitions.values()))
+        )
 
     def round(self, *, wait_ms: int) -> Round:
         """Ask what has changed, and pass it on (blocking). Raises what `FetchSession.fetch` does."""

@@ -17,6 +17,8 @@ from cluster.protocol.connection import Connection
 from cluster.protocol.messages import METADATA
 from storage.model import TopicPartition
 from tests.cluster.protocol.test_connection import agreeing, frame
+from tests.doubles.relay import Relay
+from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -50,6 +52,32 @@ def test_a_topic_made_again_has_another_id(brokers, client):
     second = client.create_topic("again")
     assert first != second
     assert second == brokers.metadata().topics["again"].topic_id
+
+
+def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
+    """So that nobody has to compare thousands of partitions; they are new metadata all the same, as who looks again asks for."""
+    client.create_topic("unchanged")
+    wait_until(lambda: "unchanged" in brokers.metadata().topics, "the topic is known")
+    first, second = brokers.metadata(), brokers.metadata()
+    assert first.topics is second.topics
+    assert first is not second
+    client.create_topic("changing")
+    wait_until(lambda: "changing" in brokers.metadata().topics, "the topic is known")
+    assert first.topics == {
+        name: topic for name, topic in brokers.metadata().topics.items() if name != "changing"
+    }
+
+
+def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
+    """Also where its answer has the bytes of the last one: neither connection is asked again before."""
+    relay = Relay(served)
+    later = lambda said: {**said, "throttleTimeMs": 60_000}  # noqa: E731
+    relay.do(METADATA, later, later)
+    with closing(Brokers(address, relay.connect)) as brokers:
+        for count in range(1, 3):
+            brokers.metadata()
+            [idle] = brokers._idle.values()
+            assert [True] * count == [one.muted for one in idle]
 
 
 def test_connections_are_used_again(address):

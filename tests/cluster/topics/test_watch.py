@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from cluster.engine import open_engine
+from cluster.topics.watch import BoundsWatcher
 from storage.errors import PartitionGoneError, UnknownTopicError
 from storage.model import Isolation, Offset
 from storage.remote import answered
@@ -75,6 +76,24 @@ def test_the_last_stable_offset_follows_transactions(engine, client):
     assert 0 == partition.visible_end(Isolation.READ_COMMITTED)
     producer.commit_transaction(30)
     wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
+
+
+def test_a_partition_is_followed_while_it_has_listeners(engine, client):
+    """Metadata that change nothing leave it so; after its last listener it is followed no longer."""
+    client.create_topic("watched")
+    engine.look()
+    partition = engine.partition("watched", 0)
+    watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
+    assert not watcher.choose()
+    cancel = partition.listen(lambda: None)
+    assert watcher.choose()
+    engine.leaders.look()
+    assert watcher.choose()
+    cancel()
+    engine.leaders.look()
+    assert not watcher.choose()
+    partition.listen(lambda: None)
+    assert watcher.choose()
 
 
 def test_partitions_without_listeners_are_looked_at_too(engine, client):
