@@ -47,6 +47,24 @@ def shown(client: Client) -> str:
     return "shown"
 
 
+@pytest.mark.parametrize("template", [r"%o %k %s\n", r"%t/%p@%T %S %K|", r"%h;", r"%s\x41%%\t\r\\\n", "%o,"])
+def test_a_text_of_tokens_is_what_kcat_prints(topicfs, shown, broker, template):
+    """With nulls, headers and escapes."""
+    of_topic = ("-t", shown, "-p", "0", "-o", "beginning", "-e", "-q")
+    command = ["kcat", "-C", "-b", broker.bootstrap_server, *of_topic, "-f", template]
+    expected = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+    assert expected.stdout.decode() == topicfs("cat", f"{shown}/0", "--format", template).output
+
+
+def test_columns_of_a_cluster_are_written(topicfs, shown, tmp_path):
+    """By the same way as those of a directory."""
+    rows = topicfs("cat", f"{shown}/log", "--format", "csv").output.splitlines()
+    assert [
+        f"{shown},0,0,2023-11-14T22:13:20.000Z,k,one,",
+        f'{shown},0,1,2023-11-14T22:13:20.001Z,,two,"[""h"",""v""]"',
+    ] == rows[1:3]
+
+
 def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
     """Topics, records, ranges, a topic as a whole, and settings."""
     assert "shown" in topicfs("topics", "list").output.splitlines()

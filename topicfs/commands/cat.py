@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import click
 
@@ -22,6 +22,9 @@ from topicfs.lines import say
 from topicfs.main import describe
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
+
+if TYPE_CHECKING:
+    from topicfs.formats.printer import FormatPrinter
 
 POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
@@ -48,6 +51,9 @@ Signature: TypeAlias = tuple[int, ...]
             "topicfs cat --group billing orders/log",
             "what the group has not read yet, and the group's position moves",
         ),
+        (r"topicfs cat orders/0 --format '%T %k %S\n'", "kcat's tokens: time, key, length of the value"),
+        ("topicfs cat orders/@yesterday-@today --format csv", "for a spreadsheet"),
+        ("topicfs cat orders/log --format parquet > orders.parquet", "for DuckDB, pandas and Spark"),
         ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
         ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
     ),
@@ -60,6 +66,13 @@ Signature: TypeAlias = tuple[int, ...]
     help="Read as a member of a group, made if there is none: its positions move. With --follow, wait for more.",
 )
 @click.option(
+    "--format",
+    "-F",
+    "shown_as",
+    metavar="FORMAT",
+    help="Records as csv, arrow or parquet, or as a text with kcat's tokens: %s %k %h, %S %K (lengths), %R, %t %p %o %T.",
+)
+@click.option(
     "--isolation",
     type=click.Choice([level.value for level in Isolation]),
     default=Isolation.READ_COMMITTED.value,
@@ -67,8 +80,16 @@ Signature: TypeAlias = tuple[int, ...]
     help="Whether records of aborted transactions show.",
 )
 @place_option
-def cat(paths: tuple[str, ...], *, follow: bool, group: str | None, isolation: str, place: Place) -> None:
-    """Print the content of files by their paths in a mount.
+def cat(
+    paths: tuple[str, ...],
+    *,
+    follow: bool,
+    group: str | None,
+    shown_as: str | None,
+    isolation: str,
+    place: Place,
+) -> None:
+    r"""Print the content of files by their paths in a mount.
 
     PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
     default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
@@ -83,6 +104,10 @@ def cat(paths: tuple[str, ...], *, follow: bool, group: str | None, isolation: s
 
     With --group, PATH is TOPIC/log, .kv, .json or .batch. What was printed is committed when the next piece was asked
     for, or at the end. While a daemon owns the directory this reads through its mount.
+
+    With --format, PATH names records: log, a record or a range, without a suffix. A text is printed for each record as
+    it is, with \\n \\r \\t \\xHH for what a shell does not take; csv begins with the names of its columns; arrow is
+    Arrow's stream and parquet a file, whose columns are those of Spark's Kafka source.
     """
     if follow and len(paths) > 1:
         raise click.UsageError("--follow takes one path")
@@ -91,25 +116,58 @@ def cat(paths: tuple[str, ...], *, follow: bool, group: str | None, isolation: s
     if group is not None:
         if len(paths) > 1:
             raise click.UsageError("--group takes one path")
+        if shown_as is not None:
+            raise click.UsageError("--group and --format do not go together; a form is the path's suffix")
         from topicfs.groups.reader import copy_as_member  # noqa: PLC0415 - it alone needs groups
 
         copy_as_member(place, group, paths[0], output, isolation=level, follow=follow)
         return
+    printer = _printer(shown_as, output, level, place, follow=follow)
     if follow:
-        follow_from(place, parse_path(paths[0]), output, level)
+        follow_from(place, parse_path(paths[0]), printer)
         return
     failures: list[StorageError | click.ClickException] = []
     with place.opened() as engine:
         for path in paths:
             try:
-                copy(engine, path, output, level, place.directories)
+                printer.show(engine, path)
             except (StorageError, click.ClickException) as error:
                 failures.append(error)
-    output.flush()
+    printer.end()
     for earlier in failures[:-1]:
         say(f"topicfs: {describe(earlier)}", error=True)
     if failures:
         raise failures[-1]
+
+
+def _printer(
+    shown_as: str | None, output: BinaryIO, isolation: Isolation, place: Place, *, follow: bool
+) -> FormatPrinter:
+    if shown_as is None:
+        return FilePrinter(output, isolation, place.directories)
+    from topicfs.formats.printer import PARQUET, printer_of  # noqa: PLC0415 - files alone need none of it
+
+    if follow and shown_as == PARQUET:
+        raise click.UsageError(
+            "--follow has no end, and a Parquet file needs one; --format arrow is a stream"
+        )
+    return printer_of(shown_as, output, isolation)
+
+
+class FilePrinter:
+    """Prints files as they are in a mount."""
+
+    def __init__(self, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]) -> None:
+        self._output, self._isolation, self._directories = output, isolation, directories
+
+    def show(self, engine: Engine, path: str) -> Offset | None:
+        return copy(engine, path, self._output, self._isolation, self._directories)
+
+    def flush(self) -> None:
+        self._output.flush()
+
+    def end(self) -> None:
+        self._output.flush()
 
 
 def copy(
@@ -139,23 +197,23 @@ async def _copy(
         return reader.end_of(file)
 
 
-def follow_from(place: Place, path: TopicPath, output: BinaryIO, isolation: Isolation) -> None:
-    """Write the content of a path and continue with what is appended, until interrupted or the topic is deleted."""
+def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
+    """Print the content of a path and continue with what is appended, until interrupted or the topic is deleted."""
     if place.cluster is None:
-        _follow_directories(place.directories, path, output, isolation)
+        _follow_directories(place.directories, path, printer)
         return
     with place.opened() as engine, suppress(UnknownTopicError):
         news = threading.Event()
         engine.partition(*path.topic_partition).listen(news.set)
         name, suffix = _followed_path(path)
-        offset = _growing(name, copy(engine, name, output, isolation, ()))
+        offset = _growing(name, printer.show(engine, name))
         while True:
-            output.flush()
+            printer.flush()
             news.wait()
             news.clear()
             engine.partition(*path.topic_partition)
             rest = f"{path.topic}/{path.partition}/{offset}-{suffix}"
-            offset = copy(engine, rest, output, isolation, ()) or offset
+            offset = printer.show(engine, rest) or offset
 
 
 def _growing(path: str, offset: Offset | None) -> Offset:
@@ -164,9 +222,7 @@ def _growing(path: str, offset: Offset | None) -> Offset:
     return offset
 
 
-def _follow_directories(
-    directories: tuple[Path, ...], place: TopicPath, output: BinaryIO, isolation: Isolation
-) -> None:
+def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer: FormatPrinter) -> None:
     """Another process appends; opening the directories again shows what it has checkpointed.
 
     Their signature is taken before they are read, so that a change in between shows the next time.
@@ -174,8 +230,8 @@ def _follow_directories(
     path, suffix = _followed_path(place)
     seen = signature(directories)
     with opened_for_reading(directories) as engine:
-        offset = _growing(path, copy(engine, path, output, isolation, directories))
-    output.flush()
+        offset = _growing(path, printer.show(engine, path))
+    printer.flush()
     while True:
         time.sleep(POLL_SECONDS)
         present = signature(directories)
@@ -186,10 +242,10 @@ def _follow_directories(
         try:
             with opened_for_reading(directories) as engine:
                 engine.partition(*place.topic_partition)
-                offset = copy(engine, rest, output, isolation, directories) or offset
+                offset = printer.show(engine, rest) or offset
         except (UnknownTopicError, FileNotFoundError):
             return
-        output.flush()
+        printer.flush()
 
 
 def _followed_path(place: TopicPath) -> tuple[str, str]:

@@ -1,0 +1,193 @@
+"""`topicfs cat --format`: records as text by kcat's tokens, as CSV, Arrow and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.topicfs.conftest import Ran
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+pytestmark = pytest.mark.slow
+
+TIME = 1_700_000_000_000
+RECORDS = [
+    {"key": "k", "payload": "one", "ts": TIME},
+    {"key": None, "payload": None, "ts": TIME + 2},
+    {"key": "", "payload": 'a,"b"\nc', "headers": ["h", "v", "h", None], "ts": TIME + 4},
+]
+
+
+@pytest.fixture
+def clicks(topicfs):
+    """The topic `clicks` of two partitions: nulls, a header, and what CSV must quote; of the second a record in between."""
+    topicfs("topics", "create", "clicks", "--partitions", "2")
+    for number, records in ((0, RECORDS), (1, [{"payload": "other", "ts": TIME + 1}])):
+        lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+        assert 0 == topicfs("append", f"clicks/{number}/log.json", stdin=lines).status
+    return topicfs
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (r"%o %k %s\n", b'0 k one\n1  \n2  a,"b"\nc\n'),
+        (r"%S,%K;", b"3,1;-1,-1;7,0;"),
+        ("%t-%p@%T|", b"clicks-0@%d|clicks-0@%d|clicks-0@%d|" % (TIME, TIME + 2, TIME + 4)),
+        (r"%h\t", b"\t\th=v,h=NULL\t"),
+        ("%R", struct.pack(">iii", 3, -1, 7)),
+        (r"%o%%\x41\x0a\\\r", b"0%A\n\\\r1%A\n\\\r2%A\n\\\r"),
+        ("é%o", "é0é1é2".encode()),
+    ],
+)
+def test_a_text_is_printed_for_each_record(clicks, template, expected):
+    """Tokens and escapes are kcat's; nothing is added, and null is nothing, with a length of -1."""
+    assert Ran(0, expected, b"") == clicks("cat", "clicks/0", "--format", template)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("clicks/0/1", b"0:1 "),
+        ("clicks/0/0-1", b"0:0 0:1 "),
+        ("clicks/0/1-", b"0:1 0:2 "),
+        ("clicks/0/-1", b"0:2 "),
+        ("clicks/0/earliest", b"0:0 "),
+        ("clicks/0/latest", b"0:2 "),
+        (f"clicks/0/@{TIME + 1}", b"0:1 "),
+        (f"clicks/0/@{TIME}-@{TIME + 3}", b"0:0 0:1 "),
+        ("clicks/0/@1m-", b""),
+        ("clicks", b"0:0 1:0 0:1 0:2 "),
+        ("clicks/log", b"0:0 1:0 0:1 0:2 "),
+        (f"clicks/@{TIME + 1}-", b"1:0 0:1 0:2 "),
+        (f"clicks/@{TIME + 1}-@{TIME + 3}", b"1:0 0:1 "),
+    ],
+)
+def test_a_path_means_the_records_that_it_means_on_a_mount(clicks, path, expected):
+    """Those of a topic are merged by time."""
+    assert Ran(0, expected, b"") == clicks("cat", path, "-F", "%p:%o ")
+
+
+def test_csv_is_read_back_by_a_spreadsheet(clicks):
+    """Names first, times of the calendar, headers as `log.json` has them; one header line for all paths."""
+    printed = clicks("cat", "clicks/0", "clicks/1/0", "--format", "csv").output.decode()
+    names, *rows = csv.reader(io.StringIO(printed, newline=""))
+    assert ["topic", "partition", "offset", "timestamp", "key", "value", "headers"] == names
+    assert [
+        ["clicks", "0", "0", "2023-11-14T22:13:20.000Z", "k", "one", ""],
+        ["clicks", "0", "1", "2023-11-14T22:13:20.002Z", "", "", ""],
+        ["clicks", "0", "2", "2023-11-14T22:13:20.004Z", "", 'a,"b"\nc', '["h","v","h",null]'],
+        ["clicks", "1", "0", "2023-11-14T22:13:20.001Z", "", "other", ""],
+    ] == rows
+
+
+def test_bytes_that_are_no_text_pass_through_csv(topicfs):
+    """As they are: a program that knows what they are can read them."""
+    topicfs("topics", "create", "raw")
+    topicfs("append", "raw/0", stdin=b"\xff\xfe\n")
+    assert b",\xff\xfe,\n" in topicfs("cat", "raw/0", "--format", "csv").output
+
+
+@pytest.mark.parametrize("shown_as", ["arrow", "parquet"])
+def test_columns_are_those_of_sparks_kafka_source(clicks, shown_as):
+    """The records of a topic one partition behind the other, with nulls, headers and types."""
+    output = clicks("cat", "clicks/log", "--format", shown_as).output
+    table = (
+        pa.ipc.open_stream(output).read_all()
+        if shown_as == "arrow"
+        else parquet.read_table(io.BytesIO(output))
+    )
+    assert [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
+    ] == table.column_names
+    moments = [datetime.fromtimestamp(TIME / 1000, UTC).replace(microsecond=n * 1000) for n in (0, 2, 4, 1)]
+    assert moments == table["timestamp"].to_pylist()
+    assert [b"k", None, b"", None] == table["key"].to_pylist()
+    assert [b"one", None, b'a,"b"\nc', b"other"] == table["value"].to_pylist()
+    assert [0, 0, 0, 1] == table["partition"].to_pylist()
+    assert [0, 1, 2, 0] == table["offset"].to_pylist()
+    headers = [{"key": "h", "value": b"v"}, {"key": "h", "value": None}]
+    assert [None, None, headers, None] == table["headers"].to_pylist()
+
+
+def test_many_records_make_few_groups(topicfs, monkeypatch):
+    """What is held in memory is bounded, whatever the batches' sizes."""
+    monkeypatch.setattr("topicfs.formats.arrow_batches.GROUP_ROWS", 1000)
+    monkeypatch.setattr("topicfs.formats.records.FETCH_BYTES", 1)
+    topicfs("topics", "create", "many")
+    for _ in range(5):
+        topicfs("append", "many/0", stdin=b"".join(b"%d\n" % n for n in range(500)))
+    output = topicfs("cat", "many/0", "--format", "parquet").output
+    assert [1000, 1000, 500] == [
+        parquet.ParquetFile(io.BytesIO(output)).metadata.row_group(n).num_rows for n in range(3)
+    ]
+
+
+def test_an_empty_partition_is_an_empty_file_of_its_format(topicfs):
+    """With the columns' names where the format has them."""
+    topicfs("topics", "create", "empty")
+    assert b"" == topicfs("cat", "empty/0", "--format", "%s").output
+    assert 1 == topicfs("cat", "empty/0", "--format", "csv").output.count(b"\n")
+    assert 0 == parquet.read_table(io.BytesIO(topicfs("cat", "empty", "--format", "parquet").output)).num_rows
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        (("clicks/0", "--format", "xml"), 2, "'xml': csv, arrow, parquet, or a text with tokens"),
+        (("clicks/0", "--format", "%o %z"), 2, "%z: no token; there are %s"),
+        (("clicks/0", "--format", "%o %"), 2, "%: no token"),
+        (("clicks/0", "--format", "%o\\q"), 2, "\\q: no token"),
+        (
+            ("clicks/0/log.json", "--format", "csv"),
+            1,
+            "clicks/0/log.json: a format takes the place of a suffix",
+        ),
+        (("clicks/0/9", "--format", "csv"), 1, "no offset 9; offsets 0 to 2 exist"),
+        (("clicks/0/status", "--format", "csv"), 1, "status: no selector"),
+        (("clicks/9/log", "--format", "csv"), 1, "clicks: no partition 9"),
+        (("clicks/0-1", "--format", "csv"), 1, "of a whole topic there are log, @TIME-@TIME and @TIME-"),
+        (("clicks/0", "--format", "parquet", "--follow"), 2, "--format arrow is a stream"),
+        (("clicks/log", "--format", "csv", "--group", "g"), 2, "--group and --format do not go together"),
+    ],
+)
+def test_what_cannot_be_printed_is_said(clicks, words, status, error):
+    """One line that names the thing and what there is instead."""
+    ran = clicks("cat", *words)
+    assert status == ran.status
+    assert error in ran.errors.decode()
+
+
+def test_without_pyarrow_the_extra_is_named(clicks, monkeypatch):
+    """Text and CSV need none."""
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    ran = clicks("cat", "clicks/0", "--format", "parquet")
+    assert (1, b"") == ran[:2]
+    assert b"pip install 'topicfs[arrow]'" in ran.errors
+    assert b"0\n1\n2\n" == clicks("cat", "clicks/0", "--format", r"%o\n").output
+
+
+def test_at_a_damaged_batch_what_stands_before_it_is_printed(orders, directory):
+    """With an error and exit status 1."""
+    orders("append", "orders/0", stdin=b"damaged\n")
+    segment = directory / "orders-0" / "00000000000000000000.log"
+    content = bytearray(segment.read_bytes())
+    content[-3] ^= 1
+    segment.write_bytes(content)
+    ran = orders("cat", "orders/0", "--format", "%s.")
+    assert (1, b"one.two.three.") == ran[:2]
+    assert b"00000000000000000000.log" in ran.errors

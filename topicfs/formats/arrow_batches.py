@@ -1,0 +1,131 @@
+"""Arrow and Parquet: the columns of `format("topicfs")` and of archives, without Spark.
+
+Arrow is its streaming format, which ends where its writer did; Parquet has its index at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeAlias
+
+from storage.model import TopicPartition
+from topicfs.formats.records import RecordRun
+
+Arrow: TypeAlias = Any
+"""pyarrow comes without types."""
+
+GROUP_BYTES = 32 * 2**20
+"""Bytes of records that are written at once, a row group of Parquet: what is held in memory, about twice."""
+GROUP_ROWS = 2**17
+
+
+class ArrowMissingError(Exception):
+    """The extra that brings pyarrow is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("pyarrow is not installed here; get it with: pip install 'topicfs[arrow]'")
+
+
+class ArrowBatches:
+    """Writes runs of records as they come; `end` completes the file."""
+
+    def __init__(self, output: BinaryIO, make: Callable[[BinaryIO, Arrow], Arrow]) -> None:
+        self._schema = _schema()
+        self._writer = make(output, self._schema)
+        self._held: list[Arrow] = []
+        self._bytes = self._rows = 0
+
+    def add(self, run: RecordRun) -> None:
+        """Take the records of a run."""
+        from pipeline.source.arrow import record_batch  # noqa: PLC0415 - the others need no pyarrow
+        from pipeline.source.arrow_buffers import ColumnRange  # noqa: PLC0415 - as above
+
+        partition = TopicPartition(run.partition.topic, run.partition.number)
+        part = ColumnRange(run.columns, run.start, run.end)
+        batch = record_batch([part], partition=partition, schema=self._schema)
+        self._held.append(batch)
+        self._bytes += batch.nbytes
+        self._rows += batch.num_rows
+        if self._bytes >= GROUP_BYTES or self._rows >= GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held, self._schema).combine_chunks())
+            self._held.clear()
+            self._bytes = self._rows = 0
+
+    def end(self) -> None:
+        """Write what is held, and complete the file."""
+        self.flush()
+        self._writer.close()
+
+
+def arrow_stream(output: BinaryIO) -> ArrowBatches:
+    """Return a writer of Arrow's streaming format. Raises ArrowMissingError."""
+    pa = _arrow()
+    return ArrowBatches(output, pa.ipc.new_stream)
+
+
+def parquet(output: BinaryIO) -> ArrowBatches:
+    """Return a writer of a Parquet file. Raises ArrowMissingError."""
+    pa = _arrow()
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    def make(sink: BinaryIO, schema: Arrow) -> Arrow:
+        return pq.ParquetWriter(pa.PythonFile(_Counted(sink), mode="w"), schema, compression="zstd")
+
+    return ArrowBatches(output, make)
+
+
+class _Counted:
+    """A file whose position is counted: a pipe has none."""
+
+    closed = False
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self._position = 0
+
+    def write(self, data: bytes) -> int:
+        self._output.write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        self._output.flush()
+
+    def close(self) -> None:
+        """Leave the output open, which is another's."""
+
+
+def _arrow() -> Arrow:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow.ipc  # noqa: PLC0415 - as above
+    except ImportError:
+        raise ArrowMissingError from None
+    return pa
+
+
+def _schema() -> Arrow:
+    pa = _arrow()
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+            ("headers", pa.list_(header)),
+        ]
+    )

@@ -1,0 +1,107 @@
+"""A format by the option's text, and paths printed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import BinaryIO, Protocol
+
+import click
+
+from fusefs.selectors import SelectorError
+from storage.engine import Engine
+from storage.model import Isolation, Offset
+from topicfs.formats.arrow_batches import ArrowBatches, ArrowMissingError, arrow_stream, parquet
+from topicfs.formats.csv_rows import CsvRows
+from topicfs.formats.ranges import Ranges, ranges_of
+from topicfs.formats.records import Placed, merged, runs
+from topicfs.formats.template import Template, TemplateError
+from topicfs.paths import parse_path
+
+CSV, ARROW, PARQUET = "csv", "arrow", "parquet"
+
+
+class FormatPrinter(Protocol):
+    """Prints the records of paths, one after the other, in one format."""
+
+    def show(self, engine: Engine, path: str) -> Offset | None:
+        """Print what a path means; the offset at which what is appended later goes on. Raises StorageError, ClickException."""
+        ...
+
+    def flush(self) -> None:
+        """Write all that was taken so far."""
+        ...
+
+    def end(self) -> None:
+        """Complete the output."""
+        ...
+
+
+def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrinter:
+    """Return the printer of a format. Raises click.BadParameter for what is none, ClickException without what it takes."""
+    if text in (ARROW, PARQUET):
+        if output.isatty():
+            raise click.UsageError(f"--format {text} is not for a terminal; redirect it to a file or a pipe")
+        try:
+            return ColumnPrinter((arrow_stream if text == ARROW else parquet)(output), isolation)
+        except ArrowMissingError as error:
+            raise click.ClickException(f"--format {text}: {error}") from None
+    if text == CSV:
+        rows = CsvRows()
+        return TextPrinter(output, rows.fill, isolation, header=rows.header())
+    if "%" not in text:
+        raise click.BadParameter(
+            f"{text!r}: csv, arrow, parquet, or a text with tokens, such as '%o %k %s\\n'"
+        )
+    try:
+        return TextPrinter(output, Template(text).fill, isolation)
+    except TemplateError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class TextPrinter:
+    """Prints the text of each record; those of a topic merged by time."""
+
+    def __init__(
+        self, output: BinaryIO, fill: Callable[[Placed], bytes], isolation: Isolation, header: bytes = b""
+    ) -> None:
+        self._output, self._fill, self._isolation = output, fill, isolation
+        output.write(header)
+
+    def show(self, engine: Engine, path: str) -> Offset | None:
+        found = _found(engine, path, self._isolation)
+        for placed in merged(found.ranges, self._isolation):
+            self._output.write(self._fill(placed))
+        return found.grows_at
+
+    def flush(self) -> None:
+        self._output.flush()
+
+    def end(self) -> None:
+        self._output.flush()
+
+
+class ColumnPrinter:
+    """Prints columns of records; those of a topic one partition behind the other."""
+
+    def __init__(self, batches: ArrowBatches, isolation: Isolation) -> None:
+        self._batches, self._isolation = batches, isolation
+
+    def show(self, engine: Engine, path: str) -> Offset | None:
+        found = _found(engine, path, self._isolation)
+        for wanted in found.ranges:
+            for run in runs(wanted, self._isolation):
+                self._batches.add(run)
+        return found.grows_at
+
+    def flush(self) -> None:
+        self._batches.flush()
+
+    def end(self) -> None:
+        self._batches.end()
+
+
+def _found(engine: Engine, path: str, isolation: Isolation) -> Ranges:
+    try:
+        return ranges_of(engine, parse_path(path), isolation)
+    except SelectorError as error:
+        raise click.ClickException(f"{path}: {error.reason}") from None

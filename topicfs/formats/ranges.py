@@ -1,0 +1,86 @@
+"""The records that a path of a mount means, as ranges of offsets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fusefs.forms import SUFFIXES
+from fusefs.selectors import RecordPlace, SelectorError, TimeRange, parse, resolve
+from fusefs.views.records import earliest_offset, latest_offset
+from storage.engine import Engine, Partition
+from storage.errors import InvalidNameError
+from storage.model import Isolation, Offset
+from topicfs.paths import TopicPath
+
+WHOLE = "log"
+ENDS = {"earliest": earliest_offset, "latest": latest_offset}
+
+
+class RecordRange(NamedTuple):
+    """The records of a partition with start_offset <= offset < end_offset."""
+
+    partition: Partition
+    start_offset: Offset
+    end_offset: Offset
+
+
+class Ranges(NamedTuple):
+    """The ranges of a path, and the offset at which what is appended later goes on."""
+
+    ranges: list[RecordRange]
+    grows_at: Offset | None
+    """None for what does not grow, and for a topic's path."""
+
+
+def ranges_of(engine: Engine, path: TopicPath, isolation: Isolation) -> Ranges:
+    """Find the records of a path as of now.
+
+    Raises SelectorError where it names none, InvalidNameError for a file of no records, UnknownTopicError.
+    """
+    if any(path.name.endswith(suffix) for suffix in SUFFIXES):
+        raise InvalidNameError(f"{path}: a format takes the place of a suffix; name the file without it")
+    if path.partition is None:
+        return Ranges(_of_topic(engine, path, isolation), None)
+    return _of_partition(engine.partition(*path.topic_partition), path, isolation)
+
+
+def _of_topic(engine: Engine, path: TopicPath, isolation: Isolation) -> list[RecordRange]:
+    partitions = engine.topic(path.topic).partitions()
+    if path.name == WHOLE:
+        return [_whole(partitions[number], isolation) for number in sorted(partitions)]
+    selector = parse(path.name)
+    if not isinstance(selector, TimeRange):
+        raise SelectorError(
+            f"{path}: of a whole topic there are log, @TIME-@TIME and @TIME-; name a partition"
+        )
+    found = []
+    for number in sorted(partitions):
+        place = resolve(selector, partitions[number], isolation=isolation)
+        assert not isinstance(place, RecordPlace)
+        end = partitions[number].visible_end(isolation) if place.end_offset is None else place.end_offset
+        found.append(RecordRange(partitions[number], place.start_offset, end))
+    return found
+
+
+def _of_partition(partition: Partition, path: TopicPath, isolation: Isolation) -> Ranges:
+    whole = _whole(partition, isolation)
+    if path.name == WHOLE:
+        return Ranges([whole], whole.end_offset)
+    if path.name in ENDS:
+        offset = ENDS[path.name](partition, isolation=isolation)
+        return Ranges([] if offset is None else [_one(partition, offset)], None)
+    place = resolve(parse(path.name), partition, isolation=isolation)
+    if isinstance(place, RecordPlace):
+        return Ranges([_one(partition, place.offset)], None)
+    end = whole.end_offset if place.end_offset is None else place.end_offset
+    return Ranges(
+        [RecordRange(partition, place.start_offset, end)], end if place.end_offset is None else None
+    )
+
+
+def _whole(partition: Partition, isolation: Isolation) -> RecordRange:
+    return RecordRange(partition, partition.log_start_offset, partition.visible_end(isolation))
+
+
+def _one(partition: Partition, offset: Offset) -> RecordRange:
+    return RecordRange(partition, offset, Offset(offset + 1))
