@@ -32,6 +32,10 @@ class OpenDirectory:
         self.lock: DirectoryLock | None = None
         self.clean = False
         """True if its last owner closed it in order, so that its logs need no recovery."""
+        self.failed_before = False
+        """True if its disk failed since the machine was started, so that a flush may have left what is in the cache alone."""
+        self.replicates = False
+        """True if what its logs lost is in other directories, so that a hole in one is better cut off than kept."""
         self.below_high_watermark = False
         """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
         self.has_checkpoints = False

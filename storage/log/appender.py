@@ -50,6 +50,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _new = tuple.__new__
 
+OF_THE_LEADER = frozenset({RollReason.SIZE, RollReason.TIME})
+"""Reasons to roll that a follower leaves to its leader: it rolls where that did, so that their files are equal."""
+
 
 class LogAppender:
     """Appends to a log, rolls it and flushes it."""
@@ -232,7 +235,7 @@ class LogAppender:
         if len(placed) > 1:
             max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
         reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
-        if reason is not None:
+        if reason is not None and (parts.leads or reason not in OF_THE_LEADER):
             active = self._roll(max(parts.state.end_offset, base_offset), reason.value)
         try:
             active.append(batches, placed)
@@ -345,14 +348,15 @@ class LogAppender:
         with self._parts.lock:
             self._parts.producers.state.remove_expired(now)
 
-    def roll(self, reason: str = "asked for") -> Offset:
-        """Close the active segment and start another at the log end; return its base offset.
+    def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
+        """Close the active segment and start another at the log end, or beyond at `base_offset`; return its base offset.
 
         An empty active segment starts over in place. `reason` is for the log.
         """
         with self._parts.lock:
             self._parts.check_writable()
-            return self._roll(self._parts.state.end_offset, reason).base_offset
+            end_offset = self._parts.state.end_offset
+            return self._roll(max(end_offset, base_offset or end_offset), reason).base_offset
 
     def roll_locked(self, reason: str) -> None:
         """Do what `roll` does, for a caller that holds the log's lock."""

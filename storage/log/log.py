@@ -43,6 +43,7 @@ class Log:
         "delete_oldest_segments",
         "delete_records",
         "discard_segment",
+        "drop_empty_segment",
         "earliest",
         "flush",
         "flush_sealed",
@@ -126,6 +127,7 @@ class Log:
         self.replace_segments = replacer.replace_segments
         self.discard_segment = replacer.discard_segment
         self.remove_deleted_files = replacer.remove_deleted_files
+        self.drop_empty_segment = replacer.drop_empty_segment
         self.truncate_to = replacer.truncate_to
         self.truncate_fully_and_start_at = replacer.truncate_fully_and_start_at
 
@@ -187,6 +189,11 @@ class Log:
     @property
     def last_flush_ms(self) -> Timestamp:
         return self.parts.progress.last_flush_ms
+
+    @property
+    def leads(self) -> bool:
+        """True if it takes appends; False in a follower."""
+        return self.parts.leads
 
     @property
     def offline_reason(self) -> str | None:

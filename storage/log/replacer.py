@@ -219,9 +219,17 @@ class LogReplacer:
         )
         parts.listeners.notify()
 
-    def _cut(self, offset: Offset) -> None:
+    def drop_empty_segment(self, reason: str = "asked for") -> None:
+        """Take the active segment out where it is empty and not the only one: appends go on in the one before it."""
+        segments = self._parts.state.chain.segments
+        if len(segments) > 1 and not segments[-1].size:
+            end = self._parts.state.end_offset
+            self._truncate(end, lambda: self._cut(end, kept=len(segments) - 1), reason)
+
+    def _cut(self, offset: Offset, *, kept: int | None = None) -> None:
         parts, state = self._parts, self._parts.state
-        kept = state.chain.floor(offset) + 1
+        if kept is None:
+            kept = state.chain.floor(offset) + 1
         chain = Chain.of(state.chain.segments[:kept])
         active = chain.active
         batch = active.find_batch(offset, state.end.bytes_of(active))

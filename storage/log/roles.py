@@ -99,6 +99,7 @@ class LogRoles:
         parts.state = parts.with_first_unstable(state._replace(replicated=bounded))
 
 
-def _indexing(segment: Segment) -> tuple[int, int, int]:
+def _indexing(segment: Segment) -> tuple[object, ...]:
     """Return what is different where two segments with the same batches are indexed in another way."""
-    return segment.offset_index.entries, segment.time_index.entries, segment.counted_from
+    offsets, times = segment.offset_index, segment.time_index
+    return offsets.entries, times.entries, times.last, segment.counted_from

@@ -37,6 +37,8 @@ class Machine:
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
     """Makes each directory's flusher. None: a thread flushes what rolls close, but on other disks nobody does."""
+    failed_before: bool = False
+    """True if the disk has failed since the machine was started."""
 
 
 def open_engine(
@@ -81,6 +83,8 @@ def open_engine(
         OpenDirectory(DataDirectory(path, disk, clock, settings, make_flusher()), warnings.add)
         for path in paths
     ]
+    for one in kept:
+        one.failed_before, one.replicates = machine.failed_before, one_of_many
     directories = Directories(kept, warnings.add, one_of_many=one_of_many)
     if read_only:
         return _open_read_only(directories, warnings)

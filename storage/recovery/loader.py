@@ -28,7 +28,7 @@ from storage.log.log import Log
 from storage.log.parts import LoadedLog, LogContext, SmallFiles
 from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
-from storage.model import Offset, Timestamp, TopicPartition
+from storage.model import Offset, Position, Timestamp, TopicPartition
 from storage.recovery.index_ends import indexes_fit, read_end
 from storage.recovery.repair import HeadersRepairedError, repair_headers
 from storage.recovery.segment_recovery import Recovered, index_last, recover_segment
@@ -42,7 +42,7 @@ from storage.recovery.temporary_files import (
 )
 from storage.segment.chain import Chain
 from storage.segment.roll import segment_settings
-from storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from storage.segment.scan import FILE_WINDOW_BYTES, SCAN_WINDOW_BYTES, windows
 from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
@@ -69,10 +69,16 @@ class LoadOptions:
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
     """The offsets of the data directory's checkpoints."""
     dense: bool = False
-    """True if only a leader here ever wrote the log, and no compaction: a hole between two segments is then a loss.
+    """True if no compaction ever changed the log: a hole between two segments is then a loss.
 
     A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
     continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
+    """
+    failed_before: bool = False
+    """True if the disk has failed since the machine was started: what is recovered is then written once more.
+
+    A flush that failed leaves pages in the cache that the kernel takes for written: they read well, and no later flush
+    would put them on disk.
     """
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
     """The rules of how long producers are remembered, and whether their transactions are verified."""
@@ -110,6 +116,11 @@ def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
     """Return the greatest base offset not above `offset`, or the first one; None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
+
+
+def _write_again(file: File) -> None:
+    for position in range(0, file.size(), FILE_WINDOW_BYTES):
+        file.pwrite(file.pread(FILE_WINDOW_BYTES, Position(position)), Position(position))
 
 
 class LogLoader:
@@ -377,6 +388,8 @@ class LogLoader:
         if recovered.cut_bytes and not self._files.read_only:
             # Otherwise after another crash what was cut could be back, among records that were written meanwhile.
             segment.log.sync()
+        if self._options.failed_before and not self._files.read_only:
+            _write_again(segment.log)
         self._producers.take(recovered.end_offset)
         return recovered
 

@@ -149,9 +149,10 @@ class ReplicaController:
             changes = {}
             for partition in wanted:
                 state = partition.state
-                if state.assigned[0] in state.in_sync and not _preferred_leads(partition):
-                    ends = {state.assigned[0]: self._ends(partition.name)[state.assigned[0]]}
-                    changes[partition.name] = elect(replace(state, leader=None), ends)
+                preferred = state.assigned[0]
+                end = self._ends(partition.name).get(preferred)  # None: it fails, and nobody has noticed yet.
+                if end is not None and preferred in state.in_sync and not _preferred_leads(partition):
+                    changes[partition.name] = elect(replace(state, leader=None), {preferred: end})
             self._agree_and_take_roles(wanted, changes)
         return len(changes)
 

@@ -268,12 +268,15 @@ class ReplicatedEngine:
             self._check_writable()
             found = self.replicated(TopicPartition(topic, number))
             for one in found.state.assigned:
-                member = self._members[one]
+                member = self._members.get(one)
+                if member is None:
+                    continue  # It was left out when these were opened.
                 if not member.serves:
                     self._bring_back(member)
                 if member.serves and member.log(found.name) is None:
                     member.engine.reopen_partition(topic, number)
-            if found.leader is None:
+            leader = found.leader
+            if leader is None or self._members[leader.number].log(found.name) is not leader.log:
                 self.controller.begin([found])
             if found.leader is None:
                 raise StorageError(f"{found.name}: {found.status().offline}")

@@ -44,7 +44,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.replicas.rules.follower import append_fetched, catch_up, log_end
+from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 
 FETCH_BYTES = 1 << 20
@@ -128,7 +128,7 @@ class ReplicatedPartition:
                     log.follow(min(self._high_watermark, log.log_end_offset))
                     if number in state.in_sync:
                         catch_up(leader, log, max_bytes=FETCH_BYTES)
-                        log.match_indexes(leader.chain.active)
+                        match_segments(leader, log)
                         followers.append(Replica(number, log))
                 except (*_FAILURES, SegmentDeletedError):
                     failed.append(number)
@@ -196,7 +196,7 @@ class ReplicatedPartition:
             return False
         catch_up(leader.log, log, max_bytes=FETCH_BYTES)
         log.sync()
-        log.match_indexes(leader.log.chain.active)
+        match_segments(leader.log, log)
         if all(one.number != number for one in self._followers):
             self._followers = (*self._followers, Replica(number, log))
         self._advance(leader.log)

@@ -161,8 +161,8 @@ class TopicTable:
             return
         entry = self._agreement.content.topics[name.topic]
         for number in assigned:
-            member = self._members[number]
-            if number not in before and member.serves:
+            member = self._members.get(number)
+            if number not in before and member is not None and member.serves:
                 member.engine.hold_partitions(
                     name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
                 )
@@ -172,8 +172,8 @@ class TopicTable:
             partition.state = state
         self._controller.begin([partition])
         for number in before:
-            member = self._members[number]
-            if number not in assigned and member.serves:
+            member = self._members.get(number)
+            if number not in assigned and member is not None and member.serves:
                 member.engine.drop_partitions(name.topic, [name.partition])
 
     def _topic(self, name: str, entry: ReplicatedTopicEntry) -> ReplicatedTopic:

@@ -89,7 +89,8 @@ def load(
     directory = found.directory
     if directory is None:
         return _missing(directories, found)
-    clean = directory.clean and checkpointed is None
+    reopened = checkpointed is not None
+    clean = directory.clean and not reopened
     checkpointed = checkpointed or directory.writer.checkpointed(found.partition)
     if directory.failure is not None:
         return _offline(found, _place(found, directory), directory.failure, checkpointed.log_start_offset)
@@ -97,7 +98,7 @@ def load(
         reason = found.refused
     else:
         try:
-            return load_found(found, directory, checkpointed, clean=clean)
+            return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
         except (StorageError, OSError) as error:
             reason = reason_of(error)
     warn(f"{found.partition}: offline: {reason}")
@@ -105,10 +106,18 @@ def load(
 
 
 def load_found(
-    found: PartitionToLoad, directory: OpenDirectory, checkpointed: Checkpointed, *, clean: bool
+    found: PartitionToLoad,
+    directory: OpenDirectory,
+    checkpointed: Checkpointed,
+    *,
+    clean: bool,
+    failed_before: bool = False,
 ) -> Log:
-    """Load a log from its directory; without `clean` with recovery (StorageError, OSError)."""
-    data = directory.data
+    """Load a log from its directory; without `clean` with recovery (StorageError, OSError).
+
+    `failed_before`: its disk failed while it was served.
+    """
+    data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
     log = load_log(
@@ -117,12 +126,14 @@ def load_found(
         clean=clean,
         options=LoadOptions(
             checkpointed=checkpointed,
+            dense=directory.replicates and not found.config.compacts and first_dirty is None,
+            failed_before=failed_before or directory.failed_before,
             producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
             flusher=data.flusher,
         ),
     )
     log.parts.room = directory.reserve.room
-    return adopt(log, directory.writer.first_dirty_offset(found.partition), data.clock)
+    return adopt(log, first_dirty, data.clock)
 
 
 def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDirectory) -> Log:

@@ -41,7 +41,9 @@ class Restart:
         if directory is None:
             raise StorageError(f"{name}: in none of the data directories {self.directories}")
         known = _retire(old, directory) if isinstance(old, Log) else directory.writer.checkpointed(name)
-        log = load_found(PartitionToLoad(name, topic.config, directory), directory, known, clean=False)
+        log = load_found(
+            PartitionToLoad(name, topic.config, directory), directory, known, clean=False, failed_before=True
+        )
         topic.put_partitions({number: log})
         _supersede([old])
         return log

@@ -62,6 +62,7 @@ class ReplicatingDirectory:
         self._engine: MemberManager | None = None
         self._opening = opening
         self._warn = warn
+        self._failed_before = False
         self._pause_s = FIRST_PAUSE_S
         self._next_attempt = 0.0
 
@@ -119,7 +120,12 @@ class ReplicatingDirectory:
             read_only=files.read_only,
             config=config,
             one_of_many=True,
-            machine=Machine(files=files, clock=self._opening.clock, flushers=self._opening.flushers),
+            machine=Machine(
+                files=files,
+                clock=self._opening.clock,
+                flushers=self._opening.flushers,
+                failed_before=self._failed_before,
+            ),
         )
         meta = read_meta_properties(files, self.path)
         self.directory_id = (meta.directory_id if meta else None) or ""
@@ -142,6 +148,7 @@ class ReplicatingDirectory:
         """Go on without the directory. Its engine is closed by `close`."""
         if self.failure is None:
             self.failure = reason
+            self._failed_before = True
             self._next_attempt = time.monotonic() + self._pause_s
             self._warn(f"{self.path}: {reason}")
 

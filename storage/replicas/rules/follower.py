@@ -51,19 +51,28 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         return Step(truncated=True)
     fetched = leader.read_as_follower(end.end_offset, max_bytes=max_bytes)
     if fetched.data:
+        if _rolls(follower, fetched):
+            # It may have begun to index the segment in another way: a recovery makes entries that no append made.
+            base_offset = follower.chain.base_offsets[-1]
+            follower.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
         append_fetched(follower, fetched)
     _follow_bounds(leader, follower)
     return Step(len(fetched.data))
 
 
+def _rolls(follower: Log, fetched: Fetched) -> bool:
+    """Return whether what was fetched begins a segment in which the follower is not yet."""
+    base_offset = follower.chain.base_offsets[-1]
+    return fetched.segment_base_offset > base_offset and follower.log_end_offset > base_offset
+
+
 def append_fetched(follower: Log, fetched: Fetched) -> None:
     """Append what was fetched from a leader; see `fetch_once` for what is raised."""
     data = fetched.data
-    if (
-        fetched.segment_base_offset > follower.chain.base_offsets[-1]
-        and follower.log_end_offset > (follower.chain.base_offsets[-1])
-    ):
-        follower.roll("its leader rolled")
+    if fetched.segment_base_offset < follower.chain.base_offsets[-1]:
+        follower.drop_empty_segment("its leader has not rolled there")
+    if _rolls(follower, fetched):
+        follower.roll("its leader rolled", base_offset=fetched.segment_base_offset)
     transactional = False
     pieces: list[int] = []
     for batch in scan(data):
@@ -83,6 +92,20 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
             follower.append_as_follower(bytearray(data[start:stop]))
     else:
         follower.append_as_follower(bytearray(data[pieces[0] : end]))
+
+
+def match_segments(leader: Log, follower: Log) -> None:
+    """Have a follower that has caught up end with the segment that its leader ends with, and index it as that does (OSError).
+
+    A cut, or a loss of power, leaves an empty segment in one of them and not in the other.
+    """
+    base_offset = leader.chain.base_offsets[-1]
+    if base_offset < follower.chain.base_offsets[-1]:
+        follower.drop_empty_segment("its leader has not rolled there")
+    elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
+        # Also behind a hole, which a loss of power leaves where a segment ended exactly behind a batch.
+        follower.roll("its leader rolled", base_offset=base_offset)
+    follower.match_indexes(leader.chain.active)
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:

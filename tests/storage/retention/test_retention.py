@@ -152,6 +152,7 @@ class RecordingLog:
     infos: list[SegmentInfo]
     config: TopicConfig
     asked: list[object] = field(default_factory=list)
+    leads: bool = True
 
     def offsets(self) -> PartitionOffsets:
         end = self.infos[-1].end_offset
@@ -174,6 +175,13 @@ def test_decision_is_carried_out_in_order() -> None:
     )
     assert 3 == apply_retention(log, NOW).count
     assert ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
+
+
+def test_a_follower_begins_no_segment_of_its_own() -> None:
+    """Where all of it is due it waits for its leader, so that their segments begin at the same offsets."""
+    log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), leads=False)
+    assert 0 == apply_retention(log, NOW).count
+    assert [] == log.asked
 
 
 def test_nothing_due_asks_nothing_of_the_log() -> None:

@@ -1,0 +1,153 @@
+"""What makes replicas equal again, file by file, after cuts, losses of power and failures of a disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.model import Timestamp
+from tests.doubles.engines import append_lines
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+
+SMALL = 300
+"""Bytes of a segment: three or four batches."""
+
+
+def closed_files(all_of_them: Replicated) -> list[dict[str, bytes]]:
+    """The files of each replica once the engine was closed in order."""
+    all_of_them.engine.close()
+    return [all_of_them.files(number) for number in range(1, len(all_of_them.roots) + 1)]
+
+
+def logs_of(replica: Replicated, number: int) -> list[str]:
+    return sorted(name for name in replica.files(number) if name.endswith(".log"))
+
+
+def test_an_empty_segment_that_only_the_follower_has_goes():
+    """After a loss of power it rolled, and its leader did not: both go on in the segment before."""
+    two = Replicated(internal_segment_bytes=10_000)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.engine.controller.logs(ORDERS)[2].roll()
+    two.kill()
+    assert logs_of(two, 1) == logs_of(two, 2)
+    two.append("b\n")
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_an_empty_segment_that_only_the_leader_has_is_begun_by_the_follower_too():
+    """Before anything is appended there."""
+    two = Replicated(internal_segment_bytes=10_000)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.engine.controller.logs(ORDERS)[1].roll()
+    two.kill()
+    assert 1 == two.leader()
+    assert 2 == len(logs_of(two, 1))
+    assert logs_of(two, 1) == logs_of(two, 2)
+    two.append("b\n")
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_a_follower_leaves_it_to_its_leader_when_to_roll():
+    """Whatever its own segment.ms, jitter and clock say."""
+    two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
+    two.engine.create_topic("orders")
+    append_lines(two.partition(), "a\n", timestamp=two.clock())
+    follower = two.engine.controller.logs(ORDERS)[2]
+    follower.chain.active.settings = follower.chain.active.settings._replace(jitter_ms=Timestamp(59_999))
+    append_lines(two.partition(), "b\n", timestamp=two.clock() + 30_000)
+    assert ["00000000000000000000.log"] == logs_of(two, 1) == logs_of(two, 2)
+
+
+def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_hole():
+    """A loss of power took the end of a segment, exactly behind a batch, and left the next one: the other replica leads."""
+    two = Replicated(internal_segment_bytes=SMALL)
+    two.engine.create_topic("orders")
+    while len(logs_of(two, 1)) < 2:
+        two.append(f"line {two.partition().offsets().log_end_offset}\n")
+    lines = two.lines()
+    log = two.engine.controller.logs(ORDERS)[1]
+    sealed = log.chain.segments[0]
+    last = log.read(log.log_end_offset - 2, max_bytes=1)
+    file = two.disks.open(two.roots[0] / "orders-0" / "00000000000000000000.log")
+    file.truncate(sealed.size - len(last.data))
+    two.kill()
+    assert lines == two.lines()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    for number in (1, 2):
+        found = two.engine.controller.logs(ORDERS)[number].read(0, max_bytes=10_000)
+        assert len(found.data) == sealed.size
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_what_a_failed_flush_left_in_the_cache_is_written_again():
+    """The kernel takes it for written, so that the next flush would leave it out: a flush that succeeds has to mean it."""
+    two = Replicated(replicas=1, disks=2)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    place = 1 if two.leader() == 1 else 2
+    two.disk(place).fail("sync", suffix=".log")
+    long = "b" * 2000  # More than a block, so that what is appended next does not write it again by chance.
+    two.append(f"{long}\n")
+    with pytest.raises(OSError, match="Input/output error"):
+        two.partition().sync()
+    two.engine.reopen_partition(*ORDERS)
+    two.append("c\n")
+    two.partition().sync()
+    two.crash(keep=0.0)
+    assert ["a", long, "c"] == two.lines()
+
+
+def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
+    """A recovery makes a last entry of times where appends made none; what its leader has closed meanwhile is equal, too."""
+    two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for number in range(6):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    break_disk(two.disk(2))
+    for number in range(6, 40):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    assert (1,) == two.in_sync()
+    two.disk(2).heal()
+    two.kill()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    one, other = closed_files(two)
+    assert len(one) > 3
+    assert one == other
+
+
+def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
+    """Its log is offline, and no append has met it yet: the other one goes on leading."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(1))
+    two.append("a\n")
+    two.bring_back(1)
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    two.engine.controller.logs(ORDERS)[1].mark_offline("it fails")
+    assert 0 == two.engine.elect_preferred()
+    two.append("b\n")
+    assert ((2,), 2) == (two.in_sync(), two.leader())
+
+
+def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out():
+    """Its replica goes from the assignment; what lies there goes when it is named again."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    three.reopen(*three.roots[:2], left_out=three.roots[2:])
+    three.engine.set_replicas("orders", 2)
+    assert (1, 2) == three.in_sync() == three.partition().state.assigned
+    three.reopen()
+    assert ["a"] == three.lines()
+    assert not three.disks.exists(three.roots[2] / "orders-0")
