@@ -10,9 +10,11 @@ RUNS = {
     "mount": "tests.soak.mount",
     "followers": "tests.soak.followers",
     "kills": "tests.soak.kills",
+    "replicas": "tests.soak.replicas",
+    "power": "tests.soak.power",
     "mirror": "tests.soak.mirror",
     "queries": "tests.soak.queries",
     "fuzz": "tests.fuzz",
 }
 """Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
-a mirror that is killed, streaming queries that are killed, and arbitrary or hostile batches."""
+a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, streaming queries that are killed, and arbitrary or hostile batches."""

@@ -13,7 +13,8 @@ from storage.disk.native import NativeFileSystem
 class FaultyFile:
     """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`.
 
-    With a number of seconds in place of an error's name they take that much longer.
+    With a number of seconds in place of an error's name they take that much longer. A directory behind it (`pwrite .log EIO
+    /disk1/data`) says that those in it fail alone.
     """
 
     def __init__(self, file: Any, control: Path) -> None:
@@ -24,11 +25,16 @@ class FaultyFile:
         return getattr(self._file, name)
 
     def _fail(self, call: str) -> None:
-        if not self._control.exists():
+        try:
+            lines = self._control.read_text().splitlines()
+        except FileNotFoundError:
             return
-        for line in self._control.read_text().splitlines():
-            wanted, suffix, fault = line.split(" ")
-            if wanted != call or not self._file.path.name.endswith(suffix):
+        for line in lines:
+            wanted, suffix, fault, *directory = line.split(" ")
+            path = self._file.path
+            if wanted != call or not path.name.endswith(suffix):
+                continue
+            if directory and Path(*directory) not in path.parents:
                 continue
             if not fault.startswith("E"):
                 time.sleep(float(fault))

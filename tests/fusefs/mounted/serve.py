@@ -1,5 +1,6 @@
 """A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
+With `dies` (`rename 12`) the daemon is killed before its twelfth renaming of a file (`tests.soak.kills.AIMS`).
 With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so; TOPICFS_TEST_REQUEST_LOOP names the
 request loop where the options do not. With the option `remote` a remote engine is served
 in place of directories, with one topic; it answers nothing as long as the file named there exists.
@@ -33,6 +34,7 @@ from tests.doubles.relay import Relay
 from tests.doubles.servers import servers
 from tests.doubles.stalling_engine import StallingEngine
 from tests.fusefs.mounted.faults import FaultyFileSystem
+from tests.soak.kills import die_at
 
 READ: dict[str, Any] = {
     "directories": lambda paths: tuple(map(Path, paths.split(","))),
@@ -63,7 +65,10 @@ def noting_engine(cluster: str, file: Path) -> ClusterEngine:
 def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
     given = {"request_loop": os.environ.get("TOPICFS_TEST_REQUEST_LOOP"), **json.loads(text)}
-    control, cluster, noted = (given.pop(name, None) for name in ("remote", "cluster", "noted"))
+    control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
+    if dies is not None:
+        kind, number = dies.split()
+        die_at(kind, int(number))
     read = {name: READ.get(name, lambda value: value)(value) for name, value in given.items()}
     if control is not None:
         read |= {"directories": (), "opens": partial(remote_engine, control), "place": "kafka://double"}

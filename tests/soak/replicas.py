@@ -1,0 +1,311 @@
+"""`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed again and again.
+
+Four shells append and two programs follow a topic with a replica in each of two or three directories, while the disk of
+one of them fills up or fails for a while. The daemon is killed at a random moment, or aimed: in front of its n-th rename,
+removal, truncation or opening of a file, wherever that is: in a start, a roll, an election or a return. After each kill
+every line whose append returned is there, once and in its order; what a follower was given is there, without a gap; and
+once the replicas are in sync their files are equal byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
+from tests.soak.kills import AIMS
+
+SHELLS, FOLLOWERS = 4, 2
+LIVES = 25
+"""Kills after which other, empty directories are taken: small enough to be read each time."""
+FARTHEST = {"rename": 200, "removal": 60, "truncation": 100, "opening": 1000}
+"""About as many as a life has."""
+SHELL = 'n=0; while echo "$WHO $n" >> "$LOG"; do n=$((n + 1)); done 2> "$ERRORS"; echo $n'
+GONE = (
+    "Transport endpoint is not connected",
+    "Software caused connection abort",
+    "No such file or directory",
+)
+"""What a shell is told once the daemon is dead."""
+PATIENCE_S = 120
+
+
+@dataclass
+class Kills:
+    """What came of them."""
+
+    killed: Counter[str] = field(default_factory=Counter)
+    """By what the kill was aimed at."""
+    stage: Counter[str] = field(default_factory=Counter)
+    """While the daemon started or served."""
+    disturbed: Counter[str] = field(default_factory=Counter)
+    """Lives in which a disk failed, by how."""
+    answered: int = 0
+    """Lines whose append returned."""
+    followed: int = 0
+    """Lines that followers were given."""
+
+
+class KilledMount:
+    """A mount over directories that replicate, and what has to be in its topic."""
+
+    def __init__(self, base: Path, directories: int, chance: random.Random) -> None:
+        base.mkdir()
+        self._chance = chance
+        self.directories = [base / f"d{number}" for number in range(directories)]
+        self.mount = Mount(
+            base,
+            directories=",".join(map(str, self.directories)),
+            replicated=True,
+            engine={"replication_factor": directories, "creation_overrides": OVERRIDES},
+        )
+        self.lines: list[str] = []
+        """All of them, as they were found last."""
+        self._life = 0
+
+    def live(self, kills: Kills) -> None:
+        """Start, compare with what must be there, append and follow until the daemon is killed. AssertionError."""
+        aim = self._chance.choice(["moment", "moment", *AIMS])
+        if not self._start(aim):
+            kills.killed[aim] += 1
+            kills.stage["starting"] += 1
+            return
+        with suppress(OSError):  # It may be dead already.
+            (self.mount.path / "orders").mkdir(exist_ok=True)
+        with self._follow() as followers, self._append() as shells:
+            with suppress(OSError):  # It may be dead already.
+                self._wait_until_in_sync()
+            disturbance = self._disturb()
+            kills.disturbed[disturbance] += 1
+            self._kill(aim, shells)
+            (self.mount.base / "faults").unlink(missing_ok=True)
+            kills.killed[aim] += 1
+            kills.stage["serving"] += 1
+            counts = [int(shell.communicate(timeout=PATIENCE_S)[0]) for shell in shells]
+            seen = [follower.communicate(timeout=PATIENCE_S)[0] for follower in followers]
+        kills.answered += sum(counts)
+        kills.followed += sum(text.count("\n") for text in seen)
+        self.mount.clean_up()
+        self._check_errors()
+        self.mount.start()
+        self._check(counts, seen)
+        if self._chance.random() < 0.5:
+            self._stop()
+        else:
+            self.mount.kill()
+        self.mount.clean_up()
+
+    def close_in_order(self) -> None:
+        """Start and end as a user does; what was there is there."""
+        self.mount.start()
+        self._wait_until_in_sync()
+        assert self.lines == self._read()
+        self._stop()
+        self.mount.clean_up()
+
+    def _stop(self) -> None:
+        """Unmount; then unused slots of indexes are cut off, and the replicas are equal byte for byte."""
+        assert 0 == self.mount.stop()
+        if self.lines:
+            self._check_equal()
+        logs = "".join(path.read_text() for path in self.mount.base.glob("daemon*.log"))
+        assert "Traceback" not in logs, logs
+
+    def _start(self, aim: str) -> bool:
+        """Start the daemon; False where it was killed before it served."""
+        self._life += 1
+        if aim != "moment":
+            number = self._chance.randint(1, FARTHEST[aim])
+            number = number // 10 + 1 if self._chance.random() < 0.4 else number
+            self.mount.options["dies"] = f"{aim} {number}"
+        try:
+            self.mount.start()
+        except AssertionError:
+            assert self.mount.daemon is not None
+            if aim == "moment" or self.mount.daemon.poll() != -9:
+                raise
+            self.mount.log_file.unlink(missing_ok=True)
+            self.mount.clean_up()
+            return False
+        finally:
+            self.mount.options.pop("dies", None)
+        return True
+
+    @contextmanager
+    def _append(self) -> Iterator[list[subprocess.Popen[str]]]:
+        with _ended(
+            subprocess.Popen(
+                ["bash", "-c", SHELL],
+                env={
+                    "LOG": str(self.mount.path / "orders" / "0" / "log"),
+                    "WHO": f"{self._life}.{number}",
+                    "ERRORS": str(self.mount.base / f"errors{number}"),
+                    "PATH": os.environ["PATH"],
+                    "LC_ALL": "C.UTF-8",
+                },
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(SHELLS)
+        ) as shells:
+            yield shells
+
+    @contextmanager
+    def _follow(self) -> Iterator[list[subprocess.Popen[str]]]:
+        with _ended(
+            subprocess.Popen(
+                ["cat", str(self.mount.path / "orders" / "0" / "follow")],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            for _ in range(FOLLOWERS)
+        ) as followers:
+            yield followers
+
+    def _disturb(self) -> str:
+        """Let the disk of one directory fail or fill up, in half of the lives."""
+        kind = self._chance.choice(("nothing", "nothing", "EIO", "ENOSPC"))
+        if kind != "nothing":
+            place = self._chance.choice(self.directories)
+            self.mount.faults.write_text(f"pwrite .log {kind} {place}\n")
+        return kind
+
+    def _kill(self, aim: str, shells: Sequence[subprocess.Popen[str]]) -> None:
+        """Kill the daemon after a while, unless it dies before, where it was aimed at. Shells go on until then."""
+        daemon = self.mount.daemon
+        assert daemon is not None
+        until = time.monotonic() + (0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5)
+        heals = time.monotonic() + self._chance.random() * 1.5
+        while time.monotonic() < until and daemon.poll() is None:
+            time.sleep(0.02)
+            if time.monotonic() > heals:
+                self.mount.faults.unlink(missing_ok=True)
+        ended = [shell.poll() for shell in shells]
+        if daemon.poll() is None:
+            assert [None] * SHELLS == ended, f"a shell ended before the daemon: {self._errors()}"
+        self.mount.kill()
+
+    def _errors(self) -> list[str]:
+        return [path.read_text() for path in sorted(self.mount.base.glob("errors*"))]
+
+    def _check_errors(self) -> None:
+        for text in self._errors():
+            assert any(words in text for words in GONE), text
+
+    def _check(self, counts: list[int], seen: list[str]) -> None:
+        """What was there before is there, and of this life what was answered; of what was seen nothing is missing."""
+        self._wait_until_in_sync()
+        found = self._read()
+        before, new = found[: len(self.lines)], found[len(self.lines) :]
+        assert self.lines == before, "what was there is not there any more"
+        for number, answered in enumerate(counts):
+            who = f"{self._life}.{number}"
+            mine = [line for line in new if line.startswith(f"{who} ")]
+            expected = [f"{who} {n}" for n in range(answered)]
+            # The one that was under way may be there, too.
+            assert mine in (expected, [*expected, f"{who} {answered}"]), (
+                f"{who}: {answered} answered, {len(mine)} there"
+            )
+        assert {line.split(".")[0] for line in new} <= {str(self._life)}
+        for text in seen:
+            lines = text.split("\n")[:-1]
+            if lines:
+                assert lines[0] in found, f"a follower was given {lines[0]}"
+                first = found.index(lines[0])
+                assert lines == found[first : first + len(lines)], "a follower was given something else"
+        self.lines = found
+
+    def _wait_until_in_sync(self) -> None:
+        def in_sync() -> bool:
+            path = self.mount.path / "orders" / "replicas"
+            roles = [line.split()[4] for line in path.read_text().splitlines()]
+            return sorted(roles) == ["in_sync"] * (len(self.directories) - 1) + ["leader"]
+
+        if (self.mount.path / "orders").exists():
+            wait_until(in_sync, "all are in sync")
+
+    def _read(self) -> list[str]:
+        log = self.mount.path / "orders" / "0" / "log"
+        return log.read_text().splitlines() if log.parent.exists() else []
+
+    def _check_equal(self) -> None:
+        first, *others = [_files(directory / "orders-0") for directory in self.directories]
+        assert first
+        for other in others:
+            differs = sorted(name for name in first | other if first.get(name) != other.get(name))
+            assert not differs, f"replicas differ: {differs}"
+
+
+OVERRIDES = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "0"}
+
+
+def _files(partition: Path) -> dict[str, bytes]:
+    """The files of a partition by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in partition.iterdir()
+        if path.suffix in {".log", ".index", ".timeindex"}
+    }
+
+
+@contextmanager
+def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Leave none of the processes behind."""
+    started = list(processes)
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def run_kills(base: Path, count: int, seed: int) -> Kills:
+    """Kill so many daemons, over two and three directories in turns (blocking). AssertionError."""
+    chance, kills, place = random.Random(seed), Kills(), 0
+    while kills.killed.total() < count:
+        home = base / str(place)
+        killed = KilledMount(home, 2 + place % 2, chance)
+        try:
+            for _ in range(min(LIVES, count - kills.killed.total())):
+                killed.live(kills)
+            killed.close_in_order()
+        finally:
+            killed.mount.clean_up()
+        shutil.rmtree(home)
+        place += 1
+    return kills
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Kill many of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak replicas", description=__doc__)
+    parser.add_argument("--kills", type=int, default=500, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="which kills")
+    asked = parser.parse_args(words)
+    base = Path(tempfile.mkdtemp(prefix="topicfs-replicas-"))
+    sys.stdout.write(f"in {base}, seed {asked.seed}\n")
+    sys.stdout.flush()
+    kills = run_kills(base, asked.kills, asked.seed)
+    shutil.rmtree(base)
+    sys.stdout.write(
+        f"{kills.killed.total()} kills, aimed at {dict(kills.killed)}; while {dict(kills.stage)}; disks failed in "
+        f"{dict(kills.disturbed)}; {kills.answered} lines answered, none lost or doubled; {kills.followed} followed\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
