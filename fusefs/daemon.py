@@ -29,6 +29,7 @@ from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_re
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
+from fusefs.mounting.service_manager import ServiceManager
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring_queue import MeasuringQueue
@@ -82,11 +83,11 @@ def run(options: MountOptions) -> int:
     if word is not None:
         Foreground().failed(word)
     if options.foreground:
-        return _serve(options, Foreground())
+        return _serve(options, Foreground(), ServiceManager.of_environment())
     return run_in_background(partial(_serve, options))
 
 
-def _serve(options: MountOptions, readiness: Readiness) -> int:
+def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager | None = None) -> int:
     _begin_log(options)
     raise_open_files()
     keep_freed_memory()
@@ -101,7 +102,7 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
         # Outside of the loop that serves: who asks a second time must not cut the closing short.
         signal.signal(number, signal.SIG_IGN)
     words = LastWords()
-    daemon = _Daemon(options, engine, readiness, words)
+    daemon = _Daemon(options, engine, readiness, words, manager or ServiceManager())
     try:
         status = trio.run(daemon.run)
     except Exception as error:
@@ -176,13 +177,21 @@ def _begin_log(options: MountOptions) -> None:
 class _Daemon:
     """One mount, from the kernel's first request to its last."""
 
-    def __init__(self, options: MountOptions, engine: Engine, readiness: Readiness, words: LastWords) -> None:
+    def __init__(
+        self,
+        options: MountOptions,
+        engine: Engine,
+        readiness: Readiness,
+        words: LastWords,
+        manager: ServiceManager,
+    ) -> None:
         self.lost: list[str] = []
         """The failures while the mount ended, which no call can report any more."""
         self._words = words
         self._options = options
         self._engine = engine
         self._readiness = readiness
+        self._manager = manager
         self._started = system_clock()
         self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
@@ -206,6 +215,7 @@ class _Daemon:
                 await nursery.start(self._watch_signals)
                 nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
+                nursery.start_soon(self._tell_alive)
                 use(self._request_loop, pyfuse3)
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
                 told_before = set(self._reports.lines())
@@ -230,6 +240,14 @@ class _Daemon:
         raise_read_ahead(str(self._options.mountpoint.absolute()))
         log.info("%s: mounted at %s", _named(self._options), self._options.mountpoint)
         self._readiness.mounted()
+        self._manager.ready(f"{_named(self._options)} at {self._options.mountpoint}")
+
+    async def _tell_alive(self) -> None:
+        """Tell the service manager, twice in the time after which it would end the daemon, that the event loop turns."""
+        period = self._manager.watchdog_seconds
+        while period is not None:
+            self._manager.alive()
+            await trio.sleep(period / 2)
 
     def _mount_options(self) -> set[str]:
         options = {*pyfuse3.default_options, "fsname=topicfs", "subtype=topicfs"}
@@ -306,6 +324,7 @@ class _Daemon:
                         log.warning("%s", line)
                     continue
                 log.info("ends: %s", signal.Signals(number).name)
+                self._manager.stopping(f"{signal.Signals(number).name}: putting everything on disk")
                 assert self._filesystem is not None
                 self._filesystem.end_waiting()
                 await trio.to_thread.run_sync(self._kernel.end)

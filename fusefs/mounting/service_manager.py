@@ -1,0 +1,55 @@
+"""The service manager that started a daemon in the foreground: sd_notify(3), systemd's protocol.
+
+A datagram to the socket that NOTIFY_SOCKET names, with a `NAME=value` a line: READY=1 once the mount stands, STATUS for
+people, WATCHDOG=1 twice in each WATCHDOG_USEC, STOPPING=1 when the end begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import MutableMapping
+
+log = logging.getLogger("topicfs")
+
+_MICROSECONDS_A_SECOND = 1_000_000
+
+
+class ServiceManager:
+    """Tells the manager how the service does; without one nobody is told."""
+
+    def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
+        self.watchdog_seconds = watchdog_seconds
+        """Time after which the manager takes a silent daemon for hung; None: it never asks."""
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+
+    @classmethod
+    def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
+        """Find the manager, and take its variables out of the environment: programs started here are not the service."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        period, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        watched = period.isdecimal() and int(period) > 0 and pid in ("", str(os.getpid()))
+        return cls(address, int(period) / _MICROSECONDS_A_SECOND if watched else None)
+
+    def ready(self, status: str) -> None:
+        """The mount stands."""
+        self._tell(f"READY=1\nSTATUS={status}")
+
+    def alive(self) -> None:
+        """The event loop turns."""
+        self._tell("WATCHDOG=1")
+
+    def stopping(self, status: str) -> None:
+        """The end has begun; what is not on disk is put there."""
+        self._tell(f"STOPPING=1\nSTATUS={status}")
+
+    def _tell(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+                manager.connect(self._address)
+                manager.sendall(text.encode())
+        except OSError as error:
+            log.warning("the service manager was not told %s: %s", text.partition("=")[0], error)

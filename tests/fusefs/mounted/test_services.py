@@ -1,0 +1,112 @@
+"""A mount that others begin: mount(8), a line of fstab, and a service manager."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import ROOT, is_mounted
+
+pytestmark = pytest.mark.fuse
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+HELPER = Path(sys.executable).with_name("mount.topicfs")
+UNIT = ROOT / "packaging" / "systemd" / "topicfs@.service"
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def manager() -> Iterator[socket.socket]:
+    """A service manager's socket, in a folder of a short name."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
+    ):
+        listening.bind(str(Path(folder) / "notify"))
+        listening.settimeout(PATIENCE_S)
+        yield listening
+
+
+def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket):
+    """Ready when programs find it mounted, alive from then on, and that it ends; no program that it starts is taken for it."""
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "100000"}
+    command = [str(TOPICFS), "mount", "--foreground", str(tmp_path / "data"), str(mountpoint)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as daemon:
+        try:
+            said = [manager.recv(4096).decode() for _ in range(2)]
+            ready = next(one for one in said if one.startswith("READY=1\n"))
+            assert f"READY=1\nSTATUS={tmp_path / 'data'} at {mountpoint}" == ready
+            assert is_mounted(mountpoint)
+            assert "pid " in (mountpoint / "@status").read_text()
+            while manager.recv(4096) != b"WATCHDOG=1":
+                pass
+            daemon.send_signal(signal.SIGTERM)
+            while not (word := manager.recv(4096).decode()).startswith("STOPPING=1\n"):
+                assert "WATCHDOG=1" == word
+            assert 0 == daemon.wait(PATIENCE_S)
+        finally:
+            daemon.kill()
+    assert not is_mounted(mountpoint)
+
+
+FSTAB = """
+set -eu
+mkdir "$base/sbin" "$base/mnt" "$base/elsewhere"
+ln -s "$helper" "$base/sbin/mount.topicfs"
+mount --bind "$base/sbin" /usr/sbin
+echo "$base/data $base/mnt topicfs noauto,allow-delete,acks=all,x-systemd.automount 0 0" > "$base/fstab"
+mount --fstab "$base/fstab" "$base/mnt"
+mkdir "$base/mnt/orders"
+echo hello >> "$base/mnt/orders/0/log"
+cat "$base/mnt/orders/0/log"
+grep acks "$base/mnt/@status"
+"$topicfs" umount "$base/mnt"
+mount -t topicfs "$base/data" "$base/mnt" -o ro
+cat "$base/mnt/orders/0/0"
+echo
+(echo more >> "$base/mnt/orders/0/log") 2> /dev/null || echo read-only
+"$topicfs" umount "$base/mnt"
+mount -t topicfs "$base/data" "$base/mnt" -o nosuch || echo "status $?"
+mount -t topicfs "$base/data" "$base/nowhere/else" || echo "status $?"
+"""
+"""In a table of mounts of its own, so that no other program finds the helper."""
+
+
+@pytest.mark.root
+def test_mount_and_fstab_know_the_type(tmp_path: Path):
+    """With options of a mount and of fstab in one list, and mount's own exit statuses."""
+    variables = {"base": str(tmp_path), "helper": str(HELPER), "topicfs": str(TOPICFS)}
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "bash", "-c", FSTAB],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    expected = ["hello", "acks all", "hello", "read-only", "status 1", "status 32"]
+    assert expected == done.stdout.splitlines(), done.stderr
+    assert "mount.topicfs: nosuch: no option of a mount" in done.stderr
+    assert 0 == done.returncode, done.stderr
+
+
+def test_the_unit_is_what_systemd_understands(tmp_path: Path):
+    """Its program is found where a service manager looks; here it is the one of this environment."""
+    unit = tmp_path / UNIT.name.replace("@", "@orders")
+    unit.write_text(re.sub(r"(?m)^ExecStart=topicfs ", f"ExecStart={TOPICFS} ", UNIT.read_text()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    about_it = [line for line in done.stderr.splitlines() if unit.name in line]
+    assert ([], 0) == (about_it, done.returncode), done.stderr

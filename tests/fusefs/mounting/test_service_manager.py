@@ -1,0 +1,75 @@
+"""What a service manager is told, over a real socket of its protocol."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.mounting.service_manager import ServiceManager
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    """A manager's socket; its folder has a short name, since the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(Path(folder) / "notify"))
+        manager.settimeout(10)
+        yield manager
+
+
+def told(listening: socket.socket) -> list[str]:
+    return listening.recv(4096).decode().splitlines()
+
+
+def test_the_manager_hears_each_state(listening: socket.socket) -> None:
+    """One datagram a state, with a line for people."""
+    environment = {"NOTIFY_SOCKET": listening.getsockname(), "OTHER": "stays"}
+    manager = ServiceManager.of_environment(environment)
+    assert {"OTHER": "stays"} == environment
+    manager.ready("data at mnt")
+    manager.alive()
+    manager.stopping("SIGTERM")
+    assert ["READY=1", "STATUS=data at mnt"] == told(listening)
+    assert ["WATCHDOG=1"] == told(listening)
+    assert ["STOPPING=1", "STATUS=SIGTERM"] == told(listening)
+
+
+def test_an_abstract_address_begins_with_an_at_sign() -> None:
+    """It needs no file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"\0topicfs-test-{os.getpid()}")
+        listening.settimeout(10)
+        ServiceManager.of_environment({"NOTIFY_SOCKET": f"@topicfs-test-{os.getpid()}"}).alive()
+        assert ["WATCHDOG=1"] == told(listening)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"WATCHDOG_USEC": "1500000"}, 1.5),
+        ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(os.getpid())}, 1.5),
+        ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_is_asked_for_by_the_environment(
+    environment: dict[str, str], expected: float | None
+) -> None:
+    """In microseconds, and only of this process."""
+    assert expected == ServiceManager.of_environment(environment).watchdog_seconds
+    assert {} == environment
+
+
+def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The mount is what counts; the log has a line."""
+    ServiceManager.of_environment({"NOTIFY_SOCKET": "/nowhere/notify"}).ready("stands")
+    assert ["the service manager was not told READY: [Errno 2] No such file or directory"] == caplog.messages
+    ServiceManager.of_environment({}).ready("nobody asked")
+    assert 1 == len(caplog.messages)

@@ -1,0 +1,68 @@
+"""`mount.topicfs`: what mount(8) hands over, as words of `topicfs mount`."""
+
+from __future__ import annotations
+
+import pytest
+
+from topicfs import mount_helper
+from topicfs.mount_helper import OptionError, helped, mount_words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["data", "mnt", "-o", "rw"], ["--", "data", "mnt"]),
+        (["/a,/b", "mnt", "-o", "ro,replicas=2"], ["--read-only", "--replicas=2", "--", "/a,/b", "mnt"]),
+        (["data", "mnt", "-n", "-v", "-o", "acks=all,allow_other"], ["--acks=all", "--allow-other", "--", "data", "mnt"]),
+        (["data", "mnt", "-o", "allow-delete,linger_ms=5"], ["--allow-delete", "--linger-ms=5", "--", "data", "mnt"]),
+        (["-o", "ro", "-t", "topicfs", "data", "mnt"], ["--read-only", "--", "data", "mnt"]),
+        (["data", "mnt", "-o", "without=/a,without=/b"], ["--without=/a", "--without=/b", "--", "data", "mnt"]),
+        (
+            ["kafka://host:9092", "mnt", "-o", "rw,noauto,user,noexec,nosuid,nodev,_netdev,cache=/c,x-systemd.automount"],
+            ["--cache=/c", "--", "kafka://host:9092", "mnt"],
+        ),
+        (["data", "mnt", "-o", "defaults,nofail,noatime,comment=a log,,"], ["--", "data", "mnt"]),
+        (["data", "mnt", "-s", "-o", "nosuch=1,acks=1"], ["--acks=1", "--", "data", "mnt"]),
+    ],
+)  # fmt: skip
+def test_options_of_mount_become_those_of_the_command(arguments: list[str], expected: list[str]) -> None:
+    """With `-` or `_`; what is about when and how to mount is mount's own."""
+    assert ["mount", *expected] == mount_words(arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("nosuch", "nosuch: no option of a mount; there are acks, allow-delete"),
+        ("acks", "acks: takes a value, as in acks=…"),
+        ("acks=", "acks=: takes a value"),
+        ("allow_other=yes", "allow_other=yes: takes no value"),
+        ("foreground", "foreground: no option of a mount"),
+    ],
+)
+def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, with the status that mount(8) has for a wrong call."""
+    assert 1 == helped(["data", "mnt", "-o", options])
+    output, errors = capsys.readouterr()
+    assert "" == output
+    assert errors.startswith(f"mount.topicfs: {reason}")
+    assert 1 == errors.count("\n")
+
+
+def test_a_flag_that_mount_does_not_give_is_refused() -> None:
+    """A person who calls the helper meant `topicfs mount`."""
+    with pytest.raises(OptionError, match="mount -t topicfs"):
+        mount_words(["data", "mnt", "--read-only"])
+
+
+def test_a_mount_that_is_only_tried_does_nothing() -> None:
+    """`mount -f` updates its tables alone."""
+    assert 0 == helped(["data", "nowhere", "-f", "-o", "ro"])
+    assert 1 == helped(["data", "nowhere", "-f", "-o", "nosuch"])
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 32), (2, 1), (130, 32)])
+def test_statuses_are_those_of_mount(status: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1: a wrong call; 32: the mount failed."""
+    monkeypatch.setattr(mount_helper, "run", lambda words: status)
+    assert expected == helped(["data", "mnt"])

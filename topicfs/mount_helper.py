@@ -1,0 +1,102 @@
+"""`mount.topicfs`: what mount(8) runs for `mount -t topicfs DIR MOUNTPOINT -o acks=all,ro`, and for a line of fstab(5).
+
+The options behind -o are those of `topicfs mount` without their dashes, written with `-` or `_`. Those that are mount's own
+are left to it: `ro` and `rw` have a meaning, `noauto`, `user`, `_netdev`, `x-systemd.automount` and their like are about
+when to mount.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+
+from topicfs.commands.mount import mount
+from topicfs.main import FAILURE, MISUSE, SUCCESS, run
+
+WRONG_CALL, MOUNT_FAILED = 1, 32
+"""Exit statuses of mount(8)."""
+_MOUNTS_OWN = re.compile(
+    r"rw|defaults|auto|noauto|users?|nousers?|owner|group|nofail|_netdev|silent|loud"
+    r"|(no)?(exec|suid|dev|atime|diratime|relatime|strictatime|lazytime|iversion|mand)|a?sync|dirsync|remount"
+    r"|comment=.*|[xX]-.*|nosymfollow"
+)
+_NOT_OPTIONS = frozenset({"foreground", "help"})
+"""A mount always goes to the background: mount(8) waits until it stands."""
+
+
+class OptionError(ValueError):
+    """An option behind -o that no mount has."""
+
+
+def main() -> None:
+    """Run as mount(8) runs a helper: SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] [-t TYPE], in any order."""
+    sys.exit(helped(sys.argv[1:]))
+
+
+def helped(arguments: Sequence[str]) -> int:
+    """Mount; return the exit status as mount(8) has it."""
+    try:
+        words = mount_words(arguments)
+    except OptionError as error:
+        print(f"mount.topicfs: {error}", file=sys.stderr)  # noqa: T201 - as every command does
+        return WRONG_CALL
+    if words is None:
+        return SUCCESS
+    return {SUCCESS: SUCCESS, MISUSE: WRONG_CALL, FAILURE: MOUNT_FAILED}.get(run(words), MOUNT_FAILED)
+
+
+def mount_words(arguments: Sequence[str]) -> list[str] | None:
+    """Return the words of `topicfs` that do what mount(8) asks for; None where nothing is to be done (-f).
+
+    Raises OptionError.
+    """
+    places: list[str] = []
+    given: list[str] = []
+    flags = ""
+    left = iter(arguments)
+    for word in left:
+        if word in ("-o", "-t", "-N"):
+            value = next(left, "")
+            if word == "-o":
+                given += value.split(",")
+        elif word.startswith("-") and set(word[1:]) <= set("sfnvw"):
+            flags += word[1:]
+        elif word.startswith("-"):
+            raise OptionError(
+                f"{word}: mount(8) gives no such option; call it as mount -t topicfs DIR MOUNTPOINT -o …"
+            )
+        else:
+            places.append(word)
+    words = list(_options([option for option in given if option], sloppy="s" in flags))
+    return None if "f" in flags else ["mount", *words, "--", *places]
+
+
+def _options(given: Sequence[str], *, sloppy: bool) -> Iterator[str]:
+    known = {
+        name.removeprefix("--"): option
+        for option in mount.params
+        if isinstance(option, click.Option) and option.name not in _NOT_OPTIONS
+        for name in option.opts
+        if name.startswith("--")
+    }
+    for text in given:
+        name, equals, value = text.partition("=")
+        option = known.get({"ro": "read-only"}.get(name, name.replace("_", "-")))
+        if option is not None:
+            yield _word(text, option, value if equals else None)
+        elif not (sloppy or _MOUNTS_OWN.fullmatch(text)):
+            raise OptionError(f"{text}: no option of a mount; there are {', '.join(sorted(known))}")
+
+
+def _word(text: str, option: click.Option, value: str | None) -> str:
+    name = next(name for name in option.opts if name.startswith("--"))
+    if option.is_flag and value is None:
+        return name
+    if option.is_flag or not value:
+        raise OptionError(
+            f"{text}: {'takes no value' if option.is_flag else f'takes a value, as in {name[2:]}=…'}"
+        )
+    return f"{name}={value}"
