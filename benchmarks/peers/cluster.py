@@ -1,7 +1,8 @@
 """A mount of a running cluster beside kcat on the same broker, from its cache too, and while the broker answers nothing.
 
-The broker runs on the same machine and keeps its log in memory. What a stopped broker would have to answer waits for
-ever; what needs no answer is measured meanwhile.
+The broker runs on the same machine, keeps its log in memory, and has worked for a while: Java compiles what it does often.
+What of a time is the broker's own show the same requests without a mount. What a stopped broker would have to answer
+waits for ever; what needs no answer is measured meanwhile.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -32,19 +33,29 @@ from benchmarks.frame.question import (
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import topicfs_of_cluster
+from benchmarks.peers.bare_requests import BareRequests
 from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
+from fusefs.nodes.nodes import READ_BLOCK
+from storage.codec.records import encode_lines
+from storage.disk.native import system_clock
 
 KCAT = "kcat"
+CACHED = "from the cache"
+BARE = "bare requests"
+"""The same to the broker, one request at a time, without a mount or a file."""
 TOPIC = "lines"
 SMALL = "small"
 """The same lines, in smaller batches."""
 BATCHES = {TOPIC: ("1 MB batches", ()), SMALL: ("16 KiB batches", ("-X", "batch.size=16384"))}
 """The batches that are read, and kcat's options for them."""
-WRITTEN = "written"
+WRITTEN, WRITTEN_BARE = "written", "written-bare"
 ONE_LINE, ONE_LINE_PINNED = "one-line", "one-line-pinned"
 """Each mount has one of its own: another that has looked at a topic follows it, and is told of each line."""
+ONE_LINE_BARE = "one-line-bare"
 MOST_ROUNDS = 5
+WRITE_BYTES = READ_BLOCK // lines.LINE_BYTES * lines.LINE_BYTES
+"""Bytes of the whole lines in a write(2) of `cat`, which goes by what `stat` advises."""
 COMMANDS = 11
 """In a round, of commands that take milliseconds."""
 PROMPT_MS = 10.0
@@ -59,7 +70,10 @@ class _Setup:
     """A mount whose daemon, and who asks it, have one processor."""
     cached: Path
     """A mount with a cache."""
+    bare: BareRequests
     size: int
+    draw: random.Random = field(default_factory=partial(random.Random, 1))
+    """The kernel remembers files of records: no round may read those of the one before."""
 
     @property
     def records(self) -> int:
@@ -73,47 +87,56 @@ class _Setup:
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=20) * len(lines.BLOCK)
     with directory_in_memory(conditions, 10 * size) as directory, _setup(directory, size) as setup:
-        for topic, (shape, _) in BATCHES.items():
-            kcat = setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning")
-            ours = ["cat", str(setup.mount / topic / "0" / "log")]
-            yield Case(
-                name=f"cat log, {shape}",
-                unit=MEGABYTES_A_SECOND,
-                sides=(
-                    Side(OURS, partial(_consumed, setup, ours)),
-                    Side(KCAT, partial(_consumed, setup, kcat)),
-                ),
-                goals=(Goal(of=KCAT, target=4.0, floor=conditions.choose(full=2.0, short=None)),),
-                most_rounds=MOST_ROUNDS,
-            )
-            yield _cached(setup, topic, kcat, conditions)
+        _warm(setup, conditions.choose(full=2500, short=100))
+        for topic in BATCHES:
+            yield _read(setup, topic, conditions)
         yield from _one_record(setup, conditions)
         yield from _written(setup, directory, conditions)
         yield from _while_stopped(setup, conditions.choose(full=1000, short=100))
 
 
-def _cached(setup: _Setup, topic: str, kcat: list[str], conditions: Conditions) -> Case:
-    """All of the log was read once."""
-    command = ["cat", str(setup.cached / topic / "0" / "log")]
-    _consumed(setup, command)
+def _warm(setup: _Setup, count: int) -> None:
+    """Have the broker do often what it will be measured at."""
+    record = encode_lines(lines.line(0) + b"\n", timestamp=system_clock())
+    for number in range(count):
+        setup.bare.append(ONE_LINE_BARE, record)
+        setup.bare.batch_with(SMALL, number)
+    _one_line(setup, setup.mount / ONE_LINE / "0" / "log", count)
+
+
+def _read(setup: _Setup, topic: str, conditions: Conditions) -> Case:
+    ours, cached = (["cat", str(mount / topic / "0" / "log")] for mount in (setup.mount, setup.cached))
+    kcat = setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning")
+    floors = conditions.choose(full=(2.0, 4.0), short=(None, None))
     return Case(
-        name=f"cat log, {BATCHES[topic][0]}, from the cache",
+        name=f"cat log, {BATCHES[topic][0]}",
         unit=MEGABYTES_A_SECOND,
-        sides=(Side(OURS, partial(_consumed, setup, command)), Side(KCAT, partial(_consumed, setup, kcat))),
-        goals=(Goal(of=KCAT, target=10.0, floor=conditions.choose(full=4.0, short=None)),),
+        sides=(
+            Side(OURS, partial(_consumed, setup, ours)),
+            Side(CACHED, partial(_consumed, setup, cached)),  # All of it, after the first time.
+            Side(KCAT, partial(_consumed, setup, kcat)),
+        ),
+        goals=(
+            Goal(of=KCAT, target=4.0, floor=floors[0]),
+            Goal(side=CACHED, of=KCAT, target=10.0, floor=floors[1]),
+        ),
         most_rounds=MOST_ROUNDS,
     )
 
 
 def _one_record(setup: _Setup, conditions: Conditions) -> Iterator[Case]:
-    count, goal = conditions.choose(full=500, short=50), Goal(target=1.5)
+    count, goals = conditions.choose(full=300, short=50), (Goal(target=1.5), Goal(of=BARE))
     for topic, (shape, _) in BATCHES.items():
         for where, mount in (("", setup.pinned), (", not pinned", setup.mount)):
+            place = mount / topic / "0"
             yield Case(
                 name=f"one record by offset, {shape}{where}",
                 unit=MILLISECONDS,
-                sides=(Side(OURS, partial(_records, setup, mount / topic / "0", count)),),
-                goals=(goal,),
+                sides=(
+                    Side(OURS, partial(_records, setup, place, count)),
+                    Side(BARE, partial(_bare_records, setup, place, topic, count)),
+                ),
+                goals=goals,
                 most_rounds=MOST_ROUNDS,
             )
         yield Case(
@@ -139,19 +162,26 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
         unit=MEGABYTES_A_SECOND,
         sides=(
             Side(OURS, partial(_appended, setup, ours, size)),
+            Side(BARE, partial(_bare_append, setup, text.read_bytes())),
             Side(KCAT, partial(_appended, setup, kcat, size)),
         ),
-        goals=(Goal(of=KCAT, target=1.5, floor=conditions.choose(full=0.8, short=None)),),
+        goals=(
+            Goal(of=KCAT, target=1.5, floor=conditions.choose(full=0.8, short=None)),
+            Goal(of=BARE),
+        ),
         most_rounds=MOST_ROUNDS,
     )
-    count = conditions.choose(full=500, short=50)
+    count = conditions.choose(full=300, short=50)
     places = ("", setup.pinned / ONE_LINE_PINNED), (", not pinned", setup.mount / ONE_LINE)
     for where, topic in places:
         yield Case(
             name=f"one line >> log{where}",
             unit=MILLISECONDS,
-            sides=(Side(OURS, partial(_one_line, setup, topic / "0" / "log", count)),),
-            goals=(Goal(target=1.5),),
+            sides=(
+                Side(OURS, partial(_one_line, setup, topic / "0" / "log", count)),
+                Side(BARE, partial(_bare_lines, setup, topic, count)),
+            ),
+            goals=(Goal(target=1.5), Goal(of=BARE)),
             most_rounds=MOST_ROUNDS,
         )
 
@@ -165,15 +195,43 @@ def _appended(setup: _Setup, command: list[str], size: int) -> float:
     return size / 1e6 / taken
 
 
+def _bare_append(setup: _Setup, text: bytes) -> float:
+    """The batches that the mount makes of `cat`'s writes; each waits for the one before, as each write(2) does."""
+    started = time.perf_counter()
+    for start in range(0, len(text), WRITE_BYTES):
+        piece = text[start : start + WRITE_BYTES]
+        setup.bare.append(WRITTEN_BARE, encode_lines(piece, timestamp=system_clock()))
+    return len(text) / 1e6 / (time.perf_counter() - started)
+
+
 def _one_line(setup: _Setup, path: Path, count: int) -> float:
-    """The median of opening `log`, writing a line and closing it, in one program, as a shell's echo does."""
-    taken = []
+    """The median of opening `log`, writing a line and closing it, in one program: the system calls of a shell's echo."""
+
+    def append(number: int) -> None:
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(log, lines.line(number) + b"\n")
+        os.close(log)
+
     with setup.placed(path):
-        for number in range(count):
-            started = time.perf_counter()
-            with path.open("ab", buffering=0) as log:
-                log.write(lines.line(number))
-            taken.append(time.perf_counter() - started)
+        return _median_of(append, range(count))
+
+
+def _bare_lines(setup: _Setup, path: Path, count: int) -> float:
+    def append(number: int) -> None:
+        text = lines.line(number) + b"\n"
+        setup.bare.append(ONE_LINE_BARE, encode_lines(text, timestamp=system_clock()))
+
+    with setup.placed(path):
+        return _median_of(append, range(count))
+
+
+def _median_of(work: Callable[[int], None], numbers: Iterable[int]) -> float:
+    """The milliseconds of one of them."""
+    taken = []
+    for number in numbers:
+        started = time.perf_counter()
+        work(number)
+        taken.append(time.perf_counter() - started)
     return statistics.median(taken) * 1e3
 
 
@@ -200,16 +258,22 @@ def _consumed(setup: _Setup, command: list[str]) -> float:
 
 def _records(setup: _Setup, partition: Path, count: int) -> float:
     """The median of opening, reading and closing files of records, each another one, in one program."""
-    draw, taken = random.Random(1), []
+
+    def read(number: int) -> None:
+        path = partition / str(number)
+        found = path.read_bytes()
+        if found != lines.line(number):
+            raise WrongResultError(f"{path}: {found!r}")
+
     with setup.placed(partition):
-        for number in draw.sample(range(setup.records), count):
-            path = partition / str(number)
-            started = time.perf_counter()
-            found = path.read_bytes()
-            taken.append(time.perf_counter() - started)
-            if found != lines.line(number):
-                raise WrongResultError(f"{path}: {found!r}")
-    return statistics.median(taken) * 1e3
+        return _median_of(read, setup.draw.sample(range(setup.records), count))
+
+
+def _bare_records(setup: _Setup, partition: Path, topic: str, count: int) -> float:
+    with setup.placed(partition):
+        return _median_of(
+            partial(setup.bare.batch_with, topic), setup.draw.sample(range(setup.records), count)
+        )
 
 
 def _one_by_command(setup: _Setup, command_of: Callable[[int], list[str]]) -> float:
@@ -241,7 +305,7 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with broker_tools(directory / "broker") as broker:
-        for name in (*BATCHES, WRITTEN, ONE_LINE, ONE_LINE_PINNED):
+        for name in (*BATCHES, WRITTEN, WRITTEN_BARE, ONE_LINE, ONE_LINE_PINNED, ONE_LINE_BARE):
             broker.client.create_topic(name)
         for name, (_, options) in BATCHES.items():
             seconds_of(broker.kcat("-P", name, *options, "-l", str(text)))
@@ -256,7 +320,8 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
             cached = stack.enter_context(
                 topicfs_of_cluster(directory, server, "--cache", str(directory / "cache"))
             )
-            yield _Setup(broker, mount.path, pinned.path, cached.path, size)
+            bare = stack.enter_context(closing(BareRequests(server)))
+            yield _Setup(broker, mount.path, pinned.path, cached.path, bare, size)
 
 
 BENCHMARK = Benchmark(
