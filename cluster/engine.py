@@ -88,6 +88,7 @@ class ClusterEngine:
     remote = True
     foreign = False
     doing: str | None = None
+    scrub: str | None = None
 
     def __init__(
         self,

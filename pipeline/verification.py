@@ -15,8 +15,8 @@ from storage.checkpoints.meta_properties import MetaProperties, read_meta_proper
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_segment_file
 from storage.errors import CorruptionError, NotALogDirectoryError
+from storage.findings import Finding
 from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.inspect.check.findings import Finding
 from storage.inspect.check.partition import PartitionCheck, SegmentSpan
 from storage.inspect.check.segment import SegmentCheck, SegmentWork
 from storage.model import NO_TIMESTAMP, Offset, TopicPartition

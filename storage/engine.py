@@ -349,6 +349,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def scrub(self) -> str | None:
+        """The counts of what was scrubbed and healed since the engine was opened, as a line; None where nothing was (*known*)."""
+        ...
+
+    @property
     def groups(self) -> Groups:
         """The groups of readers, and their positions (*known*; of its calls `storage.membership` says who may wait)."""
         ...

@@ -18,6 +18,7 @@ from topicfs.lines import say
 if TYPE_CHECKING:
     from storage.engine import Engine
     from storage.manager import LogManager
+    from storage.replicas.engine import ReplicatedEngine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,7 +104,7 @@ def opened_for_reading(
 @contextmanager
 def opened_for_writing(
     directories: Sequence[Path], *, through_mount: str, make: bool = False
-) -> Iterator[Engine]:
+) -> Iterator[LogManager | ReplicatedEngine]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
     Raises StorageError where one is missing, and while someone else owns one: `through_mount` is what to type instead.

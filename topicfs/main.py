@@ -33,6 +33,7 @@ COMMANDS = {
     "explain": "topicfs.commands.explain:explain",
     "maintain": "topicfs.commands.maintain:maintain",
     "check": "topicfs.commands.check:check",
+    "scrub": "topicfs.commands.scrub:scrub",
     "dump": "topicfs.commands.dump:dump",
     "pipeline": "topicfs.commands.pipeline.group:pipeline",
     "mirror": "topicfs.commands.mirror:mirror_topics",

@@ -182,6 +182,7 @@ def engine_lines(engine: Engine) -> list[str]:
         f"topics {len(topics)}",
         f"partitions {sum(len(topic.partitions()) for topic in topics)}",
         *group_lines(engine.groups),
+        *(f"scrub {line}" for line in [engine.scrub] if line),
     ]
 
 

@@ -31,7 +31,7 @@ from storage.log.log import Log
 from storage.model import Offset, TopicPartition
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from storage.recovery.loader import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 
 
 class _DataDirectory(NamedTuple):

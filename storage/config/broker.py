@@ -180,6 +180,16 @@ class EngineConfig:
             ("log.cleaner.dedupe.buffer.size",),
         ),
     ] = 134_217_728
+    scrub_interval_hours: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "h",
+            "How long after one scrub the next begins, which reads everything and heals what it can; 0: never. "
+            "Kafka has none.",
+            ("log.scrub.interval.hours",),
+        ),
+    ] = 168
     producer_id_expiration_ms: Annotated[
         int,
         BrokerRow(

@@ -5,6 +5,7 @@
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
     ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.queues  topicfs.replicas
+    ├── topicfs.scrub
     ├── topicfs.writes  topicfs.write.…                                            ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
@@ -51,6 +52,8 @@ QUEUES = "topicfs.queues"
 """The settings of share groups, and what they rejected."""
 REPLICAS = "topicfs.replicas"
 """The replicas of all partitions, the same in each data directory that replicates."""
+SCRUB = "topicfs.scrub"
+"""How far the scrub is, and when the last one ended."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 

@@ -21,6 +21,9 @@ REMOVAL_PERIOD_MS = 1_000
 STAGED_WRITES_PERIOD_MS = 500
 """Period of the check for writes that other processes submitted."""
 
+SCRUB_PERIOD_MS, SCRUB_DELAY_MS = 60_000, 600_000
+"""Time between two looks whether a scrub is due, and after the opening: a start has other things to do."""
+
 UNOPENED_PERIOD_MS = 500
 """Time between two examinations of some of the partitions that nobody has opened."""
 
@@ -39,6 +42,7 @@ class Duty(Enum):
     RECOVERY_POINTS = "recovery point checkpoint"
     LOG_START_OFFSETS = "log start offset checkpoint"
     HIGH_WATERMARKS = "high watermark checkpoint"
+    SCRUB = "scrub"
 
 
 _LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN, Duty.POSITIONS}
@@ -69,6 +73,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),
         Duty.LOG_START_OFFSETS: Plan(config.log_start_offset_interval_ms, delay),
         Duty.HIGH_WATERMARKS: Plan(config.high_watermark_interval_ms, config.high_watermark_interval_ms),
+        Duty.SCRUB: Plan(SCRUB_PERIOD_MS, SCRUB_DELAY_MS),
     }
     left_out = _LEADERS if config.follows else set() if config.cleaner_enable else {Duty.CLEAN}
     return {duty: plan for duty, plan in plans.items() if duty not in left_out}

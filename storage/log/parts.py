@@ -23,7 +23,8 @@ from storage.log.state import LogState
 from storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
 from storage.segment.chain import Chain, aborted_spans
 from storage.segment.roll import segment_settings
-from storage.segment.segment import Segment, SegmentDirectory
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory
 from storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)

@@ -34,7 +34,8 @@ from storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
 from storage.producers.verification import VerificationGuard
 from storage.segment.scan import Window, windows
-from storage.segment.segment import Segment, SegmentDirectory
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory
 from storage.validation.batches import Incoming, incoming_of
 
 _LOGGER = logging.getLogger(__name__)

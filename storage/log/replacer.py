@@ -15,7 +15,8 @@ from storage.log.state import Bound
 from storage.model import NO_LEADER_EPOCH, Offset, Timestamp
 from storage.segment.chain import Chain, aborted_spans
 from storage.segment.roll import segment_settings
-from storage.segment.segment import Segment, SegmentDirectory
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory
 
 _LOGGER = logging.getLogger(__name__)
 

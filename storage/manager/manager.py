@@ -21,6 +21,7 @@ from storage.disk.names import check_new_topic, check_partitions
 from storage.duties.log_cleaner import LogCleaner
 from storage.duties.plan import PlannedStep, plan_log, roll_due
 from storage.duties.schedule import Duty, Schedule, plan_duties
+from storage.duties.scrubber import scrubber_of_logs
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Listeners, Partition, Replication, records_of
 from storage.errors import (
@@ -79,6 +80,7 @@ class LogManager:
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=warnings.add
         )
+        self.scrubber = scrubber_of_logs(self.topics, directories, warnings.add)
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
         self._share_groups = QueueGroups(
@@ -114,6 +116,10 @@ class LogManager:
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two."""
         return self._changes.progress.line
+
+    @property
+    def scrub(self) -> str | None:
+        return self.scrubber.line
 
     @property
     def groups(self) -> Groups:
@@ -277,6 +283,8 @@ class LogManager:
         if Duty.STAGED_WRITES in due:
             self._staged.run_where_changed()
         self._maintain_share_groups(now)
+        if Duty.SCRUB in due and not self.groups_are_served_elsewhere:
+            self.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)
@@ -303,6 +311,7 @@ class LogManager:
         self._share_groups.close()
         self._staged.stop()
         self._cleaner.stop()
+        self.scrubber.stop()
         with self._duty_lock, self._lock:
             if self._closed:
                 return

@@ -23,7 +23,8 @@ from storage.recovery.segment_recovery import take_batches
 from storage.recovery.temporary_files import base_offsets
 from storage.segment.chain import Chain
 from storage.segment.roll import segment_settings
-from storage.segment.segment import LARGEST_SLOT_BYTES, Segment, SegmentDirectory
+from storage.segment.segment import LARGEST_SLOT_BYTES, Segment
+from storage.segment.settings import SegmentDirectory
 
 
 class FileStamp(NamedTuple):

@@ -43,7 +43,8 @@ from storage.recovery.temporary_files import (
 from storage.segment.chain import Chain
 from storage.segment.roll import segment_settings
 from storage.segment.scan import FILE_WINDOW_BYTES, SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
 _SWAP = SegmentFileState.SWAP.value

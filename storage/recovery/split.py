@@ -18,7 +18,8 @@ from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position
 from storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
-from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 
 

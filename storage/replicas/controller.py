@@ -29,6 +29,7 @@ from storage.replicas.rules.state import (
     joined,
     without,
 )
+from storage.replicas.sound_reads import Doctor
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class ReplicaController:
         self._members = members
         self._partitions = partitions
         self._warn = warn
+        self.doctors: Callable[[ReplicatedPartition], Doctor]
+        """Returns who heals a partition; set by the engine."""
         self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
         """Partitions that wait for directories that are away and may have later records than the others."""
 
@@ -78,6 +81,10 @@ class ReplicaController:
     def _place(self, number: ReplicaId) -> str:
         member = self._members.get(number)
         return f"replica {number}" if member is None else str(member)
+
+    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+        """See `storage.replicas.partition.Controller`."""
+        return self.doctors(partition)
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
         """See `storage.replicas.partition.Controller`. The partition's lock is held.

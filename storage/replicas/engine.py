@@ -11,6 +11,7 @@ from threading import RLock
 
 from storage.config.broker import EngineConfig
 from storage.disk.filesystem import Clock
+from storage.duties.scrubber import Scrubber
 from storage.engine import Cancel, Listeners, Partition, records_of
 from storage.errors import (
     PolicyViolationError,
@@ -25,6 +26,7 @@ from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.replicas.controller import ReplicaController
 from storage.replicas.fetcher_thread import FetcherThread
+from storage.replicas.healer import Healer
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.queue_journal import MembersWithJournal
@@ -72,6 +74,15 @@ class ReplicatedEngine:
             )
             for member in members
         }
+        self._healer = Healer(
+            self._partitions,
+            members,
+            config=config,
+            clock=clock,
+            warn=warnings.add,
+            in_background=in_background,
+        )
+        self.controller.doctors = self._healer.doctor
         self._groups = make_groups(self, config, clock)
         self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)
         self._positions_due = clock() + config.offsets_retention_check_interval_ms
@@ -99,6 +110,18 @@ class ReplicatedEngine:
     def doing(self) -> str | None:
         lines = (member.engine.doing for member in self._members.serving)
         return next((line for line in lines if line is not None), None)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        return self._healer.scrubber
+
+    def heal(self) -> None:
+        """Heal now what readers found damaged (blocking)."""
+        self._healer.run_wanted()
+
+    @property
+    def scrub(self) -> str | None:
+        return self._healer.scrubber.line
 
     @property
     def groups(self) -> Groups:
@@ -305,6 +328,7 @@ class ReplicatedEngine:
             self._positions_due = now + self._config.offsets_retention_check_interval_ms
             self._keep("positions of groups", lambda: self._groups.expire(now))
         self._keep("share groups", lambda: self._share_groups.maintain(now))
+        self._keep("scrub", lambda: self._healer.maintain(now))
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
@@ -355,6 +379,7 @@ class ReplicatedEngine:
     def close(self) -> None:
         self._groups.close()
         self._share_groups.close()
+        self._healer.stop()
         for one in self._catching_up.values():
             one.stop()
         with self._lock:

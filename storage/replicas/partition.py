@@ -46,6 +46,7 @@ from storage.model import (
 )
 from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
+from storage.replicas.sound_reads import Asked, Doctor, read_soundly
 
 FETCH_BYTES = 1 << 20
 """Bytes that a follower in sync fetches at a time."""
@@ -65,6 +66,10 @@ class Controller(Protocol):
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """Return each assigned replica as it is now."""
+        ...
+
+    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+        """Return who heals its segments: for readers that fall over damage."""
         ...
 
 
@@ -321,6 +326,12 @@ class ReplicatedPartition:
         with self.lock:
             return (self._leading(), *self._followers)
 
+    @property
+    def replicas_in_sync(self) -> tuple[Replica, ...]:
+        """Those that are there, the one that leads first; none while it is offline."""
+        leader = self._leader
+        return () if leader is None else (leader, *self._followers)
+
     def delete_records(self, before: Offset) -> Offset:
         with self.lock:
             leader = self._leading()
@@ -353,7 +364,15 @@ class ReplicatedPartition:
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
-        return self._ask(lambda log: log.read(offset, max_bytes=max_bytes, isolation=isolation))
+        def read() -> Fetched:
+            return self._ask(lambda log: log.read(offset, max_bytes=max_bytes, isolation=isolation))
+
+        leader, followers = self._leader, self._followers
+        if leader is None or not followers:
+            return read()
+        asked = Asked(offset, max_bytes, isolation)
+        logs = [one.log for one in followers]
+        return read_soundly(read, leader.log, logs, asked, self._controller.doctor(self))
 
     def offset_for_timestamp(
         self,

@@ -12,8 +12,8 @@ from storage.checkpoints.identifiers import new_id
 from storage.config.broker import EngineConfig
 from storage.disk.filesystem import FileSystem
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.engine import Engine
 from storage.errors import StorageError
+from storage.manager.manager import LogManager
 from storage.manager.startup import Machine, open_engine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
@@ -40,7 +40,7 @@ def open_directories(
     config: EngineConfig | None = None,
     replicated: bool = False,
     left_out: Sequence[Path] = (),
-) -> Engine:
+) -> LogManager | ReplicatedEngine:
     """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
 
     See `open_replicas` and `storage.manager.open_engine`, of which several directories hold each partition once.

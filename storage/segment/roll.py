@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.segment.segment import SegmentSettings
+from storage.segment.settings import SegmentSettings
 
 
 class RollReason(Enum):

@@ -15,11 +15,11 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.headers import Batches, BatchHeader
-from storage.disk.filesystem import Clock, File, FileSystem
+from storage.disk.filesystem import File
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.errors import PartitionOfflineError
@@ -28,32 +28,13 @@ from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
+from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
 from storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
 
 LARGEST_SLOT_BYTES = 12
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
-
-
-class SegmentSettings(NamedTuple):
-    """The settings that are fixed for a segment when it is created or loaded."""
-
-    index_interval_bytes: int
-    index_bytes: int
-    """Preallocated size of each index while the segment is active."""
-    preallocated_bytes: int = 0
-    """Size of a new log file; 0: it grows."""
-    jitter_ms: int = 0
-    """Milliseconds that this segment rolls earlier than segment.ms."""
-
-
-class SegmentDirectory(NamedTuple):
-    """The directory of a log's segments, the disk that it is on, and the clock."""
-
-    path: Path
-    files: FileSystem
-    clock: Clock
 
 
 class Segment:
@@ -377,6 +358,11 @@ class Segment:
         self._largest = TimeEntry(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp = None
         self.counted_from = 0
+
+    def forget_indexes(self) -> None:
+        """Take note that other index files were put in the place of these: they are opened with the next lookup."""
+        self._offset_index = self._time_index = self._names = None
+        self._largest = self._first_timestamp = None
 
     def begin_rebuild(self) -> None:
         """Forget the indexes and regard the log as empty; where nothing may be written, the new ones are in memory."""

@@ -21,7 +21,7 @@ from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
 from storage.recovery.loader import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 
 
 class PartitionToLoad(NamedTuple):

@@ -14,7 +14,7 @@ from storage.log.producers import ProducerRules
 from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
 from storage.recovery.loader import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced, read_records, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk

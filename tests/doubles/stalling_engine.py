@@ -187,6 +187,7 @@ class StallingEngine:
     read_only = foreign = False
     remote = True
     doing: str | None = None
+    scrub: str | None = None
     share_groups = NoShareGroups("an engine that stalls has none")
     warnings: Sequence[str] = ()
     groups = NoGroups("there are none in this engine")

@@ -16,7 +16,7 @@ from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
 from storage.recovery.loader import Checkpointed, LoadOptions, load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from testing.broker.client import Outgoing
 
 READ_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from storage.disk import names
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from testing.broker.broker import Broker
 from testing.broker.client import Client
 from tests.interop import ours

@@ -14,7 +14,9 @@ RUNS = {
     "power": "tests.soak.power",
     "mirror": "tests.soak.mirror",
     "queries": "tests.soak.queries",
+    "scrub": "tests.soak.scrub",
     "fuzz": "tests.fuzz",
 }
 """Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
-a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, streaming queries that are killed, and arbitrary or hostile batches."""
+a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, streaming queries that are killed, replicas
+whose bits flip, and arbitrary or hostile batches."""

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from storage.disk.native import NativeFileSystem
+from storage.findings import Finding
 from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.inspect.check.findings import Finding
 from storage.messages import printable
 from topicfs.data_directory import data_argument, require_directories
 from topicfs.examples import ExampleCommand
@@ -50,11 +50,11 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
     twice = list(duplicates(examinations.values()))
     for finding in twice:
         click.echo(line(finding))
-    with _progress() as progress:
+    with new_progress() as progress:
         for directory, examination in examinations.items():
             task = progress.add_task(escape(printable(str(directory))), total=examination.total_bytes)
             for finding in examination.findings(lambda passed, task=task: progress.advance(task, passed)):  # type: ignore[misc] # the default binds it
-                _print(finding, progress)
+                print_line(line(finding), progress)
     summaries = [examination.summary for examination in examinations.values()]
     findings = len(twice) + sum(summary.findings for summary in summaries)
     partitions = sum(summary.partitions for summary in summaries)
@@ -73,16 +73,16 @@ def line(finding: Finding) -> str:
     return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
 
 
-def _print(finding: Finding, progress: Progress) -> None:
-    """Print a finding, above the progress bar where both are on one terminal."""
+def print_line(text: str, progress: Progress) -> None:
+    """Print the line of a finding, above the progress bar where both are on one terminal."""
     if is_terminal() and not progress.disable:
-        progress.console.print(line(finding), markup=False)
+        progress.console.print(text, markup=False)
     else:
-        click.echo(line(finding))
+        click.echo(text)
 
 
-def _progress() -> Progress:
-    """Yield a progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
+def new_progress() -> Progress:
+    """Return a progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),

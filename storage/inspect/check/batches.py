@@ -16,7 +16,8 @@ from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
 from storage.codec.columns import Columns, decode, decode_each
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.inspect.check.findings import Finding, SegmentFacts
+from storage.findings import Finding
+from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.sound_batches import Expected, end_of_sound
 from storage.model import Offset, Position, TimestampType
 

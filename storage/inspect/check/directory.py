@@ -14,7 +14,7 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
 from storage.errors import CorruptionError, NotALogDirectoryError
-from storage.inspect.check.findings import Finding
+from storage.findings import Finding
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.inspect.check.segment import Advance
 from storage.model import Offset, TopicPartition

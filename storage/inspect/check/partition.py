@@ -19,7 +19,7 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptBatchError, CorruptionError
-from storage.inspect.check.findings import Finding
+from storage.findings import Finding
 from storage.inspect.check.segment import Advance, SegmentCheck, SegmentWork, read_epochs
 from storage.model import Offset, Position
 from storage.producers.snapshot import decode as decode_snapshot

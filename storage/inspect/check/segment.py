@@ -14,9 +14,10 @@ from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError, CorruptionError, NotAPlainFileError, TornBatchError
+from storage.findings import Finding
+from storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
 from storage.inspect.check.batches import BatchCheck
-from storage.inspect.check.findings import Finding, SegmentFacts
-from storage.inspect.check.indexes import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
+from storage.inspect.check.facts import SegmentFacts
 from storage.model import NO_TIMESTAMP, Offset, Position
 
 CHUNK_BYTES = 1 << 20

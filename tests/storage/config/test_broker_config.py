@@ -45,6 +45,7 @@ def test_defaults_are_kafkas() -> None:
         "log.cleaner.enable": True,
         "log.cleaner.backoff.ms": 15_000,
         "log.cleaner.dedupe.buffer.size": 134_217_728,
+        "log.scrub.interval.hours": 168,
         "producer.id.expiration.ms": 86_400_000,
         "producer.id.expiration.check.interval.ms": 600_000,
         "offsets.topic.num.partitions": 50,

@@ -16,7 +16,7 @@ from storage.disk import names
 from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.model import TopicPartition
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,

@@ -16,10 +16,10 @@ from storage.codec.records import BatchStamp, encode
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
 from storage.errors import NotALogDirectoryError
+from storage.findings import Finding
 from storage.indexes.transaction_index import AbortedSpan
 from storage.indexes.transaction_index import encode as encode_aborted
 from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.inspect.check.findings import Finding
 from storage.inspect.check.segment import SegmentCheck
 from storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition
 from tests.doubles.damage import overwrite

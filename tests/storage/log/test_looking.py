@@ -15,7 +15,7 @@ from storage.disk.native import NativeFileSystem
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Offset, Timestamp
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import sized_batch

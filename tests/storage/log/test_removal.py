@@ -22,7 +22,7 @@ from storage.manager import Machine, open_engine
 from storage.model import Offset, Timestamp
 from storage.recovery.loader import load_log
 from storage.retention.deletion import apply_retention
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.logs import TINY
 from tests.doubles.manual_clock import ManualClock

@@ -11,7 +11,7 @@ from storage.config.topic import TopicConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 PARTITIONS = sorted(path.name for path in LOG_DIRS.iterdir() if path.is_dir())

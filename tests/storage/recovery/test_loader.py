@@ -9,7 +9,7 @@ import pytest
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import InvalidNameError
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch

@@ -13,7 +13,7 @@ from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.model import Offset, TopicPartition
 from storage.recovery.loader import load_log
-from storage.segment.segment import SegmentDirectory
+from storage.segment.settings import SegmentDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PARTITIONS = sorted(path.relative_to(VECTORS) for path in VECTORS.glob("*/log-dirs/*") if path.is_dir())

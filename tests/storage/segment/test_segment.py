@@ -16,7 +16,8 @@ from storage.log.state import LogState
 from storage.model import Offset
 from storage.recovery.index_ends import read_end
 from storage.segment.chain import Chain
-from storage.segment.segment import Segment, SegmentDirectory, SegmentSettings
+from storage.segment.segment import Segment
+from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 from tests.doubles.headers import headers
 from tests.doubles.manual_clock import ManualClock

@@ -16,21 +16,22 @@ from struct import Struct
 from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptionError
+from storage.findings import Finding
 from storage.indexes import offset_index, time_index, transaction_index
-from storage.inspect.check.findings import Finding
 from storage.model import Offset, Position
 
 
 class ChunkColumns:
     """One chunk's batches as the indexes see them."""
 
-    def __init__(self, batches: Batches, latest_before: int) -> None:
-        self.positions: Sequence[int] = batches.column("position").tolist()
+    def __init__(self, batches: Batches, latest_before: int, position: int = 0) -> None:
+        """Take adjacent batches, whose positions count from `position` of the file."""
+        self.positions: Sequence[int] = [position + at for at in batches.column("position").tolist()]
         self.last_offsets: Sequence[int] = batches.column("last_offset").tolist()
         self.max_timestamps: Sequence[int] = batches.column("max_timestamp").tolist()
         self.latest_timestamps = list(accumulate(self.max_timestamps, max, initial=latest_before))[1:]
         """The largest timestamp up to and including each batch."""
-        self.end_position = batches.stop
+        self.end_position = position + batches.stop
 
     def ending_at(self, offset: int) -> int | None:
         """Return the index of the batch whose last offset is `offset`."""

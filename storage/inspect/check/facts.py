@@ -1,30 +1,13 @@
-"""The results of a check: what is wrong, and the numbers of the sound batches of each segment."""
+"""The numbers of the sound batches of each segment that was checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 from storage.codec.binary.fields import CODEC_MASK
 from storage.codec.columns import Columns
 from storage.codec.headers import Codec
-from storage.errors import CorruptionError
-from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
-
-
-class Finding(NamedTuple):
-    """Something that is not as it must be."""
-
-    file: Path
-    position: Position | None
-    """Byte in the file; None where the whole file is meant."""
-    cause: str
-
-    @classmethod
-    def of(cls, error: CorruptionError) -> Finding:
-        """Return the finding of an error that a reader raised."""
-        return cls(error.file, Position(error.position), error.cause)
+from storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 
 @dataclass(slots=True)

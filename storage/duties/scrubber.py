@@ -1,0 +1,231 @@
+"""The scrubber: the duty that reads everything now and then, and heals what it can.
+
+It runs in a thread of its own, at idle I/O priority and with long rests, and goes on where it was after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from storage.directories.directories import Directories
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.native import NativeFileSystem
+from storage.engine import Topic
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.messages import Say, printable, reason_of
+from storage.model import Timestamp, TopicPartition
+from storage.scrub.findings import ScrubCounts, ScrubFinding
+from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from storage.scrub.position import ScrubPosition, read_position, write_position
+
+MILLISECONDS_AN_HOUR = 3_600_000
+RESTS = 19
+"""A step of the duty is followed by a rest as many times as long: it takes a twentieth of one processor, and of the disk."""
+_SAVED_EVERY_S = 10.0
+
+_LOGGER = logging.getLogger(__name__)
+
+Tell = Callable[[ScrubFinding], None]
+Advance = Callable[[int], None]
+"""Called with the bytes that were read since the last call."""
+
+
+class Scrubber:
+    """Scrubs the partitions of an engine. One scrub goes on at a time."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[ScrubbedPartition]],
+        directories: Callable[[], Sequence[Path]],
+        files: FileSystem,
+        *,
+        clock: Clock,
+        warn: Say,
+    ) -> None:
+        """Make the scrubber; `directories` returns those that keep its position now."""
+        self._partitions = partitions
+        self._directories = directories
+        self._files = files
+        self._clock = clock
+        self._warn = warn
+        self.counts = ScrubCounts()
+        """Counts since the engine was opened."""
+        self._running = Lock()
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._at = ScrubPosition(0)
+        """Where the scrub is that goes on."""
+
+    # The duty.
+
+    def maintain(self, now: Timestamp, interval_hours: int) -> None:
+        """Begin a scrub, or go on with one, in a thread where one is due; 0 hours: never (blocking, not for long)."""
+        if interval_hours <= 0 or self._stopping.is_set() or not isinstance(self._files, NativeFileSystem):
+            return
+        if self._thread is not None and self._thread.is_alive():
+            return
+        position = self.position()
+        if position is None:
+            # The first one is due an interval from now.
+            self._save(ScrubPosition(began=now, ended=now))
+        elif position.ended is None or not 0 <= now - position.ended < interval_hours * MILLISECONDS_AN_HOUR:
+            self._thread = Thread(target=self._run_idly, name="scrub", daemon=True)
+            self._thread.start()
+
+    def _run_idly(self) -> None:
+        become_idle()
+        try:
+            self.run(rests=RESTS)
+        except (OSError, StorageError) as error:
+            if not self._stopping.is_set():
+                self._warn(f"scrub: {reason_of(error)}")
+
+    def stop(self) -> None:
+        """End a scrub that goes on, after the step that it is at, and begin no other (blocking)."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    # A scrub.
+
+    def position(self) -> ScrubPosition | None:
+        """Return where the last scrub stands; None where there was none (OSError)."""
+        found = [read_position(self._files, directory) for directory in self._directories()]
+        return max(
+            (one for one in found if one is not None),
+            key=lambda one: (one.began, one.ended is not None, one.partition, one.offset),
+            default=None,
+        )
+
+    @property
+    def line(self) -> str | None:
+        """The counts since the engine was opened, as a line; None where nothing was scrubbed or healed."""
+        counts = self.counts
+        if not counts.read_bytes:
+            return None
+        return (
+            f"read_bytes {counts.read_bytes} batches_healed {counts.batches_healed} "
+            f"files_healed {counts.files_healed} damaged {counts.damaged}"
+        )
+
+    def restart(self) -> None:
+        """Have the next scrub begin at the front, though the last one was interrupted (blocking)."""
+        now = self._clock()
+        self._save(ScrubPosition(now, ended=now))
+
+    def total_bytes(self) -> int:
+        """Return the bytes of all replicas' logs that the next scrub will read, about (blocking)."""
+        position = self.position()
+        left = [
+            one
+            for one in self._partitions()
+            if position is None or position.ended or not position.skips(one.name)
+        ]
+        return sum(replica.log.parts.state.log_bytes() for one in left for replica in one.replicas())
+
+    def run(self, *, rests: int = 0, advance: Advance = lambda _: None, tell: Tell = lambda _: None) -> bool:
+        """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
+
+        `rests`: how many times as long as a step the rest after it is. Findings go to the log, and are passed to `tell`.
+        """
+        with self._running:
+            found = self.position()
+            self._at = ScrubPosition(self._clock()) if found is None or found.ended is not None else found
+            self._save(self._at)
+            try:
+                for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
+                    if not self._at.skips(partition.name):
+                        self._scrub(partition, rests, advance, tell)
+                    if self._stopping.is_set():
+                        return False
+                self._at = ScrubPosition(self._at.began, ended=self._clock())
+                return True
+            finally:
+                self._save(self._at)
+
+    def _scrub(self, partition: ScrubbedPartition, rests: int, advance: Advance, tell: Tell) -> None:
+        """Scrub a partition, unless it is stopped meanwhile."""
+
+        def report(found: ScrubFinding) -> None:
+            self.report(found)
+            tell(found)
+
+        scrub = PartitionScrub(partition, self.counts, report)
+        saved = began = time.monotonic()
+        before = self.counts.read_bytes
+        try:
+            for base in scrub.run(self._at.start_in(partition.name)):
+                self._at = ScrubPosition(self._at.began, None, str(partition.name), base)
+                advance(self.counts.read_bytes - before)
+                before = self.counts.read_bytes
+                if self._stopping.wait(rests * (time.monotonic() - began)):
+                    return
+                began = time.monotonic()
+                if began - saved > _SAVED_EVERY_S:
+                    self._save(self._at)
+                    saved = began
+        except (OSError, StorageError) as error:
+            # What a disk does not give is its own report; the other partitions are scrubbed all the same.
+            self._warn(f"{partition.name}: not scrubbed to its end: {reason_of(error)}")
+
+    def report(self, found: ScrubFinding) -> None:
+        """Tell the log what was healed, and as a warning what was not."""
+        if found.healed_from is None:
+            self._warn(str(found))
+        else:
+            _LOGGER.warning("%s", printable(str(found)))
+
+    def _save(self, position: ScrubPosition) -> None:
+        for directory in self._directories():
+            try:
+                write_position(self._files, directory, position)
+            except OSError as error:
+                self._warn(f"scrub position: {reason_of(error)}")
+
+
+def scrubber_of_logs(
+    topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: Say
+) -> Scrubber:
+    """Return the scrubber of an engine that has each partition once."""
+    return Scrubber(
+        lambda: _scrubbed_logs(topics()),
+        lambda: [one.data.path for one in directories.online],
+        directories.files,
+        clock=directories.clock,
+        warn=warn,
+    )
+
+
+def _scrubbed_logs(topics: Mapping[str, Topic]) -> Iterator[ScrubbedPartition]:
+    """Yield the partitions of which there is one log each; one that nobody has opened is opened when its turn comes."""
+    for topic in topics.values():
+        for number in topic.partitions():
+            name = TopicPartition(topic.name, number)
+            yield ScrubbedPartition(name=name, replicas=partial(_only, topic, number), guard=nullcontext)
+
+
+def _only(topic: Topic, number: int) -> list[ScrubbedLog]:
+    found = topic.partitions().get(number)
+    return [ScrubbedLog(str(found.directory.parent), found)] if isinstance(found, Log) else []
+
+
+def become_idle() -> None:
+    """Give the calling thread idle I/O priority for the rest of its life, as far as the system can.
+
+    Its processor time stays what it is: a thread that waits for the processor may hold what the others wait for. Python has
+    no call for it; that of util-linux is on every Linux.
+    """
+    program = shutil.which("ionice")
+    if program is not None:
+        command = [program, "-c", "3", "-p", str(threading.get_native_id())]
+        subprocess.run(command, check=False, capture_output=True, timeout=10)  # noqa: S603

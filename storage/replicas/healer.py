@@ -1,0 +1,141 @@
+"""The healer: what is damaged in one replica is written again from another that is in sync.
+
+A read that falls over damage is answered from another replica and has the segment healed at once, in a thread; the scrub
+finds what nobody reads (`storage.scrub`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from storage.config.broker import EngineConfig
+from storage.disk.filesystem import Clock
+from storage.duties.schedule import Duty, Schedule, plan_duties
+from storage.duties.scrubber import Scrubber
+from storage.errors import StorageError
+from storage.messages import Say, reason_of
+from storage.model import Offset, Timestamp, TopicPartition
+from storage.replicas.members.member import ReplicatingDirectories
+from storage.replicas.partition import ReplicatedPartition
+from storage.replicas.sound_reads import Doctor
+from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+
+AGAIN_AFTER_S = 60.0
+"""A segment that was looked through for a reader is not looked through again before."""
+
+
+class Healer:
+    """Heals the replicas of an engine. Safe from any thread."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        members: ReplicatingDirectories,
+        *,
+        config: EngineConfig,
+        clock: Clock,
+        warn: Say,
+        in_background: bool,
+    ) -> None:
+        self._members = members
+        self._warn = warn
+        self._in_background = in_background and not members.files.read_only
+        self._interval_hours = config.scrub_interval_hours
+        self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(config)[Duty.SCRUB]}, clock())
+        self._healing = Lock()
+        """Held by the one who heals."""
+        self._lock = Lock()
+        self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
+        self._done: dict[tuple[TopicPartition, Offset], float] = {}
+        """When a segment was looked through last."""
+        self._thread: Thread | None = None
+        self._stopped = False
+        self.scrubber = Scrubber(
+            lambda: map(self._scrubbed, partitions()),
+            lambda: [member.path for member in members.serving],
+            members.files,
+            clock=clock,
+            warn=warn,
+        )
+
+    def _scrubbed(self, partition: ReplicatedPartition) -> ScrubbedPartition:
+        def replicas() -> list[ScrubbedLog]:
+            return [
+                ScrubbedLog(str(self._members[one.number]), one.log) for one in partition.replicas_in_sync
+            ]
+
+        return ScrubbedPartition(name=partition.name, replicas=replicas, guard=lambda: partition.lock)
+
+    def maintain(self, now: Timestamp) -> None:
+        """Begin a scrub, or go on with one, where one is due (OSError)."""
+        due = self._schedule.due(now)
+        if due:
+            self._schedule = self._schedule.done(due, now)
+            self.scrubber.maintain(now, self._interval_hours)
+
+    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+        """Return who heals a partition for its readers."""
+        return _PartitionDoctor(self, partition)
+
+    def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
+        """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""
+        key = partition.name, base_offset
+        with self._lock:
+            if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+                return
+            self._wanted[key] = partition
+            if self._in_background and (self._thread is None or not self._thread.is_alive()):
+                self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
+                self._thread.start()
+
+    def run_wanted(self) -> None:
+        """Heal what was wanted (blocking)."""
+        while True:
+            with self._lock:
+                if self._stopped or not self._wanted:
+                    self._thread = None
+                    return
+                (_name, base_offset), partition = self._wanted.popitem()
+            self.heal(partition, base_offset)
+
+    def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
+        """Look through a segment now, and heal it; unless that was just done (blocking)."""
+        key = partition.name, base_offset
+        with self._healing:
+            if time.monotonic() - self._done.get(key, float("-inf")) >= AGAIN_AFTER_S:
+                self._heal(partition, base_offset)
+                self._done[key] = time.monotonic()
+
+    def _heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
+        scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.report)
+        try:
+            for _ in scrub.segment(base_offset):
+                if self._stopped:
+                    return
+        except (OSError, StorageError) as error:
+            self._warn(f"{partition.name}: not healed: {reason_of(error)}")
+
+    def stop(self) -> None:
+        """End what goes on, after the step that it is at (blocking)."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self.scrubber.stop()
+
+
+class _PartitionDoctor(NamedTuple):
+    """Implements storage.replicas.sound_reads.Doctor."""
+
+    healer: Healer
+    partition: ReplicatedPartition
+
+    def damaged(self, base_offset: Offset, /) -> None:
+        self.healer.want(self.partition, base_offset)
+
+    def heal(self, base_offset: Offset, /) -> None:
+        self.healer.heal(self.partition, base_offset)

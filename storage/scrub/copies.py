@@ -1,0 +1,106 @@
+"""The copies of a segment in the logs of several replicas: their bytes, and how a damaged one is mended.
+
+What a log has published does not change below its end but by truncation, compaction and removal. So bytes that are not sound
+are damage if they are so when they are read again under the log's lock, which excludes all three.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.model import Buffer, Offset, Position
+from storage.segment.scan import declared_size
+from storage.segment.segment import Segment
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of each copy that are read at a time."""
+
+Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Holds off appends to all replicas, and changes of their roles, inside the block."""
+
+
+class CopyMovedError(StorageError):
+    """The segment is no longer what was read: it was compacted, cut or removed meanwhile."""
+
+
+class Copy(NamedTuple):
+    """A segment in one log, up to the end that was published when it was looked up."""
+
+    place: str
+    """Its data directory, for people."""
+    log: Log
+    segment: Segment
+    end: int
+    """Bytes of its batches."""
+
+    @property
+    def file(self) -> Path:
+        return self.segment.log.path
+
+    @property
+    def active(self) -> bool:
+        return self.segment is self.log.chain.active
+
+    def read(self, position: int, size: int) -> bytes | None:
+        """Return bytes, fewer at its end only; None where the disk cannot read them (other errors: OSError)."""
+        try:
+            return self.segment.log.pread(min(size, self.end - position), Position(position))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return None
+
+    def window(self, position: int) -> bytes | None:
+        """Return a chunk from a position on, or all of its first batch where that is larger; None as `read`."""
+        data = self.read(position, CHUNK_BYTES)
+        if data is None or len(data) < CHUNK_BYTES:
+            return data
+        size = declared_size(data)
+        if len(data) + 1 < size <= min(MAX_CONTENT_BYTES, self.end - position):
+            return self.read(position, size)
+        return data
+
+
+def copy_at(place: str, log: Log, base_offset: Offset) -> Copy | None:
+    """Return a log's copy of the segment that begins at an offset; None where it has none."""
+    state = log.parts.state
+    segment = state.chain.segments[state.chain.floor(base_offset)]
+    if segment.base_offset != base_offset or log.offline_reason is not None:
+        return None
+    return Copy(place, log, segment, state.end.bytes_of(segment))
+
+
+def end_of(copy: Copy) -> Offset:
+    """Return the exclusive end of the offsets that may be in a copy: where the next segment begins, or the log ends."""
+    state = copy.log.parts.state
+    return state.chain.end_offset(state.chain.floor(copy.segment.base_offset), state.end_offset)
+
+
+def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
+    """Write a batch over its damaged copy, and put it on disk (blocking).
+
+    Raises CopyMovedError where it is not damaged, or not there any more; PartitionOfflineError, ReadOnlyError, OSError.
+    """
+    parts, file = copy.log.parts, copy.segment.log
+    with guard(), parts.lock:
+        parts.check_writable()
+        state = parts.state
+        if copy.segment not in state.chain.segments or position + len(sound) > state.end.bytes_of(
+            copy.segment
+        ):
+            raise CopyMovedError(f"{copy.file}: changed while it was scrubbed")
+        if copy.read(position, len(sound)) == sound:
+            raise CopyMovedError(f"{copy.file}: position {position} is sound now")
+        file.pwrite(sound, Position(position))
+        # Readers that fell over it look again, and forget the places that it told them.
+        parts.state = state._replace(places={})
+    file.sync()
+    if copy.read(position, len(sound)) != sound:
+        raise OSError(errno.EIO, "what was written over a damaged batch is not read back", str(copy.file))

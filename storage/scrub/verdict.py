@@ -1,0 +1,126 @@
+"""The verdict about bytes of a segment: how far they are the batches that must be there.
+
+    expected offset ─► batch ─► batch ─► batch ─► …      whole, checksum right, offsets in a row, the epoch of those offsets
+
+Base offset and leader epoch are not under a batch's checksum: what else is known has to prove them wrong, the batches
+before and behind, and the leader epochs (kafka-storage.md#leader-epochs).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
+from storage.codec.batch import scan
+from storage.codec.headers import Batches, BatchHeader
+from storage.errors import TornBatchError
+from storage.model import NO_LEADER_EPOCH, Buffer, Offset
+
+OFFSETS = "its offsets do not follow those before, or not lead to those behind"
+
+
+class Bounds(NamedTuple):
+    """The bounds of batches that are not known yet."""
+
+    start_offset: int
+    """The lowest offset that the first may begin with: where the one before ends."""
+    end_offset: int
+    """The exclusive end of the offsets that may be there."""
+    epochs: Entries
+
+
+class Verdict(NamedTuple):
+    """The extent to which bytes are sound batches."""
+
+    batches: Batches
+    """Those that were found, sound or not."""
+    sound: int
+    """Number of the first of them that are sound."""
+    stop: int
+    """Position at which the sound ones end."""
+    end_offset: Offset
+    """One past the last of their offsets; the start offset without one."""
+    cause: str | None
+    """The fault of the next one; None where nothing is, or where the bytes end within it."""
+
+    @property
+    def gapless(self) -> bool:
+        """True if the sound ones have every offset from the first one's to their end."""
+        if not self.sound:
+            return True
+        bases = self.batches.column("base_offset")[: self.sound].tolist()
+        lasts = self.batches.column("last_offset")[: self.sound].tolist()
+        return sum(lasts) - sum(bases) + self.sound == self.end_offset - bases[0]
+
+
+def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) -> Verdict:
+    """Return how far `data` is what `bounds` ask for; `whole`: the last batch must not be cut off by its end.
+
+    Where offsets of two batches contradict each other, the first of the two counts as unsound already: either may lie.
+    """
+    batches = scan(data, check_crc=check_crc)
+    count = len(batches)
+    sound = batches.count_ascending(bounds.start_offset, bounds.end_offset - 1)
+    if batches.overlap(bounds.start_offset, sound):
+        sound = _before_overlap(batches, bounds.start_offset, sound)
+    cause = OFFSETS if sound < count else None
+    if cause:
+        sound = max(sound - 1, 0)
+    elif batches.problem is not None and (whole or not isinstance(batches.problem, TornBatchError)):
+        cause = batches.problem.cause
+    agreeing = count_of_epochs(batches, sound, bounds.epochs)
+    if agreeing < sound:
+        sound, cause = (
+            agreeing,
+            f"its leader epoch is {batches[agreeing].leader_epoch}, another one's offsets",
+        )
+    if not sound:
+        return Verdict(batches, 0, 0, Offset(bounds.start_offset), cause)
+    last = batches[sound - 1]
+    return Verdict(batches, sound, last.end_position, last.end_offset, cause)
+
+
+def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
+    """Return the batch that begins `data` if it is sound by itself; otherwise None, and what is wrong with it."""
+    batches = scan(data, check_crc=True, max_batches=1)
+    if not len(batches):
+        return None, batches.problem.cause if batches.problem else "no batch begins here"
+    header = batches[0]
+    if batches.overlap(bounds.start_offset, 1) or not batches.count_ascending(
+        bounds.start_offset, bounds.end_offset - 1
+    ):
+        return (
+            None,
+            f"offsets {header.base_offset} to {header.last_offset} where {bounds.start_offset} or more must follow",
+        )
+    if not count_of_epochs(batches, 1, bounds.epochs):
+        return None, f"its leader epoch is {header.leader_epoch}, another one's offsets"
+    return header, ""
+
+
+def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
+    """Return the number of batches before the first that begins before the one in front of it ends."""
+    low, high = 0, count  # The first `low` do not overlap, the first `high` do.
+    while high - low > 1:
+        middle = (low + high) // 2
+        if batches.overlap(start_offset, middle):
+            high = middle
+        else:
+            low = middle
+    return high - 1
+
+
+def count_of_epochs(batches: Batches, count: int, epochs: Entries) -> int:
+    """Return how many of the first `count` batches carry the epoch that wrote their offsets, as far as that is known."""
+    if not count or not epochs:
+        return count
+    carried = batches.column("leader_epoch")[:count].tolist()
+    bases = [Offset(base) for base in batches.column("base_offset")[:count].tolist()]
+    first = epoch_for_offset(epochs, bases[0])
+    if first == epoch_for_offset(epochs, bases[-1]) and set(carried) <= {first, NO_LEADER_EPOCH}:
+        return count
+    for number, (epoch, base) in enumerate(zip(carried, bases, strict=True)):
+        known = epoch_for_offset(epochs, base)
+        if epoch not in (known, NO_LEADER_EPOCH) and known is not None:
+            return number
+    return count

@@ -1,0 +1,30 @@
+"""Bits of a replica's files that flip, behind the back of its engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.model import Position, TopicPartition
+from tests.doubles.replicated import ORDERS, Replicated
+
+
+def path_of(all_of: Replicated, number: int, name: str, partition: TopicPartition = ORDERS) -> Path:
+    """Return the path of a file of a replica."""
+    return all_of.roots[number - 1] / str(partition) / name
+
+
+def flip(
+    all_of: Replicated, number: int, position: int, *, name: str = f"{0:020}.log", mask: int = 1
+) -> None:
+    """Flip bits of one byte in a file of a replica; they are on the platters."""
+    file = all_of.disk(number).open(path_of(all_of, number, name))
+    octet = file.pread(1, Position(position))[0]
+    file.pwrite(bytes([octet ^ mask]), Position(position))
+    file.sync()
+
+
+def write(all_of: Replicated, number: int, position: int, data: bytes, *, name: str = f"{0:020}.log") -> None:
+    """Write bytes over a file of a replica."""
+    file = all_of.disk(number).open(path_of(all_of, number, name))
+    file.pwrite(data, Position(position))
+    file.sync()

@@ -1,0 +1,189 @@
+"""`python -m tests.soak scrub`: random bits of one copy of a replicated topic flip, readers notice nothing, a scrub heals all.
+
+The short form is in `tests/soak/test_scrub.py`, and a real broker reads the files in `tests/interop/test_scrubbed_files.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.codec.columns import decode
+from storage.codec.records import encode_lines
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from storage.model import Isolation, Offset, TopicPartition
+from storage.replicas.engine import ReplicatedEngine
+from storage.replicas.startup import open_replicas
+from storage.scrub.findings import ScrubCounts, ScrubFinding
+
+ORDERS = TopicPartition("orders", 0)
+LINES_A_BATCH = 50
+HEADER_BITS = 61 * 8
+
+
+class Sizes(NamedTuple):
+    """How much is written, and how much of it is damaged."""
+
+    log_bytes: int
+    segment_bytes: int
+    flips: int
+    """In each segment's log; and one in each index of each segment."""
+
+
+class Done(NamedTuple):
+    """What a run did."""
+
+    flipped: int
+    read_right: int
+    """Records that were read while the files were damaged, each compared with what was written."""
+    counts: ScrubCounts
+    left: list[str]
+    """What the scrub or a check found afterwards and was not healed."""
+    unequal: list[str]
+    """Files that are not the other replica's, byte for byte."""
+
+
+def line(number: int) -> bytes:
+    """Return the value of the record at an offset."""
+    return b"%d %s" % (number, b"x" * (number * 7919 % 300))
+
+
+def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
+    """Open two data directories that replicate, in which readers have healed what they asked for."""
+    config = EngineConfig(
+        replication_factor=2, topic_defaults=TopicConfig(internal_segment_bytes=sizes.segment_bytes)
+    )
+    return open_replicas([directory / "a", directory / "b"], config=config, in_background=False)
+
+
+def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
+    """Fill the topic; return how many records it has."""
+    engine.create_topic("orders")
+    partition, number = engine.replicated(ORDERS), 0
+    while partition.status().log_bytes < sizes.log_bytes:
+        for _ in range(20):
+            text = b"".join(line(number + n) + b"\n" for n in range(LINES_A_BATCH))
+            (batch,) = encode_lines(text, timestamp=1_700_000_000_000 + number)
+            partition.append(batch)
+            number += LINES_A_BATCH
+    partition.sync()
+    return number
+
+
+def flip(engine: ReplicatedEngine, replica: int, sizes: Sizes, random: Random) -> int:
+    """Flip bits of one replica: anywhere in batches, in headers, and in the used slots of indexes; return how many."""
+    log = engine.controller.logs(ORDERS)[replica]
+    bits: set[tuple[Path, int]] = set()
+    for segment in log.chain.segments:
+        size = log.parts.state.end.bytes_of(segment)
+        for number in range(sizes.flips if size else 0):
+            bit = random.randrange(8 * size)
+            if number % 2:  # Headers are small: they would nearly never be hit.
+                batch = segment.find_batch(random.randrange(segment.base_offset, log.log_end_offset), size)
+                bit = 8 * (batch.position if batch else 0) + random.randrange(HEADER_BITS)
+            bits.add((segment.log.path, bit))
+        for slots in (segment.offset_index.slots, segment.time_index.slots):
+            if slots.used_bytes:
+                bits.add((slots.path, random.randrange(8 * slots.used_bytes)))
+    for path, bit in bits:
+        _flip(path, bit)
+    return len(bits)
+
+
+def _flip(path: Path, bit: int) -> None:
+    with path.open("r+b", buffering=0) as file:
+        file.seek(bit // 8)
+        octet = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([octet ^ 1 << bit % 8]))
+
+
+def read_all(engine: ReplicatedEngine, records: int, random: Random) -> int:
+    """Read everything in order, then from random offsets; return how many records were right. AssertionError for any other."""
+    found = _read_from(engine, 0, records, 1 << 20)
+    assert records == found, f"{found} of {records} records"
+    for _ in range(200):
+        offset = random.randrange(records)
+        found += _read_from(engine, offset, offset + 1, random.choice([1, 5_000, 100_000]))
+    return found
+
+
+def _read_from(engine: ReplicatedEngine, offset: int, end: int, max_bytes: int) -> int:
+    partition, found = engine.replicated(ORDERS), 0
+    while offset < end:
+        fetched = partition.read(Offset(offset), max_bytes=max_bytes, isolation=Isolation.READ_UNCOMMITTED)
+        for columns in decode(fetched.data):
+            for record in columns:
+                if record.offset >= offset and offset < end:
+                    assert (offset, line(offset)) == (record.offset, record.value)
+                    offset, found = offset + 1, found + 1
+    return found
+
+
+def scrubbed(engine: ReplicatedEngine) -> tuple[ScrubCounts, list[str]]:
+    """Scrub everything; return the counts, and what was not healed."""
+    left: list[str] = []
+
+    def tell(found: ScrubFinding) -> None:
+        if found.healed_from is None:
+            left.append(str(found))
+
+    assert engine.scrubber.run(tell=tell)
+    return engine.scrubber.counts, left
+
+
+def checked(directory: Path) -> Iterator[str]:
+    """Yield what a check of both directories finds."""
+    for name in ("a", "b"):
+        for finding in DirectoryCheck(directory / name, NativeFileSystem(read_only=True)).findings():
+            yield str(finding)
+
+
+def unequal(directory: Path) -> list[str]:
+    """Return the names of the partition's files that are not the same in both directories."""
+    both = [directory / name / str(ORDERS) for name in ("a", "b")]
+    names = {path.name for each in both for path in each.iterdir()}
+    _, different, missing = filecmp.cmpfiles(*both, names, shallow=False)
+    return sorted([*different, *missing])
+
+
+def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
+    """Write, flip, read, scrub, close, check and compare."""
+    random = Random(seed)
+    engine = open_both(directory, sizes)
+    try:
+        records = write(engine, sizes)
+        flipped = flip(engine, 1 + seed % 2, sizes, random)
+        right = read_all(engine, records, random)
+        counts, left = scrubbed(engine)
+        right += read_all(engine, records, random)
+    finally:
+        engine.close()
+    return Done(flipped, right, counts, [*left, *checked(directory)], unequal(directory))
+
+
+def main() -> None:
+    """Run it with the sizes asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log")
+    parser.add_argument("--flips", type=int, default=1000, help="in each segment of 128 MiB")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    sizes = Sizes(int(asked.gigabytes * (1 << 30)), 128 << 20, asked.flips)
+    with tempfile.TemporaryDirectory() as directory:
+        done = run(Path(directory), sizes, seed=asked.seed)
+    print(f"{done.flipped} bits flipped, {done.read_right} records read right, {done.counts}")  # noqa: T201
+    if done.left or done.unequal:
+        raise SystemExit("\n".join(["left:", *done.left, "unequal:", *done.unequal]))
+
+
+if __name__ == "__main__":
+    main()

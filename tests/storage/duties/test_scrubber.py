@@ -1,0 +1,176 @@
+"""The scrubber: when it is due, that it goes on where it was, and what it says of logs that have no replica."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk.names import SCRUB
+from storage.disk.native import NativeFileSystem
+from storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
+from storage.duties.scrubber import MILLISECONDS_AN_HOUR
+from storage.manager import LogManager, Machine, open_engine
+from storage.scrub.findings import ScrubFinding
+from storage.scrub.position import ScrubPosition, read_position, write_position
+from tests.doubles.engines import append_lines
+from tests.doubles.manual_clock import ManualClock
+
+FILES = NativeFileSystem()
+HOURS = 24
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(tmp_path, clock):
+    """Two topics with a few segments each, on a real disk."""
+    config = EngineConfig(
+        scrub_interval_hours=HOURS,
+        topic_defaults=TopicConfig(
+            internal_segment_bytes=500, index_interval_bytes=100, segment_index_bytes=1200
+        ),
+    )
+    found = open_engine(tmp_path / "data", config=config, machine=Machine(clock=clock))
+    for name in ("alpha", "beta"):
+        topic = found.create_topic(name)
+        for number in range(20):
+            append_lines(topic.partitions()[0], f"line {number} {'x' * 40}\n")
+    yield found
+    found.close()
+
+
+def position(tmp_path: Path) -> ScrubPosition | None:
+    return read_position(FILES, tmp_path / "data")
+
+
+def wait_for_scrub(engine: LogManager) -> None:
+    """Until its thread has ended."""
+    thread = engine.scrubber._thread
+    if thread is not None:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, tmp_path):
+    """A new directory has nothing to scrub; that is written down, so that a restart does not begin to wait again."""
+    clock.now += SCRUB_DELAY_MS
+    engine.maintenance(clock())
+    began = clock()
+    assert ScrubPosition(began, ended=began) == position(tmp_path)
+    clock.now += HOURS * MILLISECONDS_AN_HOUR - 1
+    engine.maintenance(clock())
+    assert engine.scrub is None
+    clock.now += SCRUB_PERIOD_MS
+    engine.maintenance(clock())
+    wait_for_scrub(engine)
+    assert engine.scrub is not None
+    ended = position(tmp_path)
+    assert ended is not None
+    assert ended.ended is not None
+    assert ended.ended >= began + HOURS * MILLISECONDS_AN_HOUR
+
+
+def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
+    """No file is written either."""
+    engine.scrubber.maintain(clock(), 0)
+    assert position(tmp_path) is None
+
+
+def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
+    """What comes before is not read again."""
+    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8))
+    assert engine.scrubber.run()
+    whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
+    assert 0 < engine.scrubber.counts.read_bytes < whole / 2
+    done = position(tmp_path)
+    assert done is not None
+    assert (1, True) == (done.began, done.ended is not None)
+
+
+def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
+    """Closing the engine stops it after the step that it is at."""
+    assert not engine.scrubber.run(advance=lambda _: engine.scrubber._stopping.set())
+    stopped = position(tmp_path)
+    assert stopped is not None
+    assert ("alpha-0", None) == (stopped.partition, stopped.ended)
+
+
+def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
+    """Though the last one was interrupted."""
+    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8))
+    engine.scrubber.restart()
+    total = engine.scrubber.total_bytes()
+    assert engine.scrubber.run()
+    assert total == engine.scrubber.counts.read_bytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"version": 2}',
+        '{"version": 1, "began": "x"}',
+        "\x00\xff",
+        '{"version": 1, "began": 1}',
+    ],
+)
+def test_a_position_that_cannot_be_read_is_none(engine, tmp_path, text):
+    """The scrub then begins at the front."""
+    (tmp_path / "data" / SCRUB).write_text(text, encoding="latin-1")
+    assert position(tmp_path) is None
+    assert engine.scrubber.run()
+
+
+def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
+    """The next one in order is scrubbed."""
+    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8))
+    assert engine.scrubber.run()
+    beta = engine.topic("beta").partitions()[0]
+    assert beta.status().log_bytes == engine.scrubber.counts.read_bytes
+
+
+def test_damage_without_a_replica_is_reported_and_left(engine):
+    """A warning of the engine; the batches behind it are looked at, too."""
+    log = engine.topic("alpha").partitions()[0]
+    path = log.chain.segments[0].log.path
+    before = path.read_bytes()
+    batch = log.chain.segments[0].find_batch(1, log.chain.segments[0].size)
+    assert batch is not None
+    for at in (batch.position + 65, log.chain.segments[0].size - 3):
+        _flip(path, at)
+    found: list[ScrubFinding] = []
+    assert engine.scrubber.run(tell=found.append)
+    assert [batch.position, None] == [found[0].finding.position, found[0].healed_from]
+    assert 2 == len(found) == engine.scrubber.counts.damaged
+    assert any("checksum" in line for line in engine.warnings)
+    assert before != path.read_bytes()
+
+
+def test_an_index_without_a_replica_is_made_again(engine):
+    """Of the batches; the log is as it was."""
+    log = engine.topic("alpha").partitions()[0]
+    for kind in (".index", ".timeindex"):
+        path = log.chain.segments[0].log.path.with_suffix(kind)
+        before = path.read_bytes()
+        _flip(path, 2)
+        found: list[ScrubFinding] = []
+        assert engine.scrubber.run(tell=found.append)
+        assert ["its batches"] == [one.healed_from for one in found]
+        assert before == path.read_bytes()
+
+
+def _flip(path: Path, at: int) -> None:
+    with path.open("r+b", buffering=0) as file:
+        file.seek(at)
+        octet = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([octet ^ 64]))

@@ -1,0 +1,113 @@
+"""`topicfs scrub`: what it finds, heals and prints."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.disk.names import SCRUB
+from storage.replicas.startup import open_replicas
+from tests.topicfs.test_replicas import BOTH
+
+LOG = Path("orders-0") / f"{0:020}.log"
+
+
+@pytest.fixture
+def two(topicfs):
+    """Two directories that replicate, with a topic of two records."""
+    engine = open_replicas(
+        [Path("a"), Path("b")], config=EngineConfig(replication_factor=2), in_background=False
+    )
+    with closing(engine):
+        engine.create_topic("orders")
+    assert 0 == topicfs("append", "orders/0", "--data", BOTH, stdin=b"one\ntwo\n").status
+    return topicfs
+
+
+def flip(path: Path, at: int = -1) -> None:
+    """Flip a bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_nothing_is_damaged(two):
+    """Exit status 0, and how much was read."""
+    ran = two("scrub", BOTH)
+    assert (0, b"") == (ran.status, ran.output)
+    assert b"0 batches and 0 files healed, nothing damaged left" in ran.errors
+    assert Path("a", SCRUB).exists()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_what_is_damaged_in_one_is_healed_from_the_other(two, name):
+    """A line for it; the files are equal again, and a check finds nothing."""
+    flip(name / LOG)
+    ran = two("scrub", BOTH)
+    assert 0 == ran.status
+    assert f"{name}/{LOG}: position 0: checksum" in ran.text
+    assert "(healed from " in ran.text
+    assert Path("a", LOG).read_bytes() == Path("b", LOG).read_bytes()
+    assert 0 == two("check", BOTH).status
+
+
+def test_what_no_replica_has_is_left(two):
+    """Exit status 1, as that of a check."""
+    for name in ("a", "b"):
+        flip(name / LOG)
+    ran = two("scrub", BOTH)
+    assert (1, 2) == (ran.status, len(ran.output.splitlines()))
+    assert b"2 damaged left" in ran.errors
+
+
+def test_one_of_the_directories_says_that_the_others_would_help(two):
+    """It heals nothing by itself."""
+    flip("a" / LOG)
+    ran = two("scrub", "a")
+    assert 1 == ran.status
+    assert b"name them as well" in ran.errors
+
+
+def test_programs_get_one_object(two):
+    """With the findings and the counts."""
+    flip("b" / LOG)
+    ran = two("scrub", BOTH, "--json")
+    told = json.loads(ran.output)
+    assert (0, 1, 0, 0) == (ran.status, told["batches_healed"], told["files_healed"], told["damaged"])
+    (found,) = told["findings"]
+    assert ("b", 0, "a") == (
+        Path(found["file"]).parent.parent.name,
+        found["position"],
+        Path(found["healed_from"]).name,
+    )
+
+
+def test_an_interrupted_scrub_goes_on_and_restart_begins_again(two):
+    """The position is in the data directory."""
+    interrupted = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0}
+    for name in ("a", "b"):
+        Path(name, SCRUB).write_text(json.dumps(interrupted))
+    assert b"0 bytes read" in two("scrub", BOTH).errors
+    for name in ("a", "b"):
+        Path(name, SCRUB).write_text(json.dumps(interrupted))
+    assert b"0 bytes read" not in two("scrub", BOTH, "--restart").errors
+
+
+def test_directories_that_somebody_owns_are_left_to_their_owner(two):
+    """It scrubs by itself, and the message says so."""
+    with closing(open_replicas([Path("a"), Path("b")], in_background=False)):
+        ran = two("scrub", BOTH)
+    assert 1 == ran.status
+    assert b"its owner scrubs by itself every log.scrub.interval.hours" in ran.errors
+
+
+def test_no_data_directory_is_no_success(topicfs):
+    """Nothing is made."""
+    ran = topicfs("scrub", "nothing-here")
+    assert 1 == ran.status
+    assert b"no data directory there" in ran.errors
+    assert not Path("nothing-here").exists()
