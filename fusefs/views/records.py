@@ -34,8 +34,11 @@ from storage.remote import ThreadNeededError
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""
 
-_PLAIN_BYTES = 2**18
-"""The largest batch that is looked through at once, whatever a request may still decode."""
+_PLAIN_BYTES = 2**21
+"""The largest batch that is looked through at once, whatever a request may still decode: a millisecond's work, or two.
+
+By default no topic takes one of more than half as much.
+"""
 
 INLINE_SEARCH_BYTES = 2**20
 """Bytes that a search for a time goes through in the event loop's thread; between two entries of an index lie 4 KiB."""

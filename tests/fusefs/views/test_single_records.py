@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fusefs.forms import JSON, KV, VALUES
-from fusefs.views.records import earliest_offset, find_record, latest_offset
-from storage.codec.records import encode
+from fusefs.views.records import PlainRecord, earliest_offset, find_plain, find_record, latest_offset
+from storage.codec.headers import Codec
+from storage.codec.records import BatchStamp, encode
 from storage.errors import CorruptionError
 from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 from tests.doubles.memory_partition import MemoryPartition
@@ -40,6 +41,30 @@ def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
     assert (b"value", b"") == (first.render(VALUES, partition), second.render(VALUES, partition))
     assert (b"k\tvalue\n", b"k\t\\N\n") == (first.render(KV, partition), second.render(KV, partition))
     assert b'"payload":"value"' in first.render(JSON, partition)
+
+
+@pytest.mark.parametrize("size", [1, 100, 2_000_000])
+def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
+    """Its value and its time, whether its batch has a record or is larger than a topic takes by default; too large a batch it leaves."""
+    partition = MemoryPartition()
+    values = [b"%06d" % number * 16 for number in range(-(-size // 106))]
+    partition.add(*values)
+    for offset in (0, len(values) // 2, len(values) - 1):
+        found = find_record(partition, Offset(offset))
+        assert found is not None
+        expected = PlainRecord(found.offset, found.timestamp, found.render(VALUES, partition))
+        assert expected == find_plain(partition, Offset(offset), Isolation.READ_COMMITTED)
+    assert find_plain(partition, Offset(len(values)), Isolation.READ_COMMITTED) is None
+
+
+def test_batches_that_take_long_are_left_to_the_long_way() -> None:
+    """Which minds what a request may still decode; so are compressed ones, however small they are."""
+    partition = MemoryPartition()
+    partition.add(bytes(2**21))
+    partition.append(encode([Record(Offset(0), Timestamp(1), None, b"packed")], BatchStamp(codec=Codec.LZ4)))
+    for offset in (0, 1):
+        assert find_plain(partition, Offset(offset), Isolation.READ_COMMITTED) is None
+        assert find_record(partition, Offset(offset))
 
 
 def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
