@@ -319,6 +319,18 @@ class Replication(Protocol):
         """
         ...
 
+    def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
+        """Move a replica to another data directory, while it serves; returns once it is on its way.
+
+        `source`: the directory of the replica, where there are several. Raises UnknownTopicError, InvalidConfigError (no
+        such replica or directory, or one is on its way), ReadOnlyError, OSError.
+        """
+        ...
+
+    def cancel_move(self, partition: TopicPartition) -> None:
+        """Leave a replica where it is that is on its way, and remove its copy (InvalidConfigError where none is, OSError)."""
+        ...
+
 
 class Engine(Protocol):
     """Topics, and what can be done with them."""

@@ -186,6 +186,8 @@ class ReplicaStatus(NamedTuple):
     """Its log end; None where its log is not there."""
     log_bytes: int | None
     """Bytes of its log; None likewise."""
+    arriving: bool = False
+    """True of the copy of one that is being moved there, which is none of the partition's replicas yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,13 @@
 
 A line that is written changes them: a number is how many each partition is to have, `elect` gives the leadership back to
 the preferred leaders, and `elect PARTITION DIR` has a replica lead that was not in sync, with what only others have lost.
+`move PARTITION DIR` moves a replica to another directory, of several that in the directory behind it (names as a shell
+quotes them); `cancel PARTITION` has it stay.
 """
 
 from __future__ import annotations
+
+import shlex
 
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
@@ -20,6 +24,9 @@ from storage.model import PartitionStatus, ReplicaStatus, TopicPartition
 
 LINE_BYTES = 4096
 ELECT = "elect"
+MOVE = "move"
+CANCEL = "cancel"
+FORMS = f"a number of replicas, `{ELECT}`, `{ELECT} PARTITION DIR`, `{MOVE} PARTITION DIR [FROM]` or `{CANCEL} PARTITION`"
 
 
 class ReplicasTarget:
@@ -34,31 +41,49 @@ class ReplicasTarget:
 
     def check(self, lines: bytes) -> None:
         for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
-            words = line.split(maxsplit=2)
-            number = len(words) == 1 and words[0].isdecimal()
-            election = words[:1] == [ELECT] and (
-                len(words) == 1 or (len(words) == 3 and words[1].isdecimal())
-            )
-            if not number and not election:
-                raise InvalidConfigError(
-                    f"{line}: write a number of replicas, `{ELECT}`, or `{ELECT} PARTITION DIR`"
-                )
+            if not _is_understood(_words(line)):
+                raise InvalidConfigError(f"{line}: write {FORMS}")
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Do what the lines say (blocking). Raises what the engine does."""
         del durable
         self.check(lines)
         for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
-            words = line.split(maxsplit=2)
-            if words[0] != ELECT:
-                self._replication.set_replicas(self._topic, int(words[0]))
-            elif len(words) == 1:
+            self._do(_words(line))
+
+    def _do(self, words: list[str]) -> None:
+        partition = TopicPartition(self._topic, int(words[1])) if len(words) > 1 else None
+        if partition is None:
+            if words[0] == ELECT:
                 self._replication.elect_preferred(self._topic)
             else:
-                self._replication.elect_unclean(TopicPartition(self._topic, int(words[1])), words[2].strip())
+                self._replication.set_replicas(self._topic, int(words[0]))
+        elif words[0] == ELECT:
+            self._replication.elect_unclean(partition, words[2])
+        elif words[0] == MOVE:
+            self._replication.move_replica(partition, *words[2:])
+        else:
+            self._replication.cancel_move(partition)
 
     def sync(self) -> None:
         pass
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a line; directories of elections are the rest of it, those of moves as a shell quotes them."""
+    if line.split(maxsplit=1)[:1] != [MOVE]:
+        return [word.strip() for word in line.split(maxsplit=2)]
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _is_understood(words: list[str]) -> bool:
+    if len(words) == 1:
+        return words[0].isdecimal() or words[0] == ELECT
+    lengths = {ELECT: (3,), MOVE: (3, 4), CANCEL: (2,)}
+    return bool(words) and len(words) in lengths.get(words[0], ()) and words[1].isdecimal()
 
 
 class ReplicasFile(TextFile):
@@ -96,6 +121,8 @@ def replica_lines(status: PartitionStatus) -> list[str]:
 
 
 def _role(replica: ReplicaStatus) -> str:
+    if replica.arriving:
+        return "arriving"
     if replica.leads:
         return "leader"
     return "in_sync" if replica.in_sync else "out_of_sync"
@@ -103,7 +130,7 @@ def _role(replica: ReplicaStatus) -> str:
 
 def _lag(replica: ReplicaStatus, leader: ReplicaStatus | None) -> str:
     if replica.end_offset is None or replica.log_bytes is None:
-        return " away"
+        return "" if replica.arriving else " away"
     end = f" log_end_offset {replica.end_offset}"
     if leader is None or leader.end_offset is None or leader.log_bytes is None or replica.leads:
         return end

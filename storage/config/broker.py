@@ -89,6 +89,15 @@ class EngineConfig:
             ("follower.replication.throttled.rate",),
         ),
     ] = 2**63 - 1
+    move_rate: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "bytes/s",
+            "How fast replicas may be copied that move to another data directory.",
+            ("replica.alter.log.dirs.io.max.bytes.per.second",),
+        ),
+    ] = 2**63 - 1
     recovery_threads: Annotated[
         int,
         BrokerRow(

@@ -24,7 +24,7 @@ from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
-from storage.model import CleaningState, Offset, Timestamp
+from storage.model import CleaningState, Offset, Timestamp, TopicPartition
 from storage.retention.deletion import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
@@ -97,6 +97,14 @@ class LogCleaner:
         self._claimed: set[Log] = set()
         self._uncleanable: set[Log] = set()
         self._told: dict[Log, str] = {}
+        self._paused: frozenset[TopicPartition] = frozenset()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Clean these partitions no more, nor apply retention where that is the cleaner's, until others are named.
+
+        A cleaning of one of them that is under way ends, with the log as it was or cleaned.
+        """
+        self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
         """Clean what is due, then apply retention to the compacted logs (blocking; may take long).
@@ -179,10 +187,16 @@ class LogCleaner:
                 plan_cleaning(log, now),  # A pass that found the disk full may have replaced some segments.
                 now=now,
                 map_bytes=map_bytes,
-                proceed=lambda: not self._stopping.is_set() and log.offline_reason is None,
+                proceed=lambda: self._may_go_on(log),
             )
 
         return run() if log in self._told else self._lend(log, run)
+
+    def _may_go_on(self, log: Log) -> bool:
+        return not self._stopping.is_set() and log.offline_reason is None and not self._pauses(log)
+
+    def _pauses(self, log: Log) -> bool:
+        return log.parts.partition in self._paused
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
         """Return whether it could be done. The same error is reported once, and that of a deleted log never."""
@@ -192,7 +206,7 @@ class LogCleaner:
             self._uncleanable.add(log)
             self._report_error(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
         except Exception as error:  # noqa: BLE001 (whatever it is, the other logs are to be cleaned)
-            if log.offline_reason is None and not self._stopping.is_set():
+            if self._may_go_on(log):
                 self._report_error(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
         else:
             self._told.pop(log, None)
@@ -211,7 +225,11 @@ class LogCleaner:
             self._warn(f"cleaner checkpoint: {reason_of(error)}")
 
     def _compacted(self) -> list[Log]:
-        return [log for log in self._logs() if log.config.compacts and log.offline_reason is None]
+        return [
+            log
+            for log in self._logs()
+            if log.config.compacts and log.offline_reason is None and not self._pauses(log)
+        ]
 
     def _forget_removed(self) -> None:
         present = set(self._logs())

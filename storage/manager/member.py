@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from storage.config.topic import TopicConfig
+from storage.directories.directories import Directories
 from storage.duties.staged_writes import StagedWrites
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.manager.future_logs import FutureLogs
 from storage.manager.manager import LogManager, by_name
+from storage.messages import WarningBook
+from storage.model import TopicPartition
 from storage.staging.placer import CreateTopic, FindPartition
+from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
 
 T = TypeVar("T")
@@ -18,6 +25,16 @@ class MemberManager(LogManager):
     """A LogManager whose topics have partitions in other engines, too. Made by `opening.open_engine` with `one_of_many`."""
 
     groups_are_served_elsewhere = True
+
+    def __init__(
+        self,
+        directories: Directories,
+        registry: TopicRegistry,
+        warnings: WarningBook,
+        topics: Mapping[str, LogTopic],
+    ) -> None:
+        super().__init__(directories, registry, warnings, topics)
+        self._futures = FutureLogs(directories.all[0])
 
     def hold_partitions(
         self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
@@ -45,6 +62,49 @@ class MemberManager(LogManager):
             self._changes.drop(topic, gone)
             topic.take_partitions(gone)
         self._listeners.notify()
+
+    # Replicas that are moved here, or from here.
+
+    def future_log(self, partition: TopicPartition) -> Log | None:
+        """Return the copy of a partition that is on its way here; None where none is open."""
+        return self._futures.get(partition)
+
+    def open_future(self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str) -> Log:
+        """Return the copy of a partition that is to come here, made where there is none (StorageError, OSError; blocking)."""
+        with self._lock:
+            self._check_writable()
+            topic = self._topics.get(partition.topic)
+            if topic is not None and partition.partition in topic.served:
+                raise StorageError(f"{partition}: it has arrived")
+            config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
+            return self._futures.open(partition, config, topic_id)
+
+    def promote_future(
+        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
+    ) -> None:
+        """Make a partition's copy a partition of this engine, all of it on disk (StorageError, OSError; blocking)."""
+        with self._lock:
+            self._check_writable()
+            if self._futures.get(partition) is not None:
+                self._futures.promote(partition)
+            self.hold_partitions(
+                partition.topic, [partition.partition], overrides=overrides, topic_id=topic_id
+            )
+
+    def discard_future(self, partition: TopicPartition) -> None:
+        """Have a partition's copy removed (StorageError, OSError)."""
+        with self._lock:
+            self._check_writable()
+            self._futures.discard(partition)
+
+    def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
+        """Clean these partitions no more until others are named; a cleaning of one that is under way ends."""
+        self._cleaner.pause(partitions)
+
+    def close(self) -> None:
+        with self._lock:
+            self._futures.close()
+        super().close()
 
     def lend(self, action: Callable[[], T]) -> T:
         """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from storage.errors import PartitionOfflineError
+from storage.errors import PartitionOfflineError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
 from storage.model import ReplicaStatus, TopicPartition
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import Replica, ReplicatedPartition
 from storage.replicas.rules.follower import log_end
 from storage.replicas.rules.state import (
@@ -26,6 +27,7 @@ from storage.replicas.rules.state import (
     begun,
     elect,
     elect_unclean,
+    ended_move,
     joined,
     without,
 )
@@ -52,6 +54,8 @@ class ReplicaController:
         """Returns who heals a partition; set by the engine."""
         self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
         """Partitions that wait for directories that are away and may have later records than the others."""
+        self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
+        """Returns the log of a replica that is on its way to a directory."""
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
         """Return the logs of a partition that are there, by the replicas that are assigned."""
@@ -63,10 +67,25 @@ class ReplicaController:
                 found[number] = log
         return found
 
+    def entry(self, topic: str) -> ReplicatedTopicEntry | None:
+        """Return what is agreed on of a topic; None of one that was deleted."""
+        return self._agreement.content.topics.get(topic)
+
+    def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
+        """Agree on another state that changes no role; the partition's lock is held (OSError)."""
+        self._agreement.put_states({partition.name: state})
+        partition.state = state
+
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """See `storage.replicas.partition.Controller`."""
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
+        places, move = state.assigned, state.moving
+        if move is not None:
+            places = (*places, move.target)
+            arriving = self.future_log(partition.name, move.target)
+            if arriving is not None:
+                logs[move.target] = arriving
         return tuple(
             ReplicaStatus(
                 place=self._place(number),
@@ -74,8 +93,9 @@ class ReplicaController:
                 in_sync=number in state.in_sync,
                 end_offset=logs[number].log_end_offset if number in logs else None,
                 log_bytes=logs[number].parts.state.log_bytes() if number in logs else None,
+                arriving=number not in state.assigned,
             )
-            for number in state.assigned
+            for number in places
         )
 
     def _place(self, number: ReplicaId) -> str:
@@ -216,6 +236,24 @@ class ReplicaController:
                 leader and leader.number,
             )
             return True
+
+    def moved(self, partition: ReplicatedPartition, log: Log) -> None:
+        """Have the copy of a replica, which has caught up, take its place; the partition's lock is held (OSError).
+
+        If the replica led the copy leads, in a new epoch.
+        """
+        state, move = ended_move(partition.state), partition.state.moving
+        assert move is not None, "no replica is on its way"
+        if state.leader is None:
+            state = elect(state, {move.target: log_end(log)})
+        self._log_change(partition, state)
+        self._agree_and_take_roles([partition], {partition.name: state})
+        leader = partition.leader
+        if leader is not None and leader.number != move.target:
+            try:
+                partition.join(move.target, log)
+            except (OSError, StorageError) as error:
+                self.lost(partition, move.target, error)
 
     def _settle(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
         """Agree on the states without replicas that are gone, and let the others take their roles."""

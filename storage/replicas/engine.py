@@ -7,6 +7,7 @@ away gets it when it comes back (`members/reconciliation.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from threading import RLock
 
 from storage.config.broker import EngineConfig
@@ -31,6 +32,7 @@ from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.queue_journal import MembersWithJournal
 from storage.replicas.members.reconciliation import adopt, reconcile
+from storage.replicas.moves import ReplicaMoves
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.state import ReplicaId
 from storage.replicas.topics import ReplicatedTopic, TopicTable
@@ -83,6 +85,15 @@ class ReplicatedEngine:
             in_background=in_background,
         )
         self.controller.doctors = self._healer.doctor
+        self._moves = ReplicaMoves(
+            members,
+            self._partitions,
+            self.controller,
+            self._lock,
+            rate=config.move_rate,
+            warn=warnings.add,
+        )
+        self.controller.future_log = self._moves.future_log
         self._groups = make_groups(self, config, clock)
         self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)
         self._positions_due = clock() + config.offsets_retention_check_interval_ms
@@ -197,6 +208,7 @@ class ReplicatedEngine:
             self.controller.begin(self._partitions())
             if not self._read_only:
                 self._agreement.settle()
+                self._moves.pause_cleaning()
         self._want_all()
 
     def _settle(self, member: ReplicatingDirectory) -> None:
@@ -248,6 +260,9 @@ class ReplicatedEngine:
             topic = self.topic(name)
             if not with_records and (records := records_of(topic)):
                 raise TopicNotEmptyError(name, records)
+            for partition in topic.served.values():
+                with suppress(StorageError, OSError):
+                    self._moves.discard(partition)
             self._table.delete(topic)
         self._listeners.notify()
         for partition in topic.served.values():
@@ -262,8 +277,20 @@ class ReplicatedEngine:
         """See `storage.engine.Replication`."""
         with self._lock:
             self._check_writable()
+            self._moves.check_none(self.topic(topic).served.values())
             self._table.set_replicas(self.topic(topic), replicas)
         self._want_all()
+
+    def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
+        """See `storage.engine.Replication`."""
+        self._check_writable()
+        self._moves.begin(self.replicated(partition), directory, source)
+        self._want_all()
+
+    def cancel_move(self, partition: TopicPartition) -> None:
+        """See `storage.engine.Replication`."""
+        self._check_writable()
+        self._moves.cancel(self.replicated(partition))
 
     def elect_preferred(self, topic: str | None = None) -> int:
         """See `storage.engine.Replication`."""
@@ -363,6 +390,7 @@ class ReplicatedEngine:
             self._agreement.settle()
             self.controller.returned(member)
             self._share_groups.places_changed()
+            self._moves.pause_cleaning()
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
 
@@ -370,11 +398,13 @@ class ReplicatedEngine:
         """Have replicas that are behind catch up now (blocking); what fails is tried again later."""
         for member in self._members.serving:
             self._catching_up[member.number].run_once()
+        self._moves.run_once()
 
     def _want_all(self) -> None:
         if self._in_background and not self._read_only:
             for member in self._members.serving:
                 self._catching_up[member.number].want()
+            self._moves.want()
 
     def close(self) -> None:
         self._groups.close()
@@ -382,6 +412,7 @@ class ReplicatedEngine:
         self._healer.stop()
         for one in self._catching_up.values():
             one.stop()
+        self._moves.stop()
         with self._lock:
             if self._closed:
                 return

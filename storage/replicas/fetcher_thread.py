@@ -1,14 +1,17 @@
-"""The thread in which followers of a data directory catch up, as long as any of its replicas is out of sync.
+"""The threads in which logs of a data directory catch up with those that lead, as long as any of them is behind.
 
-It copies in large steps beside appends, and has the follower join with appends held up only for the last ones.
+They copy in large steps beside appends; what is left then is copied with appends held up, as the log takes its role.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
+from typing import ClassVar
 
 from storage.errors import StorageError
 from storage.log.log import Log
@@ -27,22 +30,30 @@ NEARLY_BYTES = 64 << 10
 """A step that copies no more than this is the last but one: the rest is copied while appends wait."""
 
 
-class FetcherThread:
-    """The thread that brings the replicas of one directory back into sync."""
+PAUSE_S = 0.05
+"""Between two rounds, and two looks whether a slowed copy is still wanted."""
+
+
+class CopyingThread(ABC):
+    """A thread that copies to logs of one directory."""
+
+    does: ClassVar[str]
+    """What the thread does, in its name."""
 
     def __init__(
         self,
         member: ReplicatingDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
-        controller: ReplicaController,
         *,
         rate: int,
         warn: Say,
     ) -> None:
-        """Make the thread; `rate`: bytes a second that it may copy (follower.replication.throttled.rate)."""
+        """Make the thread; `rate`: bytes a second that it may copy."""
+        self._copying = Lock()
+        """Held while a log is copied to."""
+        self._holders = 0
         self._member = member
         self._partitions = partitions
-        self._controller = controller
         self._rate = rate
         self._warn = warn
         self._stopping = Event()
@@ -58,7 +69,9 @@ class FetcherThread:
         self._wanted.set()
         with self._beginning:
             if not self._stopping.is_set() and (self._thread is None or not self._thread.is_alive()):
-                self._thread = Thread(target=self._run, name=f"follow-{self._member.number}", daemon=True)
+                self._thread = Thread(
+                    target=self._run, name=f"{self.does}-{self._member.number}", daemon=True
+                )
                 self._thread.start()
 
     def stop(self) -> None:
@@ -67,6 +80,19 @@ class FetcherThread:
         self._wanted.set()
         if self._thread is not None:
             self._thread.join()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have nothing copied meanwhile; what is being copied goes on afterwards (blocking, until a step has ended).
+
+        One call at a time.
+        """
+        self._holders += 1
+        try:
+            with self._copying:
+                yield
+        finally:
+            self._holders -= 1
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -77,15 +103,25 @@ class FetcherThread:
             for partition in behind:
                 if not self._stopping.is_set() and self._member.serves:
                     self._catch_up(partition)
-            self._wanted.wait(0.05)
+            self._wanted.wait(PAUSE_S)
 
     def _behind(self) -> list[ReplicatedPartition]:
-        number = self._member.number
-        return [
-            one
-            for one in self._partitions()
-            if number in one.state.assigned and number not in one.state.in_sync and one.leader is not None
-        ]
+        return [one for one in self._partitions() if one.leader is not None and self._wants(one)]
+
+    @abstractmethod
+    def _wants(self, partition: ReplicatedPartition) -> bool:
+        """Return whether the directory is to get what the partition's leader has."""
+
+    @abstractmethod
+    def _log(self, partition: TopicPartition) -> Log:
+        """Return the log to copy to; one that went offline is opened again (StorageError, OSError)."""
+
+    @abstractmethod
+    def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
+        """Have a log that has nearly caught up take its role; return whether it did (StorageError, OSError; blocking).
+
+        Nothing is held: it may have been copied to, or replaced, since.
+        """
 
     def run_once(self) -> None:
         """Do what the thread would do, once (blocking); for owners without threads."""
@@ -97,8 +133,12 @@ class FetcherThread:
         if time.monotonic() < due:
             return
         try:
-            log = self._log(partition.name)
-            if self._copy(partition, log) and self._controller.join(partition, self._member.number, log):
+            with self._copying:
+                if not self._wants(partition):
+                    return
+                log = self._log(partition.name)
+                copied = self._copy(partition, log)
+            if copied and self._end(partition, log):
                 self._pauses.pop(partition.name, None)
                 self._told.pop(partition.name, None)
         except (OSError, StorageError) as error:
@@ -110,22 +150,11 @@ class FetcherThread:
             self._told[partition] = reason
             self._warn(f"{partition}: its replica in {self._member} does not catch up: {reason}")
 
-    def _log(self, partition: TopicPartition) -> Log:
-        """Return the follower's log; one that went offline is opened again (StorageError, OSError)."""
-        log = self._member.log(partition)
-        if log is None:
-            self._member.engine.reopen_partition(*partition)
-            log = self._member.log(partition)
-            if log is None:
-                raise StorageError(f"{partition}: not there")
-            log.follow(log.log_end_offset)
-        return log
-
     def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
         """Copy until little is missing; False where it was stopped."""
         if log.parts.leads:
             log.follow(log.log_end_offset)
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not self._holders and self._wants(partition):
             leader = partition.leader
             if leader is None:
                 return False
@@ -134,8 +163,50 @@ class FetcherThread:
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # Appends do not wait for most of it.
                 return True
-            self._slow_down(step.copied_bytes, time.monotonic() - began)
+            self._slow_down(partition, began + step.copied_bytes / max(self._rate, 1))
         return False
 
-    def _slow_down(self, copied_bytes: int, took_s: float) -> None:
-        self._stopping.wait(max(0.0, copied_bytes / max(self._rate, 1) - took_s))
+    def _slow_down(self, partition: ReplicatedPartition, until: float) -> None:
+        while (left := until - time.monotonic()) > 0 and not self._holders and self._wants(partition):
+            if self._stopping.wait(min(left, PAUSE_S)):
+                return
+
+
+class FetcherThread(CopyingThread):
+    """The thread that brings the replicas of one directory back into sync (follower.replication.throttled.rate)."""
+
+    does = "follow"
+
+    def __init__(
+        self,
+        member: ReplicatingDirectory,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        controller: ReplicaController,
+        *,
+        rate: int,
+        warn: Say,
+    ) -> None:
+        super().__init__(member, partitions, rate=rate, warn=warn)
+        self._controller = controller
+
+    def _wants(self, partition: ReplicatedPartition) -> bool:
+        number, state = self._member.number, partition.state
+        return number in state.assigned and number not in state.in_sync
+
+    def _log(self, partition: TopicPartition) -> Log:
+        return opened_again(self._member, partition)
+
+    def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
+        return self._controller.join(partition, self._member.number, log)
+
+
+def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log:
+    """Return a directory's log of a partition; one that went offline is opened again (StorageError, OSError)."""
+    log = member.log(partition)
+    if log is None:
+        member.engine.reopen_partition(*partition)
+        log = member.log(partition)
+        if log is None:
+            raise StorageError(f"{partition}: not there")
+        log.follow(log.log_end_offset)
+    return log

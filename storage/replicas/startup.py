@@ -20,7 +20,7 @@ from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.members.agreement import Agreement, doubtful, newest_of
 from storage.replicas.members.member import Opening, ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, read_replica_file
-from storage.replicas.rules.state import ReplicaId
+from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
 
 def holds_replicas(directories: Sequence[Path], files: FileSystem | None = None) -> bool:
@@ -172,15 +172,24 @@ def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -
     for name, entry in content.topics.items():
         partitions = {}
         for number, state in entry.partitions.items():
-            in_sync = tuple(one for one in state.in_sync if one not in replaced)
-            if in_sync:
-                assigned = tuple(replaced.get(one, one) for one in state.assigned)
-                leader = state.leader if state.leader in in_sync else None
-                state = replace(state, assigned=assigned, in_sync=in_sync, leader=leader)  # noqa: PLW2901
-            partitions[number] = state
+            partitions[number] = _with_others(state, replaced)
         topics[name] = replace(entry, partitions=MappingProxyType(partitions))
     directories = {number: one for number, one in content.directories.items() if number not in replaced}
     return replace(content, topics=MappingProxyType(topics), directories=MappingProxyType(directories))
+
+
+def _with_others(state: ReplicaState, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaState:
+    in_sync = tuple(one for one in state.in_sync if one not in replaced)
+    if not in_sync:
+        return state
+    move = state.moving
+    return replace(
+        state,
+        assigned=tuple(replaced.get(one, one) for one in state.assigned),
+        in_sync=in_sync,
+        leader=state.leader if state.leader in in_sync else None,
+        moving=None if move is None else Move(*(replaced.get(one, one) for one in move)),
+    )
 
 
 def _open_each(members: ReplicatingDirectories, content: ReplicaFile) -> None:

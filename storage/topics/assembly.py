@@ -71,7 +71,9 @@ def find_all(
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):
         directory.deleted.add(name, due)
-    for _, name in marked(contents, DirectoryMark.STRAY, DirectoryMark.FUTURE):
+    # Of copies that are on their way here those know who moves replicas between engines.
+    others = () if directories.one_of_many else (DirectoryMark.FUTURE,)
+    for _, name in marked(contents, DirectoryMark.STRAY, *others):
         warn(f"{name}: kept, but not served")
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
+from storage.disk.names import DirectoryMark, parse_partition_directory
 from storage.manager import Machine
 from storage.model import TopicPartition
 from storage.replicas.engine import ReplicatedEngine
@@ -99,6 +100,17 @@ class Replicated:
                 found[entry.name] = data if entry.name.endswith(".log") else data.rstrip(b"\0")
         return found
 
+    def names(self, name: TopicPartition = ORDERS) -> dict[int, str]:
+        """How the partition's directory is called where there is one: `live` or `future`; deleted ones are left out."""
+        found: dict[int, str] = {}
+        for number, root in enumerate(self.roots, 1):
+            for entry in self.disks.list_directory(root):
+                parsed = parse_partition_directory(entry.name) if entry.is_directory else None
+                if parsed and parsed.partition == name and parsed.mark is not DirectoryMark.DELETE:
+                    assert number not in found, f"{root} has two of it"
+                    found[number] = parsed.mark.value or "live"
+        return found
+
     def bring_back(self, number: int) -> None:
         """Repair the disk of a replica, and let it catch up."""
         self.disk(number).heal()
@@ -111,5 +123,5 @@ class Replicated:
         """Let whatever waits for its next attempt try at once."""
         for member in self.engine._members:
             member._next_attempt = 0.0
-        for one in self.engine._catching_up.values():
+        for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):
             one._pauses.clear()

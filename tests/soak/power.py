@@ -16,13 +16,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from storage.errors import StorageError
 from tests.doubles.mortal_disk import Killed
-from tests.doubles.replicated import Replicated
-from tests.doubles.several_disks import SeveralDisks, break_disk
-from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.powered_replicas import PoweredReplicas
+from tests.doubles.replicated import ORDERS
+from tests.doubles.several_disks import break_disk
 
 LIFE_STEPS = 400
 """Changes of a disk after which the power goes, at most: about thirty appends with all that belongs to them."""
@@ -30,52 +29,6 @@ OPENING_STEPS = 150
 """The same where it goes again while the engine is being opened."""
 LIVES = 8
 """Losses of power after which other, empty disks are taken."""
-
-
-class Supply:
-    """The power of several disks, which goes before one of their changes."""
-
-    def __init__(self) -> None:
-        self.steps_left: int | None = None
-        """None: it stays."""
-
-    def use(self, what: str) -> None:
-        """Take a step. Raises Killed where there is none left."""
-        if self.steps_left is not None:
-            if not self.steps_left:
-                raise Killed(what)
-            self.steps_left -= 1
-
-
-class PoweredDisk(SimulatedDisk):
-    """A disk on a supply that it shares with others."""
-
-    def __init__(self, supply: Supply, *, seed: int) -> None:
-        super().__init__(seed=seed)
-        self.supply = supply
-
-    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
-        if changes:
-            self.supply.use(f"{operation} {path}")
-        super().happens(operation, path, changes=changes)
-
-
-class PoweredReplicas(Replicated):
-    """Replicas on disks of one supply."""
-
-    def make_disks(self, seed: int = 0) -> None:
-        self.supply = Supply()
-        self.disks = SeveralDisks(
-            {root: PoweredDisk(self.supply, seed=seed + n) for n, root in enumerate(self.roots)}
-        )
-        for disk in self.disks.disks.values():
-            disk.sync_directory(Path("/"))
-
-    def lose_power(self) -> None:
-        """Leave on each disk what was flushed, and a share of the rest."""
-        self.supply.steps_left = None
-        for disk in self.disks.disks.values():
-            disk.crash()
 
 
 @dataclass
@@ -128,7 +81,7 @@ class Machine:
         self.chance = random.Random(seed)
         disks = self.chance.choice((2, 2, 3))
         self.all = PoweredReplicas(
-            disks, replicas=self.chance.randint(2, disks), seed=seed, internal_segment_bytes=500
+            disks, replicas=self.chance.randint(1, disks), seed=seed, internal_segment_bytes=500
         )
         wanted = str(self.chance.randint(1, 2))
         self.all.engine.create_topic("orders", overrides={"min.insync.replicas": wanted})
@@ -180,6 +133,8 @@ class Machine:
         state = self.all.partition().state
         assert state.assigned == state.in_sync, f"{state}"
         assert state.leader is not None
+        assert state.moving is None
+        assert dict.fromkeys(sorted(state.assigned), "live") == self.all.names()
         self._meet()
         self.all.engine.close()  # Unused slots of indexes are cut off.
         first, *others = [self.all.files(number) for number in state.assigned]
@@ -195,7 +150,18 @@ class Machine:
             self.expected.meet(self.all.lines())
 
     def _act(self):
-        actions = [self._append] * 10 + [self._sync] * 2 + [self._maintain, self._catch_up, self._elect]
+        actions = (
+            [self._append] * 10
+            + [self._sync] * 2
+            + [
+                self._maintain,
+                self._catch_up,
+                self._catch_up,
+                self._elect,
+                self._move,
+                self._cancel,
+            ]
+        )
         return self.chance.choice([*actions, self._fail, self._heal, self._heal, self._meet, self._restart])
 
     def _append(self) -> None:
@@ -228,6 +194,18 @@ class Machine:
     def _elect(self) -> None:
         with suppress(OSError, StorageError):
             self.all.engine.elect_preferred()
+
+    def _move(self) -> None:
+        assigned = self.all.partition().state.assigned
+        others = [number for number in range(1, len(self.all.roots) + 1) if number not in assigned]
+        if others:
+            with suppress(OSError, StorageError):
+                target, source = self.chance.choice(others), self.chance.choice(assigned)
+                self.all.engine.move_replica(ORDERS, str(target), str(source))
+
+    def _cancel(self) -> None:
+        with suppress(OSError, StorageError):
+            self.all.engine.cancel_move(ORDERS)
 
     def _fail(self) -> None:
         number = self.chance.randint(1, len(self.all.roots))

@@ -1,7 +1,7 @@
 """`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed again and again.
 
-Four shells append and two programs follow a topic with a replica in each of two or three directories, while the disk of
-one of them fills up or fails for a while. The daemon is killed at a random moment, or aimed: in front of its n-th rename,
+Four shells append and two programs follow a topic with a replica in each of two or three directories, or in two of
+three, while the disk of one of them fills up or fails for a while, or a replica moves. The daemon is killed at a random moment, or aimed: in front of its n-th rename,
 removal, truncation or opening of a file, wherever that is: in a start, a roll, an election or a return. After each kill
 every line whose append returned is there, once and in its order; what a follower was given is there, without a gap; and
 once the replicas are in sync their files are equal byte for byte.
@@ -51,7 +51,7 @@ class Kills:
     stage: Counter[str] = field(default_factory=Counter)
     """While the daemon started or served."""
     disturbed: Counter[str] = field(default_factory=Counter)
-    """Lives in which a disk failed, by how."""
+    """Lives in which a disk failed or a replica moved, by how."""
     answered: int = 0
     """Lines whose append returned."""
     followed: int = 0
@@ -61,7 +61,7 @@ class Kills:
 class KilledMount:
     """A mount over directories that replicate, and what has to be in its topic."""
 
-    def __init__(self, base: Path, directories: int, chance: random.Random) -> None:
+    def __init__(self, base: Path, directories: int, replicas: int, chance: random.Random) -> None:
         base.mkdir()
         self._chance = chance
         self.directories = [base / f"d{number}" for number in range(directories)]
@@ -69,8 +69,9 @@ class KilledMount:
             base,
             directories=",".join(map(str, self.directories)),
             replicated=True,
-            engine={"replication_factor": directories, "creation_overrides": OVERRIDES},
+            engine={"replication_factor": replicas, "creation_overrides": OVERRIDES},
         )
+        self._replicas = replicas
         self.lines: list[str] = []
         """All of them, as they were found last."""
         self._life = 0
@@ -87,8 +88,9 @@ class KilledMount:
         with self._follow() as followers, self._append() as shells:
             with suppress(OSError):  # It may be dead already.
                 self._wait_until_in_sync()
-            disturbance = self._disturb()
-            kills.disturbed[disturbance] += 1
+            kills.disturbed[self._disturb()] += 1
+            with suppress(OSError):
+                kills.disturbed["move"] += self._move()
             self._kill(aim, shells)
             (self.mount.base / "faults").unlink(missing_ok=True)
             kills.killed[aim] += 1
@@ -183,6 +185,16 @@ class KilledMount:
             self.mount.faults.write_text(f"pwrite .log {kind} {place}\n")
         return kind
 
+    def _move(self) -> bool:
+        """Have a replica move, where there is a directory without one, in most of the lives; return whether it does."""
+        path = self.mount.path / "orders" / "replicas"
+        places = [line.split()[3] for line in path.read_text().splitlines() if "arriving" not in line]
+        others = [one for one in map(str, self.directories) if one not in places]
+        if not others or self._chance.random() < 0.2:
+            return False
+        path.write_text(f"move 0 {self._chance.choice(others)} {self._chance.choice(places)}\n")
+        return True
+
     def _kill(self, aim: str, shells: Sequence[subprocess.Popen[str]]) -> None:
         """Kill the daemon after a while, unless it dies before, where it was aimed at. Shells go on until then."""
         daemon = self.mount.daemon
@@ -232,7 +244,7 @@ class KilledMount:
         def in_sync() -> bool:
             path = self.mount.path / "orders" / "replicas"
             roles = [line.split()[4] for line in path.read_text().splitlines()]
-            return sorted(roles) == ["in_sync"] * (len(self.directories) - 1) + ["leader"]
+            return sorted(roles) == ["in_sync"] * (self._replicas - 1) + ["leader"]
 
         if (self.mount.path / "orders").exists():
             wait_until(in_sync, "all are in sync")
@@ -242,8 +254,10 @@ class KilledMount:
         return log.read_text().splitlines() if log.parent.exists() else []
 
     def _check_equal(self) -> None:
-        first, *others = [_files(directory / "orders-0") for directory in self.directories]
+        partitions = [directory / "orders-0" for directory in self.directories]
+        first, *others = [_files(partition) for partition in partitions if partition.exists()]
         assert first
+        assert self._replicas == 1 + len(others)
         for other in others:
             differs = sorted(name for name in first | other if first.get(name) != other.get(name))
             assert not differs, f"replicas differ: {differs}"
@@ -278,7 +292,8 @@ def run_kills(base: Path, count: int, seed: int) -> Kills:
     chance, kills, place = random.Random(seed), Kills(), 0
     while kills.killed.total() < count:
         home = base / str(place)
-        killed = KilledMount(home, 2 + place % 2, chance)
+        directories, replicas = ((2, 2), (3, 3), (3, 2))[place % 3]
+        killed = KilledMount(home, directories, replicas, chance)
         try:
             for _ in range(min(LIVES, count - kills.killed.total())):
                 killed.live(kills)

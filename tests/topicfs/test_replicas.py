@@ -92,6 +92,28 @@ def test_elections_say_what_is_missing(two):
     assert b"no replica of it is there in" in ran.errors
 
 
+def test_a_replica_is_moved_and_a_move_is_cancelled(two):
+    """The only one of a partition, or the one that --from names; what cannot be is said with the reason."""
+    assert 0 == two("topics", "create", "single", "--replicas", "1").status
+    assert 0 == two("append", "single/0", stdin=b"one\ntwo\n").status
+    ((source, _),) = roles(two("replicas", "list", "single").text)
+    target = "b" if source == "a" else "a"
+    assert 0 == two("replicas", "move", "single/0", target).status
+    assert [(target, "leader")] == roles(two("replicas", "list", "single").text)
+    assert b"one\ntwo\n" == two("cat", "single/0/log").output
+    for words, reason in (
+        (("single/0", target), "has a replica of it already"),
+        (("single/0", "c"), "is none of the data directories"),
+        (("single/0", "--cancel"), "no replica of it is on its way"),
+        (("orders/0", "c", "--from", "a"), "is none of the data directories"),
+    ):
+        ran = two("replicas", "move", *words)
+        assert 1 == ran.status
+        assert reason in ran.errors.decode()
+    for wrong in (("single/0",), ("single/0", "b", "--cancel"), ("single/0", "--cancel", "--from", "a")):
+        assert 2 == two("replicas", "move", *wrong).status
+
+
 def test_directories_without_replicas_say_how_to_begin(topicfs):
     """The remedy is in the message."""
     topicfs("topics", "create", "orders")

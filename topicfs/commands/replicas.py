@@ -1,7 +1,8 @@
-"""`topicfs replicas` and `topicfs topics replicas`: who leads, who is in sync, and how many replicas there are to be."""
+"""`topicfs replicas` and `topicfs topics replicas`: who leads, who is in sync, how many replicas there are to be, and where."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -21,10 +22,11 @@ from topicfs.paths import parse_path
     examples=(
         ("topicfs replicas list", "where the replicas of each partition are"),
         ("topicfs replicas elect --preferred", "after a disk came back: let its replicas lead again"),
+        ("topicfs replicas move orders/0 /disk3/data", "to another disk, while it serves"),
     ),
 )
 def replicas() -> None:
-    """Show replicas, and elect leaders.
+    """Show replicas, elect leaders, and move replicas.
 
     With a mount the same is done by cat MOUNT/orders/replicas and by writing there.
     """
@@ -79,6 +81,38 @@ def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories
         else:
             topic, number = parse_path(names[0]).topic_partition
             owner.write(topic, f"elect {number} {Path(names[1]).absolute()}")
+
+
+@replicas.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs replicas move orders/0 /disk3/data", "the only replica of a partition"),
+        ("topicfs replicas move orders/0 /disk3/data --from /disk1/data", "one of several"),
+        ("topicfs replicas move orders/0 --cancel", "it stays where it is"),
+    ),
+)
+@click.argument("partition", metavar="TOPIC/PARTITION")
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option(
+    "--from", "source", metavar="DIR", help="The directory of the replica, where there are several."
+)
+@click.option("--cancel", is_flag=True, help="Have a replica stay that is on its way.")
+@data_option
+def move(
+    partition: str, directory: str | None, *, source: str | None, cancel: bool, directories: tuple[Path, ...]
+) -> None:
+    """Move a replica to the data directory DIR, while it serves.
+
+    It is copied beside appends, at most at the rate replica.alter.log.dirs.io.max.bytes.per.second of a mount's --config,
+    and takes the place of the old one once it has everything; `topicfs replicas list` shows how far it is. A daemon that
+    owns the directories does it, and goes on after a restart.
+    """
+    if cancel == (directory is not None) or (cancel and source is not None):
+        raise click.UsageError("move TOPIC/PARTITION DIR [--from DIR], or move TOPIC/PARTITION --cancel")
+    topic, number = parse_path(partition).topic_partition
+    places = [shlex.quote(str(Path(one).absolute())) for one in (directory, source) if one is not None]
+    with _replication(directories) as owner:
+        owner.write(topic, " ".join(["cancel" if cancel else "move", str(number), *places]))
 
 
 @click.command(

@@ -70,9 +70,18 @@ def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedT
         if changes:
             engine.alter_config(name, changes)
     if name in engine.topics():
-        surplus = set(engine.topic(name).served) - set(held)
+        surplus = set(engine.topic(name).served) - set(held) - _arriving(member, entry)
         if surplus:
             engine.drop_partitions(name, surplus)
+
+
+def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[int]:
+    """Return the partitions that are on their way to a directory: one may bear its name there already."""
+    return {
+        number
+        for number, state in entry.partitions.items()
+        if state.moving is not None and state.moving.target == member.number
+    }
 
 
 def _changes(present: Mapping[str, str], entry: ReplicatedTopicEntry) -> dict[str, str | None]:

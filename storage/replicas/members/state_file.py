@@ -10,7 +10,8 @@
 
 A broker passes it over. Each change is written to one directory after the other under the next `revision`, each time
 atomically; where copies differ the newest counts. A directory that failed gets no more copies, so that what it says of
-who is in sync is old when it comes back: another copy is newer. `deleted` has the ids of topics that were deleted while
+who is in sync is old when it comes back: another copy is newer. A replica that is being moved has `"moving": [1, 3]` in
+its partition: from directory 1 to directory 3. `deleted` has the ids of topics that were deleted while
 some directory was away, which must not come back with it.
 """
 
@@ -27,7 +28,7 @@ from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptionError
-from storage.replicas.rules.state import ReplicaId, ReplicaState
+from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
 VERSION = 1
 
@@ -155,6 +156,7 @@ def _plain_state(state: ReplicaState) -> dict[str, Any]:
         "leader": state.leader,
         "epoch": state.leader_epoch,
         "version": state.version,
+        **({} if state.moving is None else {"moving": list(state.moving)}),
     }
 
 
@@ -172,11 +174,12 @@ def _topic(plain: dict[str, Any]) -> ReplicatedTopicEntry:
 
 
 def _state(plain: dict[str, Any]) -> ReplicaState:
-    leader = plain["leader"]
+    leader, moving = plain["leader"], plain.get("moving")
     return ReplicaState(
         assigned=tuple(ReplicaId(int(one)) for one in plain["assigned"]),
         in_sync=tuple(ReplicaId(int(one)) for one in plain["in_sync"]),
         leader=None if leader is None else ReplicaId(int(leader)),
         leader_epoch=int(plain["epoch"]),
         version=int(plain["version"]),
+        moving=None if moving is None else Move(*(ReplicaId(int(one)) for one in moving)),
     )

@@ -3,6 +3,7 @@
     assigned   the replicas there are to be, the preferred leader first
     in sync    those that have every record that was acknowledged; one of them leads, and the next leader is one of them
     leader     None while the partition is offline: nobody in sync is there, and no other is taken silently
+    moving     a replica on its way to another directory; until it has arrived nothing depends on the copy
 
 The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election begins a new leader
 epoch, each change a new version. A replica in sync is there, or the only one that was in sync last: without it nobody
@@ -21,6 +22,13 @@ ReplicaId = NewType("ReplicaId", int)
 """The number of a data directory among those that replicate, from 1."""
 
 
+class Move(NamedTuple):
+    """A replica on its way to another data directory."""
+
+    source: ReplicaId
+    target: ReplicaId
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
     """The state of one partition's replicas that all directories agree on."""
@@ -32,12 +40,17 @@ class ReplicaState:
     leader_epoch: int = 0
     version: int = 0
     """Number of changes so far."""
+    moving: Move | None = None
+    """The replica that is being moved; None: none is."""
 
     def __post_init__(self) -> None:
         if not self.in_sync or not set(self.in_sync) <= set(self.assigned):
             raise ValueError(f"in sync {self.in_sync} of {self.assigned}")
         if self.leader is not None and self.leader not in self.in_sync:
             raise ValueError(f"leader {self.leader} is not in sync: {self.in_sync}")
+        move = self.moving
+        if move is not None and (move.source not in self.assigned or move.target in self.assigned):
+            raise ValueError(f"from {move.source} to {move.target} of {self.assigned}")
 
 
 class LogEnd(NamedTuple):
@@ -115,6 +128,33 @@ def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaS
     in_sync = tuple(one for one in assigned if one in state.in_sync)
     leader = state.leader if state.leader in in_sync else None
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
+
+
+def begun_move(state: ReplicaState, move: Move) -> ReplicaState:
+    """Return the state with a replica on its way."""
+    return _changed(state, moving=move)
+
+
+def cancelled_move(state: ReplicaState) -> ReplicaState:
+    """Return the state with all replicas staying where they are."""
+    return _changed(state, moving=None)
+
+
+def ended_move(state: ReplicaState) -> ReplicaState:
+    """Return the state with a replica where it was moved to, in sync; without a leader if it led, for the caller elects."""
+    assert state.moving is not None, "no replica is being moved"
+    source, target = state.moving
+    assigned = tuple(target if one == source else one for one in state.assigned)
+    in_sync = {*state.in_sync, target} - {source}
+    return _changed(
+        replace(
+            state,
+            assigned=assigned,
+            in_sync=tuple(one for one in assigned if one in in_sync),
+            leader=None if state.leader == source else state.leader,
+            moving=None,
+        )
+    )
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:

@@ -3,108 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import Mount, _no_surprises
+from tests.fusefs.mounted.conftest import _no_surprises
+from tests.fusefs.mounted.replica_disks import DISK_BYTES, ReplicaDisks, fill_up, mount
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
-SHELLS, LINES = 4, 150
-DISK_BYTES = 48 << 20
-
-
-class TwoDisks:
-    """A mount over two file systems of a fixed size."""
-
-    def __init__(self, base: Path, **options: object) -> None:
-        self.disks = [base / "one", base / "two"]
-        self.away = base / "away"
-        self.directories = [disk / "data" for disk in self.disks]
-        for disk in (*self.disks, self.away):
-            disk.mkdir()
-        for disk in self.disks:
-            _mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(disk))
-        self.mount = Mount(base, directories=",".join(map(str, self.directories)), replicated=True, **options)
-
-    @property
-    def orders(self) -> Path:
-        return self.mount.path / "orders"
-
-    def replicas(self) -> list[str]:
-        """The role of each replica of partition 0."""
-        lines = (self.orders / "replicas").read_text().splitlines()
-        return [line.split()[4] for line in lines]
-
-    def in_sync(self) -> bool:
-        return {"leader", "in_sync"} == set(self.replicas())
-
-    def append_and_follow(self, disturb: Callable[[], None]) -> None:
-        """Let shells append and programs follow while `disturb` is called; each line must be there, and be seen, once."""
-        followers = [
-            subprocess.Popen(["cat", str(self.orders / "0" / "follow")], stdout=subprocess.PIPE, text=True)
-            for _ in range(2)
-        ]
-        wait_until(lambda: "waiting_reads 2" in self.mount.status, "both follow")
-        script = f'for i in $(seq {LINES}); do echo "$WHO $i" >> 0/log || echo "$i failed"; done'
-        shells = [
-            subprocess.Popen(
-                ["bash", "-c", script],
-                cwd=self.orders,
-                env={"WHO": str(number), "PATH": "/usr/bin:/bin"},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(SHELLS)
-        ]
-        disturb()
-        refused = [shell.communicate(timeout=120)[0] for shell in shells]
-        assert [""] * SHELLS == refused
-        expected = sorted(f"{who} {i}" for who in range(SHELLS) for i in range(1, LINES + 1))
-        found = (self.orders / "0" / "log").read_text().splitlines()
-        assert expected == sorted(line for line in found if line[1] == " ")
-        for follower in followers:
-            assert follower.stdout is not None
-            assert expected == sorted(follower.stdout.readline().rstrip() for _ in expected)
-            follower.kill()
-            follower.communicate()
-
-    def assert_equal(self) -> None:
-        """After the unmount the segments of both are equal byte for byte."""
-        names = sorted(path.name for path in (self.directories[0] / "orders-0").glob("*.*"))
-        compared = [name for name in names if name.endswith((".log", ".index", ".timeindex"))]
-        assert compared
-        one, two = (
-            {name: (root / "orders-0" / name).read_bytes() for name in compared} for root in self.directories
-        )
-        assert one == two
-
-    def clean_up(self) -> None:
-        self.mount.clean_up()
-        for disk in (self.away, *self.disks):
-            while subprocess.run(["mountpoint", "-q", str(disk)], check=False).returncode == 0:
-                subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill_up(path: Path) -> None:
-    """Write a file until its disk is full."""
-    with suppress(OSError), path.open("wb", buffering=0) as file:
-        while file.write(b"x" * 65536):
-            pass
-
-
-def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True)
-
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[TwoDisks]:
+def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
     """A topic with two replicas, mounted."""
-    disks = TwoDisks(tmp_path, engine={"replication_factor": 2})
+    disks = ReplicaDisks(tmp_path, engine={"replication_factor": 2})
     try:
         disks.mount.start()
         disks.orders.mkdir()
@@ -114,7 +28,7 @@ def two(tmp_path: Path) -> Iterator[TwoDisks]:
     _no_surprises(disks.mount)
 
 
-def test_a_disk_that_fills_up_costs_nothing(two: TwoDisks) -> None:
+def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
     """The leader's disk is full: the other one leads; with room again both are in sync, and equal."""
     two.append_and_follow(lambda: fill_up(two.disks[0] / "fill"))
     for number in range(400):  # Pages that the log's last block had left are full soon.
@@ -127,22 +41,22 @@ def test_a_disk_that_fills_up_costs_nothing(two: TwoDisks) -> None:
     two.assert_equal()
 
 
-def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: TwoDisks) -> None:
+def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) -> None:
     """Its file system is unmounted under the daemon, and mounted again: nothing is written to the bare mountpoint."""
 
     def vanish() -> None:
-        _mount("--move", str(two.disks[0]), str(two.away))
+        mount("--move", str(two.disks[0]), str(two.away))
         wait_until(lambda: two.replicas() == ["out_of_sync", "leader"], "the other one leads")
 
     two.append_and_follow(vanish)
     assert [] == list(two.disks[0].iterdir())
-    _mount("--move", str(two.away), str(two.disks[0]))
+    mount("--move", str(two.away), str(two.disks[0]))
     wait_until(two.in_sync, "both are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
 
 
-def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: TwoDisks) -> None:
+def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) -> None:
     """What it has read is not given again, whichever directory is there; nothing it has not read is lost."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     group = two.mount.path / "@groups" / "g"
@@ -160,7 +74,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: TwoDisks) -> Non
     wait_until(two.in_sync, "both are in sync")
 
 
-def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: TwoDisks) -> None:
+def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) -> None:
     """What was accepted or rejected stays so; what was held and not accepted is the only record that is given again."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     jobs = two.mount.path / "@groups" / "jobs" / "orders"
@@ -169,11 +83,11 @@ def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: TwoDisks) -> N
         for word in (b"accept\n", b"reject\n", b"accept\n", b"accept\n", b"reject\n"):
             assert b"\n" == take.read(100)[-1:]
             if word == b"accept\n" and not two.away.joinpath("data").exists():
-                _mount("--move", str(two.disks[0]), str(two.away))
+                mount("--move", str(two.disks[0]), str(two.away))
             take.write(word)
         assert b"5\n" == take.read(100)
     assert ["orders-0-1", "orders-0-4"] == sorted(one.name for one in (jobs / "rejected").iterdir())
-    _mount("--move", str(two.away), str(two.disks[0]))
+    mount("--move", str(two.away), str(two.disks[0]))
     wait_until(two.in_sync, "both are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
@@ -185,12 +99,12 @@ def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: TwoDisks) -> N
     assert "queue jobs lag 0\n" == two.mount.bash("grep ^queue orders/status").stdout
 
 
-def test_an_empty_disk_is_filled(two: TwoDisks) -> None:
+def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
     """Another, empty disk in the place of one: after the next start it gets every record."""
     (two.orders / "0" / "log").write_text("a\nb\n")
     assert 0 == two.mount.stop()
     subprocess.run(["umount", str(two.disks[0])], check=True)
-    _mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(two.disks[0]))
+    mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(two.disks[0]))
     two.mount.start()
     assert "a\nb\n" == (two.orders / "0" / "log").read_text()
     wait_until(two.in_sync, "both are in sync")
@@ -202,19 +116,19 @@ def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> Non
     """With min.insync.replicas=2 an append with acks=all is EAGAIN while one of two is there, and none of it is kept."""
     from fusefs.appending.handle import Acks  # noqa: PLC0415 - the mount's own process parses it
 
-    two = TwoDisks(tmp_path, engine={"replication_factor": 2}, acks=Acks.ALL.value)
+    two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks=Acks.ALL.value)
     try:
         two.mount.start()
         two.orders.mkdir()
         (two.orders / "config").write_text("min.insync.replicas=2\n")
         append = 'echo "$LINE" >> orders/0/log'
         assert 0 == two.mount.bash(append, LINE="a").returncode
-        _mount("--move", str(two.disks[1]), str(two.away))
+        mount("--move", str(two.disks[1]), str(two.away))
         wait_until(lambda: two.replicas() == ["leader", "out_of_sync"], "one is left")
         refused = two.mount.bash(append, LINE="b")
         assert 1 == refused.returncode
         assert "Resource temporarily unavailable" in refused.stderr
-        _mount("--move", str(two.away), str(two.disks[1]))
+        mount("--move", str(two.away), str(two.disks[1]))
         wait_until(two.in_sync, "both are in sync")
         assert 0 == two.mount.bash(append, LINE="c").returncode
         assert "a\nc\n" == (two.orders / "0" / "log").read_text()
@@ -223,7 +137,7 @@ def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> Non
     _no_surprises(two.mount)
 
 
-def test_killed_daemons_lose_nothing(two: TwoDisks) -> None:
+def test_killed_daemons_lose_nothing(two: ReplicaDisks) -> None:
     """After kill -9 in the middle of appends every line that was answered is there once, in both replicas."""
     answered = two.mount.base / "answered"
     for kill in range(3):

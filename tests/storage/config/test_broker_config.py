@@ -35,6 +35,7 @@ def test_defaults_are_kafkas() -> None:
         "num.partitions": 1,
         "default.replication.factor": 1,
         "follower.replication.throttled.rate": 9223372036854775807,
+        "replica.alter.log.dirs.io.max.bytes.per.second": 9223372036854775807,
         "num.recovery.threads.per.data.dir": 2,
         "log.initial.task.delay.ms": 30_000,
         "log.flush.scheduler.interval.ms": 1_000,

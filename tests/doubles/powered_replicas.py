@@ -1,0 +1,56 @@
+"""Replicas on simulated disks of one machine, whose power goes before any change of any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.doubles.mortal_disk import Killed
+from tests.doubles.replicated import Replicated
+from tests.doubles.several_disks import SeveralDisks
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+class Supply:
+    """The power of several disks, which goes before one of their changes."""
+
+    def __init__(self) -> None:
+        self.steps_left: int | None = None
+        """None: it stays."""
+
+    def use(self, what: str) -> None:
+        """Take a step. Raises Killed where there is none left."""
+        if self.steps_left is not None:
+            if not self.steps_left:
+                raise Killed(what)
+            self.steps_left -= 1
+
+
+class PoweredDisk(SimulatedDisk):
+    """A disk on a supply that it shares with others."""
+
+    def __init__(self, supply: Supply, *, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.supply = supply
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if changes:
+            self.supply.use(f"{operation} {path}")
+        super().happens(operation, path, changes=changes)
+
+
+class PoweredReplicas(Replicated):
+    """Replicas on disks of one supply."""
+
+    def make_disks(self, seed: int = 0) -> None:
+        self.supply = Supply()
+        self.disks = SeveralDisks(
+            {root: PoweredDisk(self.supply, seed=seed + n) for n, root in enumerate(self.roots)}
+        )
+        for disk in self.disks.disks.values():
+            disk.sync_directory(Path("/"))
+
+    def lose_power(self, keep: float | None = None) -> None:
+        """Leave on each disk what was flushed, and of the rest about the share `keep` (random by default; 1: a kill)."""
+        self.supply.steps_left = None
+        for disk in self.disks.disks.values():
+            disk.crash(keep=keep)

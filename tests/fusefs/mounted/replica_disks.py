@@ -1,0 +1,102 @@
+"""A mount over replicas on file systems of their own, and shells that append and programs that follow there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
+
+SHELLS, LINES = 4, 150
+DISK_BYTES = 48 << 20
+
+
+NAMES = ("one", "two", "three")
+
+
+class ReplicaDisks:
+    """A mount over two or three file systems of a fixed size."""
+
+    def __init__(self, base: Path, *, count: int = 2, **options: object) -> None:
+        self.disks = [base / name for name in NAMES[:count]]
+        self.away = base / "away"
+        self.directories = [disk / "data" for disk in self.disks]
+        for disk in (*self.disks, self.away):
+            disk.mkdir()
+        for disk in self.disks:
+            mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(disk))
+        self.mount = Mount(base, directories=",".join(map(str, self.directories)), replicated=True, **options)
+
+    @property
+    def orders(self) -> Path:
+        return self.mount.path / "orders"
+
+    def replicas(self) -> list[str]:
+        """The role of each replica of partition 0."""
+        lines = (self.orders / "replicas").read_text().splitlines()
+        return [line.split()[4] for line in lines]
+
+    def in_sync(self) -> bool:
+        return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
+
+    def append_and_follow(self, disturb: Callable[[], None]) -> None:
+        """Let shells append and programs follow while `disturb` is called; each line must be there, and be seen, once."""
+        followers = [
+            subprocess.Popen(["cat", str(self.orders / "0" / "follow")], stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        wait_until(lambda: "waiting_reads 2" in self.mount.status, "both follow")
+        script = f'for i in $(seq {LINES}); do echo "$WHO $i" >> 0/log || echo "$i failed"; done'
+        shells = [
+            subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.orders,
+                env={"WHO": str(number), "PATH": "/usr/bin:/bin"},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(SHELLS)
+        ]
+        disturb()
+        refused = [shell.communicate(timeout=120)[0] for shell in shells]
+        assert [""] * SHELLS == refused
+        expected = sorted(f"{who} {i}" for who in range(SHELLS) for i in range(1, LINES + 1))
+        found = (self.orders / "0" / "log").read_text().splitlines()
+        assert expected == sorted(line for line in found if line[1] == " ")
+        for follower in followers:
+            assert follower.stdout is not None
+            assert expected == sorted(follower.stdout.readline().rstrip() for _ in expected)
+            follower.kill()
+            follower.communicate()
+
+    def assert_equal(self) -> None:
+        """After the unmount the segments of both are equal byte for byte."""
+        names = sorted(path.name for path in (self.directories[0] / "orders-0").glob("*.*"))
+        compared = [name for name in names if name.endswith((".log", ".index", ".timeindex"))]
+        assert compared
+        first, *others = (
+            {name: (root / "orders-0" / name).read_bytes() for name in compared} for root in self.directories
+        )
+        for other in others:
+            assert first == other
+
+    def clean_up(self) -> None:
+        self.mount.clean_up()
+        for disk in (self.away, *self.disks):
+            while subprocess.run(["mountpoint", "-q", str(disk)], check=False).returncode == 0:
+                subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill_up(path: Path) -> None:
+    """Write a file until its disk is full."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(b"x" * 65536):
+            pass
+
+
+def mount(*arguments: str) -> None:
+    """Mount a file system, with the arguments of the program of that name."""
+    subprocess.run(["mount", *arguments], check=True)

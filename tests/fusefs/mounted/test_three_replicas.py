@@ -1,0 +1,126 @@
+"""Replicas in three directories on file systems of their own: one fills up, one fails, one is unmounted, one moves."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import _no_surprises
+from tests.fusefs.mounted.replica_disks import DISK_BYTES, ReplicaDisks, fill_up, mount
+
+pytestmark = [pytest.mark.fuse, pytest.mark.root]
+
+
+def three_disks(base: Path, **options: object) -> ReplicaDisks:
+    """Two of memory, and an ext4 in a file: that one is the same again when it was unmounted lazily."""
+    disks = ReplicaDisks(base, count=3, **options)
+    subprocess.run(["umount", str(disks.disks[2])], check=True)
+    image = base / "image"
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    mount("-o", "loop", str(image), str(disks.disks[2]))
+    return disks
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
+    """A topic with three replicas, mounted."""
+    disks = three_disks(tmp_path, engine={"replication_factor": 3})
+    try:
+        disks.mount.start()
+        disks.orders.mkdir()
+        yield disks
+    finally:
+        disks.clean_up()
+    _no_surprises(disks.mount)
+
+
+def fail(disks: ReplicaDisks, number: int) -> None:
+    """Let every write of a log in one of the directories fail with EIO."""
+    disks.mount.faults.write_text(f"pwrite .log EIO {disks.directories[number]}\n")
+
+
+def unmount_lazily(disks: ReplicaDisks, number: int) -> None:
+    """Take the file system away while the daemon has files of it open."""
+    subprocess.run(["umount", "-l", str(disks.disks[number])], check=True)
+
+
+def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -> None:
+    """One after the other, under shells that append and programs that follow: no line is lost, doubled or seen twice."""
+
+    def trouble() -> None:
+        fill_up(three.disks[0] / "fill")
+        fail(three, 1)
+        wait_until(lambda: three.replicas()[1] == "out_of_sync", "the one that fails is out of sync")
+        three.mount.faults.unlink()
+        (three.disks[0] / "fill").unlink()
+        wait_until(three.in_sync, "all are in sync again")
+        unmount_lazily(three, 2)
+        wait_until(lambda: three.replicas()[2] == "out_of_sync", "the unmounted one is out of sync")
+
+    three.append_and_follow(trouble)
+    assert [] == list(three.disks[2].iterdir())
+    mount("-o", "loop", str(three.mount.base / "image"), str(three.disks[2]))
+    wait_until(three.in_sync, "all are in sync")
+    assert 0 == three.mount.stop()
+    three.assert_equal()
+
+
+def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Path) -> None:
+    """With min.insync.replicas=2: not with two of three in sync, and not once the second is back."""
+    from fusefs.appending.handle import Acks  # noqa: PLC0415 - the mount's own process parses it
+
+    three = three_disks(tmp_path, engine={"replication_factor": 3}, acks=Acks.ALL.value)
+    try:
+        three.mount.start()
+        three.orders.mkdir()
+        (three.orders / "config").write_text("min.insync.replicas=2\n")
+        append = 'echo "$LINE" >> orders/0/log'
+        fail(three, 0)
+        assert 0 == three.mount.bash(append, LINE="a").returncode
+        assert ["out_of_sync", "leader", "in_sync"] == three.replicas()
+        unmount_lazily(three, 2)
+        wait_until(lambda: three.replicas()[2] == "out_of_sync", "one is left")
+        refused = three.mount.bash(append, LINE="b")
+        assert 1 == refused.returncode
+        assert "Resource temporarily unavailable" in refused.stderr
+        three.mount.faults.unlink()
+        wait_until(lambda: three.replicas()[0] == "in_sync", "two are in sync")
+        assert 0 == three.mount.bash(append, LINE="c").returncode
+        assert "a\nc\n" == (three.orders / "0" / "log").read_text()
+    finally:
+        three.clean_up()
+    _no_surprises(three.mount)
+
+
+def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path) -> None:
+    """From directory to directory, the daemon being asked through its mount: each line is there, and is seen, once."""
+    three = three_disks(tmp_path, engine={"replication_factor": 2})
+    try:
+        three.mount.start()
+        three.orders.mkdir()
+        one, two, other = three.directories
+
+        def placed() -> list[str]:
+            lines = (three.orders / "replicas").read_text().splitlines()
+            return [line.split()[3] for line in lines if "out_of_sync" not in line and "arriving" not in line]
+
+        def around() -> None:
+            for source, target in ((one, other), (two, one), (other, two)):
+                (three.orders / "replicas").write_text(f"move 0 {target} {source}\n")
+                wait_until(lambda source=source: str(source) not in placed(), "it has moved")
+
+        three.append_and_follow(around)
+        assert sorted(map(str, (one, two))) == sorted(placed())
+        assert 0 == three.mount.stop()
+        del three.directories[2]
+        three.assert_equal()
+        assert not (other / "orders-0").exists()
+    finally:
+        three.clean_up()
+    _no_surprises(three.mount)

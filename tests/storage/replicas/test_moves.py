@@ -1,0 +1,357 @@
+"""A replica that moves to another data directory: it serves meanwhile, and whatever interrupts it nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from storage.errors import InvalidConfigError, StorageError
+from storage.model import NO_LEADER_EPOCH
+from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.powered_replicas import PoweredReplicas
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from tests.doubles.waiting import wait_until
+
+
+def one_of_two(**settings: int) -> Replicated:
+    """Two directories; the only replica of `orders` is in the first and has a few segments."""
+    two = Replicated(2, replicas=1, internal_segment_bytes=300, **settings)
+    two.engine.create_topic("orders")
+    for number in range(12):
+        two.append(f"line {number}\n")
+    assert {1: "live"} == two.names()
+    return two
+
+
+def test_a_replica_moves_with_everything_it_has():
+    """It leads there, in a new epoch; the old files are the new ones byte for byte, and go."""
+    two = one_of_two()
+    before, lines, epoch = two.files(1), two.lines(), two.partition().state.leader_epoch
+    two.engine.move_replica(ORDERS, "/b")
+    two.engine.catch_up()
+    assert {2: "live"} == two.names()
+    assert ((2,), 2, epoch + 1) == (two.in_sync(), two.leader(), two.partition().state.leader_epoch)
+    assert two.partition().state.moving is None
+    assert lines == two.lines()
+    assert (
+        before.items() <= two.files(2).items()
+    )  # Indexes are made when there is something to put into them.
+    two.append("more\n")
+    two.reopen()
+    assert [*lines, "more"] == two.lines()
+
+
+def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
+    """`orders-0.<32 hex digits>-future`, as in Kafka; the partition's status shows how far it is."""
+    two = one_of_two()
+    two.engine.move_replica(ORDERS, "/b")
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
+    two.engine.catch_up()
+    assert {1: "live", 2: "future"} == two.names()
+    two.append("more\n")
+    status = two.partition().status()
+    assert [("/a", True, False), ("/b", False, True)] == [
+        (one.place, one.leads, one.arriving) for one in status.replicas
+    ]
+    arriving = status.replicas[1]
+    assert 0 < (arriving.end_offset or 0) < 13
+    two.disk(2).heal()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert {2: "live"} == two.names()
+    assert "more" == two.lines()[-1]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_one_of_several_replicas_moves(leads: bool):
+    """The others stay; a follower that moves changes neither the leader nor its epoch."""
+    three = Replicated(3, replicas=2)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    assert ((1, 2), 1) == (three.in_sync(), three.leader())
+    epoch = three.partition().state.leader_epoch
+    source, kept = (1, 2) if leads else (2, 1)
+    three.engine.move_replica(ORDERS, "/c", str(source))
+    three.engine.catch_up()
+    state = three.partition().state
+    assert {kept: "live", 3: "live"} == three.names()
+    assert (3 if leads else 1, epoch + leads) == (state.leader, state.leader_epoch)
+    assert ((3, 2) if leads else (1, 3)) == state.assigned == state.in_sync
+    three.append("b\n")
+    assert ["a", "b"] == three.lines()
+    assert three.files(kept) == three.files(3)
+
+
+def test_a_replica_moves_away_from_a_directory_that_failed():
+    """What leads is copied; the new directory has it in sync, and the old one nothing once it is back."""
+    three = Replicated(3, replicas=2)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    break_disk(three.disk(1))
+    three.append("b\n")
+    three.engine.move_replica(ORDERS, "/c", "/a")
+    three.engine.catch_up()
+    assert ((3, 2), 2) == (three.in_sync(), three.leader())
+    three.bring_back(1)
+    assert {2: "live", 3: "live"} == three.names()
+    assert ["a", "b"] == three.lines()
+
+
+def test_a_cancelled_move_leaves_nothing():
+    """The replica stays where it is, its copy goes, and another move can begin."""
+    two = one_of_two()
+    two.engine.move_replica(ORDERS, "/b")
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
+    two.engine.catch_up()
+    two.disk(2).heal()
+    two.engine.cancel_move(ORDERS)
+    assert {1: "live"} == two.names()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert {1: "live"} == two.names()
+    with pytest.raises(InvalidConfigError, match="no replica of it is on its way"):
+        two.engine.cancel_move(ORDERS)
+    two.engine.move_replica(ORDERS, "/b")
+    two.engine.catch_up()
+    assert {2: "live"} == two.names()
+    assert 12 == len(two.lines())
+
+
+def test_what_cannot_be_moved_is_refused():
+    """With the reason, and nothing is changed."""
+    three = Replicated(3, replicas=2)
+    three.engine.create_topic("orders")
+    for directory, source, reason in (
+        ("/d", None, "/d is none of the data directories /a, /b, /c"),
+        ("/b", "/a", "/b has a replica of it already"),
+        ("/c", None, "has replicas in /a, /b; say which of them moves"),
+        ("/c", "/c", "no replica of it is in /c, but in /a, /b"),
+    ):
+        with pytest.raises(InvalidConfigError, match=reason):
+            three.engine.move_replica(ORDERS, directory, source)
+    assert three.partition().state.moving is None
+    three.engine.move_replica(ORDERS, "/c", "/a")
+    with pytest.raises(
+        InvalidConfigError, match="a replica is on its way to /c; wait for it, or cancel that first"
+    ):
+        three.engine.move_replica(ORDERS, "/c", "/b")
+    with pytest.raises(InvalidConfigError, match="a replica is on its way to /c"):
+        three.engine.set_replicas("orders", 3)
+
+
+def test_a_directory_that_is_away_gets_none():
+    """And one that fails meanwhile gets the rest once it is back."""
+    two = one_of_two()
+    break_disk(two.disk(2))
+    two.forget_failures()
+    two.engine.maintenance(two.clock())
+    two.engine.put_group_overrides("g", {"commit": "manual"})  # Whatever is written finds out.
+    with pytest.raises(StorageError, match="/b: failed"):
+        two.engine.move_replica(ORDERS, "/b")
+    two.bring_back(2)
+    two.engine.move_replica(ORDERS, "/b")
+    break_disk(two.disk(2))
+    two.engine.catch_up()
+    assert 1 == two.leader()
+    two.bring_back(2)
+    two.forget_failures()
+    two.engine.catch_up()
+    assert {2: "live"} == two.names()
+    assert 12 == len(two.lines())
+
+
+def test_a_topic_that_is_deleted_takes_its_copy_along():
+    """Also the one that is on its way."""
+    two = one_of_two()
+    two.engine.move_replica(ORDERS, "/b")
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
+    two.engine.catch_up()
+    two.disk(2).heal()
+    two.engine.delete_topic("orders")
+    two.forget_failures()
+    two.engine.catch_up()
+    assert {} == two.names()
+
+
+def test_where_the_leader_was_cut_the_copy_is_cut():
+    """An unclean election made another one lead: what only the former had is in no copy of it either."""
+    three = Replicated(3, replicas=2)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    break_disk(three.disk(2))
+    three.append("b\n")
+    three.disk(2).heal()
+    three.engine.move_replica(ORDERS, "/c", "/b")
+    mover = three.engine._moves._threads[3]
+    log = mover._log(ORDERS)
+    assert mover._copy(three.partition(), log)
+    assert 2 == log.log_end_offset
+    break_disk(three.disk(1))
+    three.forget_failures()
+    three.engine.maintenance(three.clock())
+    three.engine.reopen_partition(*ORDERS) if three.engine._members[2].log(ORDERS) is None else None
+    three.engine.elect_unclean(ORDERS, "/b")
+    three.append("c\n")
+    three.forget_failures()
+    three.engine.catch_up()
+    assert 3 in three.in_sync()
+    assert ["a", "c"] == three.lines()
+    latest = three.engine.controller.logs(ORDERS)[3].epochs.latest
+    assert (
+        NO_LEADER_EPOCH
+        < (latest.epoch if latest else NO_LEADER_EPOCH)
+        == three.partition().state.leader_epoch
+    )
+
+
+def test_the_start_of_a_log_moves_along():
+    """Where records were deleted from within a segment they stay deleted, also after a kill."""
+    two = one_of_two()
+    assert 5 == two.partition().delete_records(5)
+    two.engine.move_replica(ORDERS, "/b")
+    two.engine.catch_up()
+    assert 5 == two.partition().log_start_offset
+    two.kill()
+    assert 5 == two.partition().log_start_offset
+    assert 7 == len(two.lines())
+
+
+def test_cleaning_pauses_meanwhile():
+    """Neither the replica nor its copy is compacted until it has arrived."""
+    two = Replicated(2, replicas=1, internal_segment_bytes=300)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.engine.alter_config("orders", {"cleanup.policy": "compact"})
+    cleaner = two.engine._members[1].engine._cleaner
+    log = two.engine.controller.logs(ORDERS)[1]
+    assert [log] == cleaner._compacted()
+    two.engine.move_replica(ORDERS, "/b")
+    assert [] == cleaner._compacted()
+    two.engine.cancel_move(ORDERS)
+    assert [log] == cleaner._compacted()
+    two.engine.move_replica(ORDERS, "/b")
+    two.engine.catch_up()
+    assert 1 == len(two.engine._members[2].engine._cleaner._compacted())
+
+
+def test_a_copy_that_is_slowed_down_can_be_cancelled():
+    """It waits for its rate (replica.alter.log.dirs.io.max.bytes.per.second) without keeping anybody waiting."""
+    two = Replicated(2, replicas=1, internal_segment_bytes=200_000)
+    two.config = replace(two.config, move_rate=1)
+    two.reopen()
+    two.engine.create_topic("orders")
+    for letter in "abc":
+        two.append(f"{letter * 100_000}\n")
+    two.engine.move_replica(ORDERS, "/b")
+    copying = Thread(target=two.engine.catch_up)
+    copying.start()
+    wait_until(lambda: (two.partition().status().replicas[1].end_offset or 0) > 0, "it copies")
+    two.engine.cancel_move(ORDERS)
+    copying.join(60)
+    assert not copying.is_alive()
+    assert {1: "live"} == two.names()
+
+
+def test_two_that_copy_at_once_do_it_once():
+    """A thread, and the command that waits for what it asked for."""
+    two = Replicated(2, replicas=1)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    for directory in ("/b", "/a") * 10:
+        two.engine.move_replica(ORDERS, directory)
+        others = [Thread(target=two.engine.catch_up) for _ in range(3)]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join()
+        assert {2 if directory == "/b" else 1: "live"} == two.names()
+        assert ["a"] == two.lines()
+    two.reopen()
+    assert ["a"] == two.lines()
+
+
+# Kills and losses of power.
+
+
+@pytest.mark.parametrize("end", list(End), ids=str)
+def test_a_move_that_was_interrupted_goes_on(end: End):
+    """Killed before any change of any disk, or its power lost there: every line is there, and the replica arrives."""
+    step = 0
+    while True:
+        two = PoweredReplicas(2, replicas=1, seed=step, internal_segment_bytes=200)
+        two.engine.create_topic("orders")
+        for number in range(3):
+            two.append(f"line {number}\n")
+        two.partition().sync()
+        lines = two.lines()
+        two.supply.steps_left = step
+        try:
+            two.engine.move_replica(ORDERS, "/b")
+            two.engine.catch_up()
+        except Killed:
+            interrupted = True
+        else:
+            interrupted = False
+        two.lose_power({End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}[end])
+        two.open()
+        assert lines == two.lines(), step
+        if two.partition().state.assigned == (1,) and two.partition().state.moving is None:
+            two.engine.move_replica(ORDERS, "/b")  # It was interrupted before it began.
+        two.append("more\n")
+        two.engine.catch_up()
+        assert ((2,), None) == (two.in_sync(), two.partition().state.moving), step
+        assert [*lines, "more"] == two.lines(), step
+        assert {2: "live"} == two.names(), step
+        two.reopen()
+        assert [*lines, "more"] == two.lines(), step
+        if not interrupted:
+            break
+        step += 1 if end is End.KILL else 2
+    assert step > 30
+
+
+@pytest.mark.parametrize("end", list(End), ids=str)
+def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(end: End):
+    """Nothing is lost, and no copy is left behind."""
+    step = 0
+    while True:
+        two = PoweredReplicas(2, replicas=1, seed=step)
+        two.engine.create_topic("orders")
+        two.append("a\n")
+        two.partition().sync()
+        two.engine.move_replica(ORDERS, "/b")
+        two.engine._moves._threads[2]._log(ORDERS)
+        two.supply.steps_left = step
+        try:
+            two.engine.cancel_move(ORDERS)
+        except Killed:
+            interrupted = True
+        else:
+            interrupted = False
+        two.lose_power({End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}[end])
+        two.open()
+        two.engine.catch_up()
+        assert ["a"] == two.lines(), step
+        assert {two.partition().state.assigned[0]: "live"} == two.names(), step
+        if not interrupted:
+            assert (1,) == two.partition().state.assigned
+            break
+        step += 1
+    assert step > 2
+
+
+def test_a_replica_moves_back_at_once():
+    """What was deleted of it there is in nobody's way."""
+    two = one_of_two()
+    for directory in ("/b", "/a", "/b"):
+        two.engine.move_replica(ORDERS, directory)
+        two.engine.catch_up()
+        two.append("more\n")
+    assert {2: "live"} == two.names()
+    assert 15 == len(two.lines())
+    assert Path("/b/orders-0") == two.partition().directory
