@@ -13,6 +13,7 @@ from cluster.place import is_cluster
 from storage.config.broker import EngineConfig, FromProperties
 from storage.config.properties import PropertiesError, parse_properties
 from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError
+from topicfs.callers import completion
 from topicfs.lines import say
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def option_of_data(
         show_default=True,
         show_envvar=True,
         metavar=metavar,
+        shell_complete=completion.directory_option,
         help=text,
     )
 

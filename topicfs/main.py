@@ -39,6 +39,7 @@ COMMANDS = {
     "mirror": "topicfs.commands.mirror:mirror_topics",
     "handover": "topicfs.commands.handover:handover",
     "takeover": "topicfs.commands.handover:takeover",
+    "completion": "topicfs.commands.completion:completion",
 }
 """The module and the name of each sub-command. A module is imported when its command is asked for, so that `dump` on a
 machine without FUSE never meets pyfuse3."""
@@ -107,8 +108,18 @@ def status_of(error: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit."""
+    """Run the command and exit; or answer a shell that completes its words."""
+    if arguments is None and (asked := _answer_shell()) is not None:
+        sys.exit(asked)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _answer_shell() -> int | None:
+    if "_TOPICFS_COMPLETE" not in os.environ:
+        return None
+    from topicfs.callers.completion import instructed  # noqa: PLC0415 - a shell alone needs it
+
+    return instructed(cli)
 
 
 def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:

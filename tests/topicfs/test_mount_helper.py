@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs import mount_helper
-from topicfs.mount_helper import OptionError, helped, mount_words
+from topicfs.callers import mount_helper
+from topicfs.callers.mount_helper import OptionError, helped, mount_words
 
 
 @pytest.mark.parametrize(

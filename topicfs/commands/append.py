@@ -28,6 +28,7 @@ from storage.errors import (
 )
 from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
+from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import TopicPath, parse_path
@@ -65,7 +66,7 @@ UNBOUNDED = 2**31
         ("topicfs append --data kafka://host:9092 orders/0 FILE", "to a running cluster"),
     ),
 )
-@click.argument("target", metavar="TOPIC[/PARTITION][/NAME]")
+@click.argument("target", metavar="TOPIC[/PARTITION][/NAME]", shell_complete=completion.partitions)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
 @click.option(
     "--producer",

@@ -16,6 +16,7 @@ from storage.disk import names
 from storage.engine import Engine
 from storage.errors import StorageError, UnknownTopicError
 from storage.model import Isolation, Offset
+from topicfs.callers import completion
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -58,7 +59,7 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
     ),
 )
-@click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH…", nargs=-1, required=True, shell_complete=completion.paths)
 @click.option("--follow", "-f", is_flag=True, help="Go on with the records that are appended later.")
 @click.option(
     "--group",

@@ -19,6 +19,7 @@ from storage.config.listing import (
     topic_settings,
 )
 from storage.messages import printable
+from topicfs.callers import completion
 from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -37,7 +38,7 @@ STYLES = {
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Show every setting and where its value comes from; set a topic's.",
+    short_help="Show settings and where they come from; set a topic's.",
     examples=(
         ("topicfs config orders", "every setting of a topic: value, source, default, unit, meaning"),
         ("topicfs config orders --match 'retention.*'", "some of them"),
@@ -51,7 +52,7 @@ STYLES = {
         ("topicfs config orders --set --json | jq -c .[]", "for programs"),
     ),
 )
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=completion.topics)
 @click.argument("changes", metavar="[NAME=VALUE]…", nargs=-1)
 @click.option(
     "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"

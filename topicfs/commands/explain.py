@@ -28,6 +28,7 @@ from storage.inspect.explain import Lookup, explain_offset, explain_timestamp
 from storage.log.log import Log
 from storage.model import Isolation, Offset, Timestamp
 from storage.replicas.partition import ReplicatedPartition
+from topicfs.callers import completion
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.explanation import Explanation, as_json, as_text
@@ -51,7 +52,7 @@ Explained_contra = TypeVar("Explained_contra", bound=Partition, contravariant=Tr
         ("topicfs explain --json orders/0/368 | jq .lookups[0].steps", "for programs"),
     ),
 )
-@click.argument("name", metavar="TOPIC/PARTITION/SELECTOR")
+@click.argument("name", metavar="TOPIC/PARTITION/SELECTOR", shell_complete=completion.partitions)
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @place_option
 def explain(name: str, *, as_program: bool, place: Place) -> None:

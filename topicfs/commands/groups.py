@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from storage.errors import InvalidPositionError
+from topicfs.callers import completion
 from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.groups.location import opened_groups
@@ -72,7 +73,7 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
         ("topicfs groups describe billing --json | jq .lag", "for programs"),
     ),
 )
-@click.argument("names", metavar="GROUP…", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
 @click.option("--members", "what", flag_value="members", help="The members in place of the positions.")
 @click.option("--state", "what", flag_value="state", help="The group as a whole in place of the positions.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array with all of it.")
@@ -96,7 +97,7 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
         ("topicfs groups delete billing --topic orders", "its positions in one topic alone"),
     ),
 )
-@click.argument("names", metavar="GROUP…", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
 @click.option(
     "--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="Only the positions in this topic."
 )

@@ -10,6 +10,7 @@ import click
 from storage.disk.native import system_clock
 from storage.errors import GroupNotEmptyError, UnknownGroupError
 from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import opened_groups
 from topicfs.groups.output import resets_object, say_json, say_resets
@@ -50,7 +51,7 @@ from topicfs.places import Place, place_option
         ("topicfs groups reset billing --from-file positions.csv", "and take them back"),
     ),
 )
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @click.option("--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="A topic, or partitions of it.")
 @click.option("--all-topics", is_flag=True, help="Every topic in which the group has a position.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")

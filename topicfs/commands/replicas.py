@@ -11,6 +11,7 @@ import click
 
 from storage.engine import Engine, Replication
 from storage.errors import DirectoryLockedError, StorageError
+from topicfs.callers import completion
 from topicfs.data_directory import data_option, mountpoint_of, opened_for_reading, require_directories
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
@@ -40,7 +41,7 @@ def replicas() -> None:
         ("topicfs replicas list orders", "of one"),
     ),
 )
-@click.argument("topics", metavar="[TOPIC]…", nargs=-1)
+@click.argument("topics", metavar="[TOPIC]…", nargs=-1, shell_complete=completion.topics)
 @data_option
 def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
     """List the replicas of each partition: directory, role, log end, and how far it is behind its leader."""
@@ -126,7 +127,7 @@ def move(
         ("topicfs topics replicas orders 1", "only the leaders stay"),
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @data_option
 def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from storage.engine import Engine, Topic, records_of
 from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
+from topicfs.callers import completion
 from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
 from topicfs.data_directory import parse_settings
@@ -119,7 +120,7 @@ def list_topics(*, place: Place) -> None:
     cls=ExampleCommand,
     examples=(("topicfs topics describe orders", "settings, and every partition's bounds, sizes and times"),),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @place_option
 def describe(name: str, *, place: Place) -> None:
     """Describe a topic: its id, the settings it overrides, and its partitions."""
@@ -141,7 +142,7 @@ def describe(name: str, *, place: Place) -> None:
         ("topicfs topics delete orders --with-records", "a topic and all its records, for good"),
     ),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:

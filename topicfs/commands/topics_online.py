@@ -12,6 +12,7 @@ import click
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
 from storage.model import ONLINE
+from topicfs.callers import completion
 from topicfs.data_directory import data_option, mountpoint_of, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -38,7 +39,7 @@ class Brought(NamedTuple):
         ("echo online > mnt/orders/0/state", "the same through the mount"),
     ),
 )
-@click.argument("places", metavar="[TOPIC[/PARTITION]]…", nargs=-1)
+@click.argument("places", metavar="[TOPIC[/PARTITION]]…", nargs=-1, shell_complete=completion.partitions)
 @data_option
 @click.pass_context
 def online(context: click.Context, /, places: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:

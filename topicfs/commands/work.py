@@ -13,6 +13,7 @@ import click
 
 from storage.errors import RecordNotHeldError, StorageError
 from storage.share_groups import Acknowledgement
+from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
@@ -36,8 +37,8 @@ REJECTS = 65
         ("topicfs work jobs orders --drain -- wc -c", "until nothing is left"),
     ),
 )
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=completion.groups)
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--jobs", metavar="N", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs at a time."

@@ -1,0 +1,114 @@
+"""What bash, zsh and fish offer at a TAB: asked in the real shells, which evaluate what the command prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+BINARIES = Path(sys.executable).parent
+BASH = """
+eval "$(topicfs completion bash)"
+read -ra COMP_WORDS <<< "$line"
+[[ $line == *' ' ]] && COMP_WORDS+=('')
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+compopt() { printf '%s ' compopt "$@" >&2; }
+_topicfs_completion topicfs
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = 'topicfs completion fish | source; complete -C "$line" | string split -f 1 \\t; true'
+ZSH = """
+compdef() { }
+compadd() { print -l -- "${(@P)@[-1]}" }
+_describe() { print -l -- "${(@)${(@P)3}%%:*}" }
+source <(topicfs completion zsh)
+words=(${=line})
+[[ $line == *' ' ]] && words+=('')
+CURRENT=$#words
+_topicfs_completion
+"""
+"""Its own commands for completion work only while a line is edited: these print what they would be given."""
+
+
+@pytest.fixture
+def data(topicfs, directory) -> Path:
+    """Two topics, one of many partitions, and a group."""
+    topicfs("topics", "create", "orders", "--partitions", "2")
+    topicfs("topics", "create", "wide", "--partitions", "30")
+    topicfs("append", "orders/0", stdin=b"one\n")
+    topicfs("cat", "--group", "billing", "orders/log")
+    return directory
+
+
+def offered(shell: str, script: str, line: str, directory: Path) -> tuple[list[str], str]:
+    """What a shell offers for the last word of a line, and what it said besides."""
+    environment = {**os.environ, "line": line, "PATH": f"{BINARIES}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [shell, "-c", script],
+        cwd=directory.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout.split(), done.stderr
+
+
+LINES = [
+    ("topicfs expl", ["explain"]),
+    ("topicfs cat ord", ["orders/0", "orders/1"]),
+    ("topicfs cat wi", ["wide/"]),
+    ("topicfs cat wide/2", ["wide/2", *(f"wide/{number}" for number in range(20, 30))]),
+    ("topicfs cat orders/1/log.", ["orders/1/log.kv", "orders/1/log.json", "orders/1/log.batch"]),
+    ("topicfs append orders/1", ["orders/1"]),
+    ("topicfs topics describe ", ["orders", "wide"]),
+    ("topicfs groups describe b", ["billing"]),
+    ("topicfs cat --iso", ["--isolation"]),
+    ("topicfs cat --isolation ", ["read_committed", "read_uncommitted"]),
+    ("topicfs cat --data nowhere ord", []),
+]
+
+
+def test_bash_offers_what_can_follow(data: Path) -> None:
+    """Commands, options, their values, topics, partitions, the files in them, groups."""
+    for line, expected in LINES:
+        assert sorted(expected) == sorted(offered("bash", BASH, line, data)[0]), line
+
+
+@pytest.mark.parametrize(("shell", "script"), [("fish", FISH), ("zsh", ZSH)])
+def test_other_shells_offer_the_same(data: Path, shell: str, script: str) -> None:
+    """By the function that their script defines; a few lines, since what is offered does not depend on the shell."""
+    for line, expected in LINES[:5:2]:
+        assert sorted(expected) == sorted(offered(shell, script, line, data)[0]), line
+
+
+def test_no_space_follows_a_name_that_goes_on(data: Path) -> None:
+    """In bash; behind a partition one does."""
+    assert "compopt -o nospace" in offered("bash", BASH, "topicfs cat wi", data)[1]
+    assert "nospace" not in offered("bash", BASH, "topicfs cat ord", data)[1]
+
+
+def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:
+    """Of --data."""
+    assert "compopt -o dirnames" in offered("bash", BASH, "topicfs cat --data da", data)[1]
+
+
+def test_what_goes_wrong_offers_nothing(topicfs, directory: Path) -> None:
+    """Without a directory, and where it cannot be read; nothing is printed into the line."""
+    for line in ("topicfs cat ", "topicfs groups describe ", "topicfs cat --data kafka://127.0.0.1:1 "):
+        assert ([], "") == offered("bash", BASH, line, directory)
+    directory.write_text("no directory")
+    assert ([], "") == offered("bash", BASH, "topicfs cat ", directory)
+
+
+def test_other_shells_are_refused(topicfs) -> None:
+    """Those that there are are named."""
+    ran = topicfs("completion", "tcsh")
+    assert 2 == ran.status
+    assert b"'bash', 'zsh', 'fish'" in ran.errors

@@ -1,0 +1,127 @@
+"""Completion of words: the topics, partitions, files and groups that a shell offers at a TAB, of the data directory that is meant.
+
+Names are those of directories on disk, so that nothing is locked, opened or recovered; a cluster is not asked. Whatever goes
+wrong, nothing is offered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+VARIABLE = "_TOPICFS_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+MANY_PARTITIONS = 20
+"""Of a topic with more, its partitions are offered once its own name stands."""
+NAMES = ("log", "log.kv", "log.json", "log.batch", "earliest", "latest", "start", "status")
+"""Names in a partition that a command reads; records and ranges are without number."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Names = Callable[[click.Context], list[str]]
+
+
+def instructed(cli: click.Command) -> int | None:
+    """Answer a shell; None where no shell asks."""
+    instruction = os.environ.get(VARIABLE)
+    return None if instruction is None else shell_complete(cli, {}, "topicfs", VARIABLE, instruction)
+
+
+def script(cli: click.Command, shell: str) -> str:
+    """Return what a shell evaluates so that it asks."""
+    shells = get_completion_class(shell)
+    assert shells is not None
+    text = shells(cli, {}, "topicfs", VARIABLE).source()
+    # After a name that goes on, such as a topic's, no space is wanted.
+    text = text.replace(
+        "    return 0\n", "    [[ ${COMPREPLY[0]} == */ ]] && compopt -o nospace\n    return 0\n"
+    )
+    return text.replace(
+        "        compadd -U -V unsorted -a completions\n",
+        '        [[ "$completions[1]" == */ ]] && compadd -U -S "" -V unsorted -a completions || '
+        "compadd -U -V unsorted -a completions\n",
+    )
+
+
+def directory_option(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer directories."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer topics."""
+    return _items(sorted(_partitions(context)), incomplete)
+
+
+def partitions(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer `orders/0`."""
+    return _items(_partition_paths(context, incomplete), incomplete)
+
+
+def paths(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer `orders/0`, and behind `orders/0/` the files in it."""
+    stem, slash, _ = incomplete.rpartition("/")
+    if slash and stem.count("/") == 1:
+        return _items((f"{stem}/{name}" for name in NAMES), incomplete)
+    return _items(_partition_paths(context, incomplete), incomplete)
+
+
+def groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer groups with positions or members."""
+    from topicfs.groups.location import opened_groups  # noqa: PLC0415 - only where groups are asked for
+    from topicfs.places import Place  # noqa: PLC0415 - as above
+
+    directories = _directories(context)
+    if not directories:
+        return []
+    try:
+        with opened_groups(Place(directories)) as place:
+            return _items(sorted(group.name for group in place.listed()), incomplete)
+    except Exception:  # noqa: BLE001 - a TAB has nobody to tell
+        return []
+
+
+def _items(names: Iterator[str] | list[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _partition_paths(context: click.Context, incomplete: str) -> Iterator[str]:
+    found = _partitions(context)
+    for topic in sorted(found):
+        if len(found[topic]) > MANY_PARTITIONS and not incomplete.startswith(f"{topic}/"):
+            yield f"{topic}/"
+        else:
+            yield from (f"{topic}/{number}" for number in sorted(found[topic]))
+
+
+def _partitions(context: click.Context) -> dict[str, list[int]]:
+    """Find the topics' partitions by the names of their directories; Kafka's own topics are not offered."""
+    from storage.disk.names import DirectoryMark, is_internal, parse_partition_directory  # noqa: PLC0415 - as above
+
+    found: dict[str, set[int]] = {}
+    for directory in _directories(context):
+        try:
+            inside = [path.name for path in directory.iterdir()]
+        except OSError:
+            continue
+        for parsed in filter(None, map(parse_partition_directory, inside)):
+            topic, number = parsed.partition
+            if parsed.mark is DirectoryMark.LIVE and not is_internal(topic):
+                found.setdefault(topic, set()).add(number)
+    return {topic: sorted(numbers) for topic, numbers in found.items()}
+
+
+def _directories(context: click.Context) -> tuple[Path, ...]:
+    """Find the directories that the command line means as far as it stands."""
+    from topicfs.places import Place  # noqa: PLC0415 - as above
+
+    given = context.params.get("place") or context.params.get("directories")
+    if isinstance(given, Place):
+        return given.directories
+    return given if isinstance(given, tuple) else ()
