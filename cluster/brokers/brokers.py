@@ -69,34 +69,39 @@ class Metadata(NamedTuple):
         return (topic.leaders if topic else {}).get(partition.partition, Leader(-1, -1))
 
 
-class _MetadataAnswer(NamedTuple):
-    """An answer to Metadata, and what it says: of thousands of partitions it takes long to read, and mostly comes again as it was."""
+class _ReadTopics(NamedTuple):
+    """The topics of an answer to Metadata, and the bytes that said so: it takes long to read thousands of partitions."""
 
     version: int
-    body: bytes
-    metadata: Metadata
+    data: bytes
+    topics: Mapping[str, TopicMetadata]
 
 
 class _AnswerReader:
-    """A reader of the next answer to Metadata, which reads nothing of one with the bytes of the last."""
+    """A reader of the next answer to Metadata. Mostly the topics in it are those of the last one, byte for byte.
 
-    def __init__(self, last: _MetadataAnswer | None) -> None:
-        self.known: Metadata | None = None
-        """What the answer says, where it is the last one again."""
+    (What is before them differs: a broker names any other one as the controller.)
+    """
+
+    def __init__(self, last: _ReadTopics | None) -> None:
         self._last = last
-        self._version, self._body = -1, b""
+        self._version, self._data = -1, b""
 
     def read(self, body: memoryview, version: int) -> Values:
-        """Return the fields; none if `known` has what they say."""
-        last, self._version, self._body = self._last, version, bytes(body)
-        if last is not None and (version, self._body) == (last.version, last.body):
-            self.known = last.metadata
-            return {}
+        """Return the fields; those before the topics alone if the rest is the last one again."""
+        before, start = METADATA.response.read_before("topics", body, version)
+        last, self._version, self._data = self._last, version, bytes(body[start:])
+        if last is not None and (version, self._data) == (last.version, last.data):
+            return before
         return METADATA.response.read(body, version)
 
-    def answer(self, metadata: Metadata) -> _MetadataAnswer:
-        """Return the answer that was read, together with what it says."""
-        return _MetadataAnswer(self._version, self._body, metadata)
+    def topics(self, answer: Values) -> _ReadTopics:
+        """Return the topics of the answer that was read."""
+        if "topics" not in answer:
+            assert self._last is not None
+            return self._last
+        topics = {one["name"]: _topic(one) for one in answer["topics"] if one["name"] is not None}
+        return _ReadTopics(self._version, self._data, topics)
 
 
 class Brokers:
@@ -113,31 +118,27 @@ class Brokers:
         self._lent_out: set[Connection] = set()
         self._closed = False
         self._pid = os.getpid()
-        self._answer: _MetadataAnswer | None = None
-        """The last answer to Metadata."""
+        self._topics: _ReadTopics | None = None
+        """The topics as a broker named them last."""
 
     def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
         """Ask any broker for all its metadata (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
 
-        They are a new value each time; where nothing has changed, of the same topics as the last.
+        They are a new value each time; where no topic has changed, of the same topics as the last.
         """
-        reader = _AnswerReader(self._answer)
+        reader = _AnswerReader(self._topics)
         asked = {"topics": None, "allowAutoTopicCreation": False}
         answer = self.ask_any(METADATA, asked, seconds=seconds, read=reader.read)
-        if reader.known is not None:
-            self._known = reader.known.brokers
-            return reader.known._replace()
         if answer.get("errorCode", NONE):
             raise error_of(answer["errorCode"], str(self.address))
+        self._topics = read = reader.topics(answer)
         found = Metadata(
             cluster_id=answer["clusterId"] or "",
             brokers={one["nodeId"]: Server(one["host"], one["port"]) for one in answer["brokers"]},
-            topics={one["name"]: _topic(one) for one in answer["topics"] if one["name"] is not None},
+            topics=read.topics,
             controller=answer["controllerId"],
         )
         self._known = found.brokers
-        # One that says when to ask again is read again: the connection has to know.
-        self._answer = None if answer["throttleTimeMs"] else reader.answer(found)
         return found
 
     def ask(

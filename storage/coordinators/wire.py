@@ -15,6 +15,7 @@ import struct
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 from storage.errors import CorruptBatchError
@@ -95,6 +96,12 @@ class Schema:
             )
         return values
 
+    def read_before(self, name: str, data: bytes | memoryview, version: int) -> tuple[Values, int]:
+        """Return the fields before the one of that name, and the position at which that begins. Raises CorruptBatchError."""
+        reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=False)
+        fields = tuple(takewhile(lambda each: each.name != name, self.fields))
+        return reader.members(fields, version), reader.at
+
     def write(self, values: Mapping[str, Any], version: int) -> bytes:
         """Return the fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
         return b"".join(self.write_in_pieces(values, version))
@@ -117,13 +124,18 @@ class _Reader:
         self.at = 0
 
     def structure(self, fields: tuple[Field, ...], version: int) -> Values:
+        values = self.members(fields, version)
+        if self._flexible:
+            self._tagged(fields, values, version)
+        return values
+
+    def members(self, fields: tuple[Field, ...], version: int) -> Values:
+        """Return the fields of a structure without its tagged ones, which have their defaults."""
         values: Values = {}
         for each in fields:
             if not each.in_version(version):
                 continue
             values[each.name] = each.default_value() if each.tag is not None else self._value(each, version)
-        if self._flexible:
-            self._tagged(fields, values, version)
         return values
 
     def _tagged(self, fields: tuple[Field, ...], values: Values, version: int) -> None:

@@ -15,6 +15,7 @@ from cluster.errors import UnreachableError
 from cluster.place import ClusterAddress, Server, cluster_address
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import METADATA
+from storage.errors import ClusterError
 from storage.model import TopicPartition
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.relay import Relay
@@ -66,6 +67,28 @@ def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
     assert first.topics == {
         name: topic for name, topic in brokers.metadata().topics.items() if name != "changing"
     }
+
+
+def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(address, served):
+    """A broker names any of the others as the controller; an answer for which none could be asked is an error each time."""
+    relay = Relay(served)
+    moved = {"nodeId": 7, "host": "127.0.0.1", "port": 1, "rack": None}
+    relay.do(
+        METADATA,
+        lambda said: {**said, "controllerId": 3},
+        lambda said: {**said, "controllerId": 7, "brokers": [*said["brokers"], moved]},
+        lambda said: {**said, "errorCode": 58},
+        lambda said: {**said, "errorCode": 58},
+    )
+    with closing(Brokers(address, relay.connect)) as brokers:
+        first, second = brokers.metadata(), brokers.metadata()
+        assert (3, 7) == (first.controller, second.controller)
+        assert {**first.brokers, 7: Server("127.0.0.1", 1)} == second.brokers
+        assert first.topics is second.topics
+        for _ in range(2):
+            with pytest.raises(ClusterError):
+                brokers.metadata()
+        assert second.topics == brokers.metadata().topics
 
 
 def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):

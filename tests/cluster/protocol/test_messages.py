@@ -166,6 +166,21 @@ def test_what_may_be_null_is_read_as_none():
         METADATA.response.write(answer, 11)
 
 
+def test_what_is_before_a_field_can_be_read_alone():
+    """Its values, and where the field begins; of what is cut off nothing is told."""
+    broker = {"nodeId": 1, "host": "there", "port": 9092, "rack": None}
+    before = {"throttleTimeMs": 5, "brokers": [broker], "clusterId": "id", "controllerId": 2}
+    for version in METADATA.response.versions:
+        data = METADATA.response.write({**before, "topics": []}, version)
+        found, start = METADATA.response.read_before("topics", data, version)
+        assert before == found
+        rest = METADATA.response.write({"topics": []}, version)
+        assert data[start:] == rest[-len(data[start:]) :]
+        for size in range(start):
+            with pytest.raises(CorruptBatchError):
+                METADATA.response.read_before("topics", data[:size], version)
+
+
 @pytest.mark.parametrize(("schema", "version"), EVERY)
 def test_any_bytes_are_read_or_refused(schema, version):
     """Cut at every byte, with lengths that lie, and changed at random: one kind of error, no other, and no hang."""
