@@ -107,7 +107,7 @@ def cat(
     for, or at the end. While a daemon owns the directory this reads through its mount.
 
     With --format, PATH names records: log, a record or a range, without a suffix. A text is printed for each record as
-    it is, with \\n \\r \\t \\xHH for what a shell does not take; csv begins with the names of its columns; arrow is
+    it is, with \n \r \t \xHH for what a shell does not take; csv begins with the names of its columns; arrow is
     Arrow's stream and parquet a file, whose columns are those of Spark's Kafka source.
     """
     if follow and len(paths) > 1:
