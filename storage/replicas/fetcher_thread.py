@@ -78,8 +78,10 @@ class CopyingThread(ABC):
         """End the thread, after the step that it is at (blocking)."""
         self._stopping.set()
         self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
+        with self._beginning:  # It may be about to be started.
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     @contextmanager
     def held(self) -> Iterator[None]:
