@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
     "clients": "mount.clients",
     "follow": "mount.follow",
     "followers": "mount.followers",
+    "replicas": "mount.replicas",
     "memory": "mount.memory",
     "growth": "mount.growth",
     "loops": "mount.loops",

@@ -23,6 +23,7 @@ from storage.model import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     Appended,
+    Buffer,
     Offset,
     ProducerId,
     Timestamp,
@@ -183,7 +184,7 @@ class LogAppender:
         if durable or (flush_messages <= last_offset + 1 and parts.unflushed_records >= flush_messages):
             self._flush(Offset(last_offset + 1), self._everything)
 
-    def append_as_follower(self, batches: bytearray) -> None:
+    def append_as_follower(self, batches: Buffer) -> None:
         """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
 
         Raises InvalidRecordError, PartitionOfflineError, ReadOnlyError, OSError; nothing is kept then.
@@ -198,6 +199,11 @@ class LogAppender:
             placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
             state = self._write(batches, placed, first_offset(incoming), parts.clock())
             self._publish(state, pending)
+            active = state.chain.segments[-1]
+            if (
+                len(batches) < active.settings.index_interval_bytes
+            ):  # Behind a larger one an entry is due anyway.
+                active.look_ahead(parts.rules.max_segment_bytes, parts.rules.max_segment_ms, placed[-1][1])
         parts.listeners.notify()
 
     def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
@@ -224,7 +230,7 @@ class LogAppender:
         return placed
 
     def _write(
-        self, batches: bytearray, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
+        self, batches: Buffer, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> LogState:
         """Roll where it is due, and write; return the state to publish, with the new end."""
         parts = self._parts

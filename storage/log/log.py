@@ -45,6 +45,7 @@ class Log:
         "discard_segment",
         "drop_empty_segment",
         "earliest",
+        "extend_as_follower",
         "flush",
         "flush_sealed",
         "follow",
@@ -136,6 +137,7 @@ class Log:
         self.follow = roles.follow
         self.advance_high_watermark = roles.advance_high_watermark
         self.follow_high_watermark = roles.follow_high_watermark
+        self.extend_as_follower = roles.extend_as_follower
         self.match_indexes = roles.match_indexes
 
         self.mark_offline = parts.mark_offline

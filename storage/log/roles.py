@@ -9,13 +9,21 @@ A log that was just loaded is alone. Rules: kafka-storage.md#replication, after 
 
 from __future__ import annotations
 
+from struct import Struct
+
+from storage.codec.binary.fields import CONTROL_MASK, LOG_OVERHEAD, TRANSACTIONAL_MASK
+from storage.errors import PartitionOfflineError
 from storage.log.parts import LogParts
-from storage.model import Offset
+from storage.model import NO_PRODUCER_ID, Offset
 from storage.segment.segment import Segment
+
+_PLAIN = Struct(">qiiBIhiqqq")
+"""The header of a batch up to its producer id."""
+_OF_A_TRANSACTION = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class LogRoles:
-    """Changes the role of a log, and moves its high watermark."""
+    """Changes the role of a log, moves its high watermark, and takes what its leader has just written."""
 
     def __init__(self, parts: LogParts) -> None:
         self._parts = parts
@@ -68,6 +76,41 @@ class LogRoles:
         """Set a follower's high watermark to its leader's, at most to the log end; it may fall, as in Kafka."""
         with self._parts.lock:
             self._publish(offset)
+
+    def extend_as_follower(self, batch: bytearray, segment_base_offset: Offset) -> bool:
+        """Append one small plain batch as `append_as_follower` does, where nothing else is due; return whether that was so.
+
+        `segment_base_offset`: the leader's segment that has it. Raises PartitionOfflineError, ReadOnlyError, OSError.
+        """
+        parts = self._parts
+        base_offset, length, epoch, _, _, attributes, delta, _, max_timestamp, producer_id = (
+            _PLAIN.unpack_from(batch)
+        )
+        with parts.lock:
+            parts.check_writable()
+            state = parts.state
+            active = state.chain.segments[-1]
+            if (
+                len(batch) > active.bytes_until_due
+                or LOG_OVERHEAD + length != len(batch)
+                or base_offset != state.end_offset
+                or active.base_offset != segment_base_offset
+                or epoch != parts.noted_epoch
+                or parts.room.reserved
+                or producer_id != NO_PRODUCER_ID
+                or attributes & _OF_A_TRANSACTION
+            ):
+                return False
+            try:
+                active.extend(batch, base_offset + delta, max_timestamp)
+            except PartitionOfflineError as error:
+                parts.mark_offline(str(error))
+                raise
+            end_offset = Offset(base_offset + delta + 1)
+            parts.producers.advance(end_offset)
+            state = state.extended(end_offset, active.size)
+            parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
+        return True
 
     def match_indexes(self, leader: Segment) -> None:
         """Index the active segment as the leader's active one, which has the same batches (OSError).

@@ -18,6 +18,7 @@ from threading import RLock
 from typing import NamedTuple, Protocol, TypeVar
 
 from storage.codec.batch import assign_offsets, scan
+from storage.codec.binary.fields import BASE_OFFSET_POSITION, LENGTH_POSITION
 from storage.config.topic import TopicConfig
 from storage.directories.offline_partition import OfflinePartition
 from storage.engine import Cancel, Listeners, Partition
@@ -38,6 +39,7 @@ from storage.model import (
     Offset,
     PartitionOffsets,
     PartitionStatus,
+    Position,
     ReplicaStatus,
     SegmentInfo,
     Timestamp,
@@ -256,6 +258,8 @@ class ReplicatedPartition:
         while True:
             leader = self._leading()
             before = leader.log.log_end_offset
+            active = leader.log.chain.active
+            at, size = active.base_offset, active.size
             try:
                 appended = leader.log.append(batches, encoded_here=encoded_here)
             except _FAILURES as error:
@@ -263,7 +267,10 @@ class ReplicatedPartition:
                 _unstamp(batches)
                 encoded_here = False
                 continue
-            if not self._hand_on(leader, before):
+            now_active = leader.log.chain.active
+            grown = now_active.size - (size if now_active.base_offset == at else 0)
+            as_given = encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
+            if not self._hand_on(leader, before, batches if as_given else None):
                 now = self._leading().log
                 if now.log_end_offset <= before:  # None of those in sync has it: it is appended again.
                     _unstamp(batches)
@@ -277,9 +284,22 @@ class ReplicatedPartition:
             raise PartitionOfflineError(f"{self.name}: {self._reason()}")
         return leader
 
-    def _hand_on(self, leader: Replica, start_offset: Offset) -> bool:
-        """Have the followers in sync fetch what was appended from an offset on; False where another one leads now."""
+    def _hand_on(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
+        """Have the followers in sync fetch what was appended from an offset on; False where another one leads now.
+
+        `batches`: what was appended, with the offsets and the epoch that it got, where that is known without reading it.
+        """
         log, offset = leader.log, start_offset
+        if batches is not None and _base_offset_of(batches) == start_offset:
+            segment_base_offset = log.chain.active.base_offset
+            for follower in self._followers:
+                try:
+                    if not follower.log.extend_as_follower(batches, segment_base_offset):
+                        data, end = memoryview(batches), log.log_end_offset
+                        append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
+                except (*_FAILURES, StorageError) as error:
+                    self._lose(follower, error)
+            offset = log.log_end_offset
         while self._followers and offset < log.log_end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FETCH_BYTES)
@@ -437,6 +457,11 @@ class ReplicatedPartition:
     @property
     def newest_timestamp(self) -> Timestamp:
         return self._serving.newest_timestamp
+
+
+def _base_offset_of(batches: bytearray) -> int:
+    """Return the offset of the first record."""
+    return int.from_bytes(batches[BASE_OFFSET_POSITION:LENGTH_POSITION], "big")
 
 
 def _unstamp(batches: bytearray) -> None:

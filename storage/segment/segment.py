@@ -26,7 +26,7 @@ from storage.errors import PartitionOfflineError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
-from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
+from storage.model import NO_TIMESTAMP, Buffer, Offset, Position, Timestamp
 from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
 from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
@@ -200,7 +200,7 @@ class Segment:
 
     # Appending.
 
-    def append(self, data: bytearray, batches: Sequence[Placed]) -> None:
+    def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
         """Write whole batches and their index entries; with OSError nothing of them stays.
 
         ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
@@ -226,7 +226,7 @@ class Segment:
         if max_timestamp > (self._largest or self.largest).timestamp:
             self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
 
-    def _write(self, batches: bytearray) -> None:
+    def _write(self, batches: Buffer) -> None:
         position = self.size
         try:
             self.log.pwrite(batches, Position(position))

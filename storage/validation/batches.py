@@ -16,7 +16,7 @@ from storage.codec.headers import Batches, Codec
 from storage.config.topic import TopicConfig
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, TimestampType
+from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TimestampType
 from storage.producers.append import Origin
 
 _CHECKS_TIMES_BELOW = 2**62
@@ -116,7 +116,7 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
     return incoming
 
 
-def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
+def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
     """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
     incoming = read_batches(batches)
     for batch in incoming:
@@ -140,7 +140,7 @@ def first_offset(incoming: Sequence[Incoming]) -> Offset:
     return Offset(first.base_offset)
 
 
-def read_batches(batches: bytearray) -> list[Incoming]:
+def read_batches(batches: Buffer) -> list[Incoming]:
     """Return whole batches with right checksums, at least one. Raises InvalidRecordError."""
     scanned = scan(batches, check_crc=True)
     if scanned.problem is not None:

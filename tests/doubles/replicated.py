@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from storage.codec.records import encode_lines
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.disk.names import DirectoryMark, parse_partition_directory
@@ -13,7 +14,7 @@ from storage.model import TopicPartition
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.startup import open_replicas
-from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.engines import read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -74,8 +75,9 @@ class Replicated:
         return self.engine.replicated(name)
 
     def append(self, text: str, name: TopicPartition = ORDERS) -> int:
-        """Append lines; return the offset of the first."""
-        return append_lines(self.partition(name), text).base_offset
+        """Append lines as a mount does; return the offset of the first."""
+        (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
+        return self.partition(name).append(batch, encoded_here=True).base_offset
 
     def lines(self, name: TopicPartition = ORDERS) -> list[str]:
         return read_lines(self.partition(name))

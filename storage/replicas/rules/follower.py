@@ -89,9 +89,9 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
     if transactional:
         # As the leader got them, one after the other: what an abort's entry says depends on it.
         for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
-            follower.append_as_follower(bytearray(data[start:stop]))
+            follower.append_as_follower(data[start:stop])
     else:
-        follower.append_as_follower(bytearray(data[pieces[0] : end]))
+        follower.append_as_follower(data[pieces[0] : end])
 
 
 def match_segments(leader: Log, follower: Log) -> None:

@@ -13,7 +13,8 @@ from storage.disk.native import NativeFileSystem
 class FaultyFile:
     """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`.
 
-    With a number of seconds in place of an error's name they take that much longer. A directory behind it (`pwrite .log EIO
+    With a number of seconds in place of an error's name they take that much longer, with `hangs` as long as the file says
+    so. A directory behind it (`pwrite .log EIO
     /disk1/data`) says that those in it fail alone.
     """
 
@@ -35,6 +36,10 @@ class FaultyFile:
             if wanted != call or not path.name.endswith(suffix):
                 continue
             if directory and Path(*directory) not in path.parents:
+                continue
+            if fault == "hangs":
+                while self._control.exists():
+                    time.sleep(0.02)  # A disk that answers nothing.
                 continue
             if not fault.startswith("E"):
                 time.sleep(float(fault))

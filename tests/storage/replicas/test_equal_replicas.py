@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 
 from storage.model import Timestamp
+from storage.replicas.fetcher_thread import FetcherThread
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
@@ -151,3 +154,40 @@ def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out(
     three.reopen()
     assert ["a"] == three.lines()
     assert not three.disks.exists(three.roots[2] / "orders-0")
+
+
+@pytest.mark.parametrize("bytes_in_line", [10, 700])
+def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_line: int):
+    """Small batches and large ones, over rolls, index entries and epochs: files are equal, and so is what is read."""
+    two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
+    two.engine.create_topic("orders")
+    lines = [f"{number} {'x' * bytes_in_line}" for number in range(120)]
+    for number, line in enumerate(lines):
+        two.append(f"{line}\n")
+        if number == 60:
+            break_disk(two.disk(1))
+        if number == 70:
+            two.bring_back(1)
+            two.engine.elect_preferred()
+    assert (1, 2) == two.in_sync()
+    assert lines == two.lines()
+    one, other = closed_files(two)
+    assert one == other
+    assert any(data for name, data in one.items() if name.endswith(".index"))
+
+
+def test_a_thread_that_is_just_being_started_can_be_stopped():
+    """An engine that closes at the moment in which a directory returns ends in order."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(2))
+    two.append("a\n")
+    for _ in range(100):
+        fetcher = FetcherThread(
+            two.engine._members[2], two.engine._partitions, two.engine.controller, rate=1 << 30, warn=print
+        )
+        wanting = Thread(target=fetcher.want)
+        wanting.start()
+        fetcher.stop()
+        wanting.join()
+        fetcher.stop()
