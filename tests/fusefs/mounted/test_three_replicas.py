@@ -124,3 +124,21 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
     finally:
         three.clean_up()
     _no_surprises(three.mount)
+
+
+def test_a_disk_whose_flush_never_returns_holds_up_only_who_asks_for_it(three: ReplicaDisks) -> None:
+    """What asks for the disk, fsync(2) here, waits and is right in the end; reads and other topics of the same disk go on."""
+    (three.mount.path / "others").mkdir()
+    three.mount.faults.write_text(f"sync .log hangs {three.directories[1]}\n")
+    words = ["dd", "of=orders/0/log", "oflag=append", "conv=notrunc,fsync", "status=none"]
+    with subprocess.Popen(words, cwd=three.mount.path, stdin=subprocess.PIPE) as waiting:
+        assert waiting.stdin is not None
+        waiting.stdin.write(b"flushed\n")
+        waiting.stdin.close()
+        wait_until(lambda: "flushed\n" == (three.orders / "0" / "log").read_text(), "it is appended")
+        assert 0 == three.mount.bash("echo more >> others/0/log").returncode
+        assert "more\n" == (three.mount.path / "others" / "0" / "log").read_text()
+        assert three.in_sync()
+        assert waiting.poll() is None
+        three.mount.faults.unlink()
+        assert 0 == waiting.wait(60)
