@@ -70,6 +70,41 @@ def test_kip_279_fast_leader_failover():
     assert [15] == cut(leader, 30, follower, 25)
 
 
+def test_kip_101_scenario_1_on_two_disks():
+    """The same with logs: killed before it learned of the high watermark, the follower leads alone and lacks nothing."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.append("b\n")
+    assert 0 == two.engine.controller.logs(ORDERS)[ReplicaId(2)].high_watermark
+    two.open(two.roots[1], left_out=two.roots[:1])
+    assert 2 == two.leader()
+    assert ["a", "b"] == two.lines()
+
+
+def test_kip_279_on_two_disks():
+    """The same with logs, by elections that somebody asked for: each led while the other was away, and the first leads now."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    for leader, line in ((1, "b"), (2, "c"), (1, "d")):
+        other = 3 - leader
+        two.disk(leader).heal()
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+        break_disk(two.disk(other))
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+        if two.leader() != leader:
+            two.engine.elect_unclean(ORDERS, str(two.roots[leader - 1]))
+        two.append(f"{line}\n")
+        assert (leader,) == two.in_sync()
+    two.bring_back(2)
+    assert (1, 2) == two.in_sync()
+    assert ["a", "b", "d"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
 def test_kip_279_several_epochs_that_the_leader_never_saw():
     """Epoch by epoch, until one is known to both."""
     leader, follower = entries((0, 0), (4, 10), (5, 30)), entries((0, 0), (1, 10), (2, 12), (3, 14))
