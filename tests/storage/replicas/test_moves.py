@@ -85,6 +85,8 @@ def test_one_of_several_replicas_moves(leads: bool):
     three.append("b\n")
     assert ["a", "b"] == three.lines()
     assert three.files(kept) == three.files(3)
+    logs = three.engine.controller.logs(ORDERS)
+    assert {3: leads, kept: not leads} == {number: log.leads for number, log in logs.items()}
 
 
 def test_a_replica_moves_away_from_a_directory_that_failed():
