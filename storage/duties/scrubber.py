@@ -29,8 +29,10 @@ from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartiti
 from storage.scrub.position import ScrubPosition, read_position, write_position
 
 MILLISECONDS_AN_HOUR = 3_600_000
-RESTS = 19
-"""A step of the duty is followed by a rest as many times as long: it takes a twentieth of one processor, and of the disk."""
+RESTS = 99
+"""A step of the duty is followed by a rest as many times as long as the processor took for it, and at least as long as it took:
+a hundredth of one processor, so that appends notice nothing, and half of the disk's time, which others have before it.
+"""
 _SAVED_EVERY_S = 10.0
 
 _LOGGER = logging.getLogger(__name__)
@@ -136,7 +138,7 @@ class Scrubber:
     def run(self, *, rests: int = 0, advance: Advance = lambda _: None, tell: Tell = lambda _: None) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        `rests`: how many times as long as a step the rest after it is. Findings go to the log, and are passed to `tell`.
+        `rests`: how many times as long as its processor time the rest after a step is. Findings go to the log, and are passed to `tell`.
         """
         with self._running:
             found = self.position()
@@ -162,15 +164,19 @@ class Scrubber:
 
         scrub = PartitionScrub(partition, self.counts, report)
         saved = began = time.monotonic()
+        worked = time.thread_time()
         before = self.counts.read_bytes
         try:
             for base in scrub.run(self._at.start_in(partition.name)):
                 self._at = ScrubPosition(self._at.began, None, str(partition.name), base)
                 advance(self.counts.read_bytes - before)
                 before = self.counts.read_bytes
-                if self._stopping.wait(rests * (time.monotonic() - began)):
+                if rests:
+                    took = max(rests * (time.thread_time() - worked), time.monotonic() - began)
+                    self._stopping.wait(took)
+                if self._stopping.is_set():
                     return
-                began = time.monotonic()
+                began, worked = time.monotonic(), time.thread_time()
                 if began - saved > _SAVED_EVERY_S:
                     self._save(self._at)
                     saved = began

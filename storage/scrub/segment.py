@@ -83,24 +83,28 @@ class SegmentScrub:
 
     def __init__(self, copies: Sequence[Copy], scrubbing: Scrubbing) -> None:
         self._scrubbing = scrubbing
-        self._copies: list[Copy] = []
+        self._copies = list(copies)
         self._indexes: dict[str, IndexCheck] = {}
-        for copy in copies:
-            now, used = _as_now(copy)
-            self._copies.append(now)
-            self._indexes[copy.place] = IndexCheck(now, used)
-        self._ways = [_Way(list(self._copies), 0, copies[0].segment.base_offset)]
+        self._ways: list[_Way] = []
         self._damaged: set[str] = set()
         """Places of copies that have damage left."""
 
     def run(self) -> Iterator[int]:
         """Go through it, a chunk at a time: yields the bytes read since the last one (OSError, CopyMovedError)."""
         try:
+            self._begin()
             while self._ways:
                 yield from self._follow(self._ways.pop())
             self._heal_indexes()
         except FileNotFoundError as error:
             raise CopyMovedError(f"{error.filename}: removed while it was scrubbed") from error
+
+    def _begin(self) -> None:
+        """Look up where the copies end, and read the indexes that lead to what is below."""
+        for number, copy in enumerate(self._copies):
+            self._copies[number], used = _as_now(copy)
+            self._indexes[copy.place] = IndexCheck(self._copies[number], used)
+        self._ways.append(_Way(list(self._copies), 0, self._copies[0].segment.base_offset))
 
     def _follow(self, way: _Way) -> Iterator[int]:
         while way.going:
@@ -205,10 +209,10 @@ class SegmentScrub:
         elif not self._scrubbing.heals:
             self._tell(copy, position, cause)
         else:
-            self._mend(copy, position, good, cause)
+            self._mend(way, copy, good, cause)
 
-    def _mend(self, copy: Copy, position: int, good: _Opinion, cause: str) -> None:
-        source = good.copies[0]
+    def _mend(self, way: _Way, copy: Copy, good: _Opinion, cause: str) -> None:
+        source, position = good.copies[0], way.position
         try:
             mend(copy, position, good.data, self._scrubbing.guard)
         except CopyMovedError:
@@ -216,6 +220,7 @@ class SegmentScrub:
                 raise
         except (OSError, StorageError) as error:
             self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}")
+            way.left.append(copy)  # The disk is failing: that is told once a segment.
         else:
             found = ScrubFinding(Finding(copy.file, Position(position), cause), source.place)
             self._scrubbing.report(found, batch=True)
@@ -266,7 +271,7 @@ class SegmentScrub:
             for entry in copy.segment.offset_index
             if entry.position > position
         }
-        yield from sorted(known)
+        yield from sorted(known)[:_BATCHES_AHEAD]
 
     def _heal_indexes(self) -> None:
         sound = {}
