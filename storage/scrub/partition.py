@@ -11,6 +11,7 @@ from storage.model import Offset, TopicPartition
 from storage.scrub.copies import CopyMovedError, Guard, copy_at
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.segment import Scrubbing, SegmentScrub
+from storage.scrub.small_files import scrub_epochs, scrub_small_files
 
 
 class ScrubbedLog(NamedTuple):
@@ -44,6 +45,9 @@ class PartitionScrub:
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
         """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError)."""
+        for one in self._partition.replicas():
+            for found in scrub_epochs(one.log, heals=self._partition.heals):
+                self._report(found, batch=False)
         offset = start_offset
         while True:
             base = self._next_base(offset)
@@ -73,6 +77,8 @@ class PartitionScrub:
         for size in SegmentScrub(copies, scrubbing).run():
             self._counts.read_bytes += size
             yield size
+        for beside in scrub_small_files(copies, heals=self._partition.heals):
+            self._report(beside, batch=False)
 
     def _report(self, found: ScrubFinding, *, batch: bool) -> None:
         self._counts.add(found, batch=batch)

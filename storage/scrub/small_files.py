@@ -1,0 +1,119 @@
+"""The small files of a log: transaction indexes, producer snapshots and leader epochs, compared with what they must say.
+
+What the engine holds in memory was read, or made, when the file was whole: a file that says something else is written again.
+A snapshot is not in memory; one whose checksum does not hold gets the bytes of another replica's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.leader_epochs import encode_epochs
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
+from storage.errors import CorruptBatchError, CorruptionError, StorageError
+from storage.findings import Finding
+from storage.indexes.transaction_index import encode as encode_span
+from storage.log.log import Log
+from storage.messages import reason_of
+from storage.model import Position
+from storage.producers.snapshot import decode as decode_snapshot
+from storage.scrub.copies import Copy
+from storage.scrub.findings import ScrubFinding
+
+MEMORY = "memory"
+"""From where a file is healed that the engine knows by heart."""
+
+
+def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the file of leader epochs with the log's (OSError)."""
+    parts = log.parts
+    path = parts.directory / LEADER_EPOCHS
+    with parts.lock:
+        if log.epochs.dirty or not parts.files.exists(path):
+            return
+        known = encode_epochs(log.epochs.entries)
+        if parts.files.read_bytes(path) == known:
+            return
+        finding = Finding(path, None, "not the leader epochs of the log")
+        found = _healed(
+            finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None
+        )
+    yield found
+
+
+def scrub_small_files(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the small files of a segment's copies (OSError)."""
+    for copy in copies:
+        yield from _transactions(copy, heals=heals)
+    yield from _snapshots(copies, heals=heals)
+
+
+def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
+    parts, segment = copy.log.parts, copy.segment
+    path = parts.directory / segment_file(
+        segment.base_offset, SegmentFileKind.TRANSACTION_INDEX, segment.state
+    )
+    with parts.lock:
+        if segment.removed or not segment.may_have_aborted or not parts.files.exists(path):
+            return
+        known = b"".join(map(encode_span, segment.transaction_index.spans))
+        if parts.files.read_bytes(path) == known:
+            return
+        finding = Finding(path, None, "not the aborted transactions of the segment")
+        found = _healed(finding, lambda: _write_in_place(parts.files, path, known), MEMORY if heals else None)
+    yield found
+
+
+def _write_in_place(files: FileSystem, path: Path, data: bytes) -> None:
+    """Write a file that is open, and appended to: another one under its name would be another file."""
+    file = files.open(path)
+    file.pwrite(data, Position(0))
+    file.truncate(len(data))
+    file.sync()
+    file.close()
+
+
+def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
+    found = {copy.place: _snapshot(copy) for copy in copies}
+    sound = [(place, data) for place, (_, data, problem) in found.items() if data is not None and not problem]
+    for copy in copies:
+        path, data, problem = found[copy.place]
+        if data is None or problem is None:
+            continue
+        source, good = sound[0] if sound and heals else (None, b"")
+        files = copy.log.parts.files
+        yield _healed(problem, partial(write_atomically, files, path, good), source)
+
+
+def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
+    """Return the path of the producers' snapshot at a segment's beginning, its bytes, and what is wrong with them."""
+    parts = copy.log.parts
+    path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
+    try:
+        data = parts.files.read_bytes(path)
+    except FileNotFoundError:
+        return path, None, None
+    try:
+        decode_snapshot(data)
+    except CorruptBatchError as error:
+        return path, data, Finding(path, Position(error.position), error.cause)
+    except CorruptionError as error:
+        return path, data, Finding.of(error)
+    return path, data, None
+
+
+def _healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
+    """Write the file again where there is something to write; return what became of it."""
+    if source is None:
+        return ScrubFinding(finding, None)
+    try:
+        write()
+    except (OSError, StorageError) as error:
+        return ScrubFinding(
+            finding._replace(cause=f"{finding.cause}; writing it again failed: {reason_of(error)}"), None
+        )
+    return ScrubFinding(finding, source)
