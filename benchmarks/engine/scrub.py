@@ -45,7 +45,7 @@ APPEND_BYTES = 40 * lines.LINE_BYTES
 
 def cases(conditions: Conditions) -> Cases:
     size = whole_batches(conditions.choose(full=256, short=32) * len(lines.BLOCK), SIXTEEN_KIB)
-    appends = conditions.choose(full=2000, short=500)
+    appends = conditions.choose(full=8000, short=500)
     with (
         directory_in_memory(conditions, 6 * size) as directory,
         closing(_replicated(directory)) as engine,

@@ -7,13 +7,13 @@ again. Of a sealed segment the new files take the place of the old ones by a ren
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from storage.codec.headers import Batches
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.findings import Finding
 from storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
-from storage.model import NO_TIMESTAMP
+from storage.model import NO_TIMESTAMP, Position
 from storage.scrub.copies import Copy, CopyMovedError, Guard
 from storage.segment.scan import windows
 from storage.segment.segment import Segment
@@ -36,7 +36,10 @@ class IndexCheck:
             path = parts.directory / segment_file(base_offset, kind, copy.segment.state)
             if not parts.files.exists(path):
                 continue
-            data = parts.files.read_bytes(path)[:size]
+            with closing(
+                parts.files.open(path, read_only=True)
+            ) as file:  # Of the active segment it is mostly room.
+                data = file.pread(size, Position(0))
             if kind is SegmentFileKind.OFFSET_INDEX:
                 self._entries.append(OffsetEntries(path, data, base_offset))
             else:
