@@ -44,6 +44,8 @@ KCAT = "kcat"
 CACHED = "from the cache"
 BARE = "bare requests"
 """The same to the broker, one request at a time, without a mount or a file."""
+NOTHING = "cat of nothing"
+"""A program that is started, and reads no record."""
 TOPIC = "lines"
 SMALL = "small"
 """The same lines, in smaller batches."""
@@ -56,7 +58,7 @@ ONE_LINE_BARE = "one-line-bare"
 MOST_ROUNDS = 5
 WRITE_BYTES = READ_BLOCK // lines.LINE_BYTES * lines.LINE_BYTES
 """Bytes of the whole lines in a write(2) of `cat`, which goes by what `stat` advises."""
-COMMANDS = 11
+COMMANDS = 31
 """In a round, of commands that take milliseconds."""
 PROMPT_MS = 10.0
 """Longest that names, sizes and `@status` may take while nothing is answered, of all but one in a hundred."""
@@ -144,9 +146,13 @@ def _one_record(setup: _Setup, conditions: Conditions) -> Iterator[Case]:
             unit=MILLISECONDS,
             sides=(
                 Side(OURS, partial(_one_by_command, setup, partial(_cat_of, setup, topic))),
+                Side(NOTHING, partial(_one_by_command, setup, lambda _: ["cat", os.devnull])),
                 Side(KCAT, partial(_one_by_command, setup, partial(_kcat_of, setup, topic))),
             ),
-            goals=(Goal(of=KCAT, target=1 / 5, floor=conditions.choose(full=0.5, short=None)),),
+            goals=(
+                Goal(of=KCAT, target=1 / 5, floor=conditions.choose(full=0.5, short=None)),
+                Goal(side=NOTHING, of=KCAT),
+            ),
             most_rounds=MOST_ROUNDS,
         )
 
