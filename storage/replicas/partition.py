@@ -113,7 +113,8 @@ class ReplicatedPartition:
     def take_roles(self, logs: Mapping[ReplicaId, Log]) -> tuple[ReplicaId, ...]:
         """Give the logs that are there the roles that `state` says, and let those in sync catch up (blocking).
 
-        Returns the replicas that failed in it, the leader among them; the caller decides again.
+        Returns the replicas that failed in it, the leader among them, and those in sync that are not there: what is appended
+        from now on they do not get. The caller decides again.
         """
         with self.lock:
             state = self.state
@@ -126,7 +127,7 @@ class ReplicatedPartition:
                 self._lead(leader, state)
             except (*_FAILURES, StorageError):
                 return (state.leader,)
-            failed = []
+            failed = [number for number in state.in_sync if number not in logs]
             followers = []
             for number, log in logs.items():
                 if log is leader:

@@ -68,6 +68,23 @@ def test_a_leader_that_fails_hands_over():
     assert ["a", "b"] == two.lines()
 
 
+def test_replicas_that_fail_together_leave_those_in_sync_together():
+    """The second fails as it is told of the first: an append that only the third has may be led by nobody else later."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders", overrides={"min.insync.replicas": "1"})
+    for number in (1, 3):
+        break_disk(three.disk(number))
+    three.append("a\n")
+    assert ((2,), 2) == (three.in_sync(), three.leader())
+    break_disk(three.disk(2))
+    three.forget_failures()
+    three.engine.maintenance(three.clock())
+    for number in (3, 1, 2):
+        three.bring_back(number)
+    assert ["a"] == three.lines()
+    assert (1, 2, 3) == three.in_sync()
+
+
 def test_a_full_disk_of_one_replica_costs_nothing():
     """ENOSPC of the leader's disk hands over; with room again it catches up and is in sync."""
     two = Replicated()
