@@ -30,11 +30,11 @@ FLOORS = {
     "to text, 128 KiB batches": (3.0, 50.0),
     "to Arrow, 128 KiB batches": (4.0, 35.0),
     "encode, one-record batches": (1.2, 3.5),
-    "to text, one-record batches": (3.0, 36.0),
-    "to Arrow, one-record batches": (4.0, 36.0),
+    "to text, one-record batches": (3.0, 45.0),
+    "to Arrow, one-record batches": (4.0, 45.0),
 }
 """Ratios to the speeds of aiokafka and kafka-python."""
-FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 45.0)}
+FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 60.0)}
 """A list of so many values takes aiokafka longer each than a short one."""
 
 LEAST_SECONDS = 0.02

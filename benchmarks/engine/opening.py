@@ -47,7 +47,7 @@ def cases(conditions: Conditions) -> Cases:
             name=f"{partitions:,} partitions, idle, closed",
             unit=MILLISECONDS,
             sides=(Side(OURS, partial(_close_idle, data)), Side(FILES, partial(_open_files, data))),
-            goals=(Goal(of=FILES, floor=9.0),),
+            goals=(Goal(of=FILES, floor=8.0),),
             most_rounds=5,
         )
 

@@ -176,6 +176,7 @@ def cases(conditions: Conditions) -> Cases:
             )
         yield case(
             name=f"mkdir of {new:,} partitions, in memory",
+            most_rounds=1,
             unit=SECONDS,
             sides=(Side(OURS, partial(_make, few, new)),),
             goals=(Goal(target=10.0),),
@@ -183,6 +184,7 @@ def cases(conditions: Conditions) -> Cases:
     on_disk = fill(conditions.directory / "disk", 1)
     yield case(
         name=f"mkdir of {new:,} partitions, on the disk",
+        most_rounds=1,
         unit=SECONDS,
         sides=(Side(OURS, partial(_make, on_disk, new)),),
         goals=(Goal(target=10.0),),

@@ -95,7 +95,7 @@ NAMINGS: tuple[tuple[str, Naming], ...] = (("0/OFFSET", by_offset), ("0/@TIME", 
 def cases(conditions: Conditions) -> Cases:
     with one_processor(), _mounted(conditions) as (logs, empties):
         for name, naming in NAMINGS:
-            count = conditions.choose(full=1000, short=400)
+            count = conditions.choose(full=500, short=400)
             of_empty = Goal(of=EMPTY, side=logs[-1].size, target=OF_EMPTY[name], floor=OF_EMPTY_FLOORS[name])
             yield _case(f"{name}, warm", naming, logs, empties, count, of_empty)
         try:
