@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -38,12 +37,18 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from fusefs.views.records import BatchCutError, FoundRecord, PlainRecord, find_plain, find_record
+from fusefs.views.records import (
+    BatchCutError,
+    FoundRecord,
+    PlainRecord,
+    find_plain,
+    find_record,
+    headers_json,
+)
 from fusefs.views.view import View
 from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import StorageError
-from storage.model import Header
 
 REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then, `@10m` ten minutes before that."""
@@ -57,7 +62,7 @@ KEPT_BYTES = 4096
 
 def current_until(selector: Selector) -> float:
     """Until when a name means what it did when it was looked up: a time counted from now, for a second."""
-    relative = isinstance(selector, AtTime | TimeRange) and selector.relative
+    relative = isinstance(selector, (AtTime, TimeRange)) and selector.relative
     return time.monotonic() + REMEMBERED_SECONDS if relative else math.inf
 
 
@@ -203,10 +208,12 @@ class RecordFile(FileNode):
         self._current_until = current_until(selector)
 
     def is_current(self) -> bool:
-        if self._files.deleted or self._removed() or time.monotonic() >= self._current_until:
+        if self._files.deleted or self._removed():
             return False
         if isinstance(self._selector, Single):
             return True
+        if time.monotonic() >= self._current_until:
+            return False
         try:
             place = resolve(
                 self._selector, self._files.partition, isolation=self._files.context.settings.isolation
@@ -265,7 +272,7 @@ def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
     if header_bytes > LARGEST_XATTR_BYTES:  # No text of headers is shorter than they are.
         values["headers"] = None
     elif headers := columns.headers(index):
-        shown = _headers_json(headers)
+        shown = headers_json(headers).encode()
         values["headers"] = shown if len(shown) <= LARGEST_XATTR_BYTES else None
     return {f"user.kafka.{name}": value for name, value in values.items()}
 
@@ -275,13 +282,6 @@ def _batch_place(found: FoundRecord, batch: BatchHeader, *, in_file: bool) -> by
         return b"base_offset %d" % batch.base_offset
     segment = segment_file(found.segment_base_offset, SegmentFileKind.LOG)
     return f"base_offset {batch.base_offset} position {found.batch_position} segment {segment}".encode()
-
-
-def _headers_json(headers: tuple[Header, ...]) -> bytes:
-    flat = [
-        part if part is None else part.decode("utf-8", "replace") for header in headers for part in header
-    ]
-    return json.dumps(flat, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class RangeFile(ViewNode):

@@ -6,6 +6,7 @@ counting back from the end walks over as many batch headers as the records asked
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +29,16 @@ from storage.errors import (
     SearchTooLongError,
     SegmentDeletedError,
 )
-from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampOffset, TimestampType
+from storage.model import (
+    Header,
+    Isolation,
+    Offset,
+    Position,
+    Record,
+    Timestamp,
+    TimestampOffset,
+    TimestampType,
+)
 from storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
@@ -102,6 +112,14 @@ class FoundRecord:
                 segment_path(partition, self.segment_base_offset), self.batch_position
             ) from None
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
+
+
+def headers_json(headers: tuple[Header, ...]) -> str:
+    """Headers as `log.json` has them: one list of names and values, in turns."""
+    flat = [
+        part if part is None else part.decode("utf-8", "replace") for header in headers for part in header
+    ]
+    return json.dumps(flat, ensure_ascii=False, separators=(",", ":"))
 
 
 class PlainRecord(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 
 from fusefs.times import written
-from storage.model import NO_TIMESTAMP, Header
+from fusefs.views.records import headers_json
+from storage.model import NO_TIMESTAMP
 from topicfs.formats.records import Placed
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -32,7 +32,7 @@ class CsvRows:
         """Return the row of a record; it has more lines where a value has."""
         record = placed.record
         moment = "" if record.timestamp == NO_TIMESTAMP else written(record.timestamp)
-        headers = _headers(record.headers) if record.headers else ""
+        headers = headers_json(record.headers) if record.headers else ""
         return self._row(
             (
                 placed.topic,
@@ -54,8 +54,3 @@ class CsvRows:
 
 def _text(octets: bytes | None) -> str:
     return "" if octets is None else octets.decode(errors="surrogateescape")
-
-
-def _headers(headers: tuple[Header, ...]) -> str:
-    flat = [part if part is None else part.decode(errors="replace") for header in headers for part in header]
-    return json.dumps(flat, ensure_ascii=False, separators=(",", ":"))

@@ -13,7 +13,10 @@ from storage.engine import Partition
 from storage.model import Isolation, Offset, Record, Timestamp
 from topicfs.formats.ranges import RecordRange
 
-FETCH_BYTES = 2**20
+FETCH_BYTES, SMALLEST_FETCH_BYTES = 2**20, 2**10
+"""Bytes of batches fetched from a partition at once; fewer where many are merged."""
+HELD_BYTES = 64 * 2**20
+"""Bytes of batches held of all partitions together, but for one batch of each."""
 
 
 class RecordRun(NamedTuple):
@@ -33,11 +36,11 @@ class Placed(NamedTuple):
     record: Record
 
 
-def runs(wanted: RecordRange, isolation: Isolation) -> Iterator[RecordRun]:
+def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = None) -> Iterator[RecordRun]:
     """Yield the records of a range in their order. Raises CorruptionError at a damaged batch, behind all that stands before it."""
     partition, offset, end_offset = wanted
     while offset < end_offset:
-        fetched = read_decoded(partition, offset, max_bytes=FETCH_BYTES, isolation=isolation)
+        fetched = read_decoded(partition, offset, max_bytes=fetch_bytes or FETCH_BYTES, isolation=isolation)
         for piece in fetched.below(end_offset):
             if isinstance(piece, Damage):
                 raise piece.error
@@ -50,23 +53,24 @@ def runs(wanted: RecordRange, isolation: Isolation) -> Iterator[RecordRun]:
 def merged(wanted: Sequence[RecordRange], isolation: Isolation) -> Iterator[Placed]:
     """Yield the records of all ranges, of their next ones always the oldest; each partition stays in its own order."""
     if len(wanted) == 1:
-        return _records(wanted[0], isolation)
-    queues = (_keyed(one, rank, isolation) for rank, one in enumerate(wanted))
+        return _records(wanted[0], isolation, FETCH_BYTES)
+    share = max(SMALLEST_FETCH_BYTES, min(FETCH_BYTES, HELD_BYTES // max(len(wanted), 1)))
+    queues = (_keyed(one, rank, isolation, share) for rank, one in enumerate(wanted))
     return (placed for _, _, _, placed in heapq.merge(*queues, key=lambda keyed: keyed[:3]))
 
 
-def _records(wanted: RecordRange, isolation: Isolation) -> Iterator[Placed]:
+def _records(wanted: RecordRange, isolation: Isolation, fetch_bytes: int) -> Iterator[Placed]:
     topic, number = wanted.partition.topic, wanted.partition.number
-    for run in runs(wanted, isolation):
+    for run in runs(wanted, isolation, fetch_bytes):
         for index in range(run.start, run.end):
             yield Placed(topic, number, run.columns.record(index))
 
 
 def _keyed(
-    wanted: RecordRange, rank: int, isolation: Isolation
+    wanted: RecordRange, rank: int, isolation: Isolation, fetch_bytes: int
 ) -> Iterator[tuple[Timestamp, int, Offset, Placed]]:
     """A record that is older than the one before it follows that one at once."""
     newest = Timestamp(-1)
-    for placed in _records(wanted, isolation):
+    for placed in _records(wanted, isolation, fetch_bytes):
         newest = max(newest, placed.record.timestamp)
         yield newest, rank, placed.record.offset, placed
