@@ -102,13 +102,15 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
         # Outside of the loop that serves: who asks a second time must not cut the closing short.
         signal.signal(number, signal.SIG_IGN)
     words = LastWords()
-    daemon = _Daemon(options, engine, readiness, words, manager or ServiceManager())
+    manager = manager or ServiceManager()
+    daemon = _Daemon(options, engine, readiness, words, manager)
     try:
         status = trio.run(daemon.run)
     except Exception as error:
         log.exception("the daemon ends")
         readiness.failed(reason_of(error))
-    lost = [*daemon.lost, *_close(engine, options)]
+    with manager.kept_patient():
+        lost = [*daemon.lost, *_close(engine, options)]
     words.end(lost)
     if options.foreground:
         for line in lost:
@@ -218,6 +220,7 @@ class _Daemon:
                 nursery.start_soon(self._tell_alive)
                 use(self._request_loop, pyfuse3)
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
+                self._manager.stopping("unmounted: putting everything on disk")
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
             self.lost = [line for line in self._reports.lines() if line not in told_before]
@@ -324,7 +327,7 @@ class _Daemon:
                         log.warning("%s", line)
                     continue
                 log.info("ends: %s", signal.Signals(number).name)
-                self._manager.stopping(f"{signal.Signals(number).name}: putting everything on disk")
+                self._manager.stopping(f"{signal.Signals(number).name}: unmounting")
                 assert self._filesystem is not None
                 self._filesystem.end_waiting()
                 await trio.to_thread.run_sync(self._kernel.end)

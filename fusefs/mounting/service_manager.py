@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from threading import Event, Thread
 
 log = logging.getLogger("topicfs")
 
@@ -43,6 +45,27 @@ class ServiceManager:
     def stopping(self, status: str) -> None:
         """The end has begun; what is not on disk is put there."""
         self._tell(f"STOPPING=1\nSTATUS={status}")
+
+    @contextmanager
+    def kept_patient(self) -> Iterator[None]:
+        """Tell for the event loop, inside the block, that the service is alive: what is put on disk in the end may take long."""
+        period, done = self.watchdog_seconds, Event()
+        if period is None:
+            yield
+            return
+
+        def tell() -> None:
+            self.alive()
+            while not done.wait(period / 2):
+                self.alive()
+
+        thread = Thread(target=tell, name="service manager", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def _tell(self, text: str) -> None:
         if not self._address:

@@ -36,8 +36,9 @@ def manager() -> Iterator[socket.socket]:
         yield listening
 
 
-def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket):
-    """Ready when programs find it mounted, alive from then on, and that it ends; no program that it starts is taken for it."""
+@pytest.mark.parametrize("end", ["signal", "umount"])
+def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket, end: str):
+    """Ready when programs find it mounted, alive from then on, and that it ends, whoever wants that."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "100000"}
@@ -51,7 +52,10 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
             assert "pid " in (mountpoint / "@status").read_text()
             while manager.recv(4096) != b"WATCHDOG=1":
                 pass
-            daemon.send_signal(signal.SIGTERM)
+            if end == "signal":
+                daemon.send_signal(signal.SIGTERM)
+            else:
+                subprocess.run(["fusermount3", "-u", str(mountpoint)], check=True)
             while not (word := manager.recv(4096).decode()).startswith("STOPPING=1\n"):
                 assert "WATCHDOG=1" == word
             assert 0 == daemon.wait(PATIENCE_S)

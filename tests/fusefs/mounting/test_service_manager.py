@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,19 @@ def test_the_watchdog_is_asked_for_by_the_environment(
     """In microseconds, and only of this process."""
     assert expected == ServiceManager.of_environment(environment).watchdog_seconds
     assert {} == environment
+
+
+def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
+    """The event loop, which does it before, has ended then; behind the block nobody does."""
+    watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
+    with ServiceManager.of_environment(watched).kept_patient():
+        assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]
+    listening.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            listening.recv(4096)
+    with ServiceManager().kept_patient(), pytest.raises(BlockingIOError):
+        listening.recv(4096)
 
 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
