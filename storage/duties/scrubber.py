@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -232,6 +232,9 @@ def become_idle() -> None:
     no call for it; that of util-linux is on every Linux.
     """
     program = shutil.which("ionice")
-    if program is not None:
-        command = [program, "-c", "3", "-p", str(threading.get_native_id())]
-        subprocess.run(command, check=False, capture_output=True, timeout=10)  # noqa: S603
+    if program is None:
+        return
+    command = [program, "-c", "3", "-p", str(threading.get_native_id())]
+    # It is only kinder to others: a machine that has no process left for it must not cost the scrub.
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(command, check=False, capture_output=True, timeout=10)  # noqa: S603 - words of its own, no shell
