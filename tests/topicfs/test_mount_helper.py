@@ -22,6 +22,7 @@ from topicfs.callers.mount_helper import OptionError, helped, mount_words
             ["--cache=/c", "--", "kafka://host:9092", "mnt"],
         ),
         (["data", "mnt", "-o", "defaults,nofail,noatime,comment=a log,,"], ["--", "data", "mnt"]),
+        (["data", "mnt", "-o", "rw,noexec,user=me,uhelper=hal"], ["--", "data", "mnt"]),
         (["data", "mnt", "-s", "-o", "nosuch=1,acks=1"], ["--acks=1", "--", "data", "mnt"]),
     ],
 )  # fmt: skip
@@ -38,6 +39,7 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
         ("acks=", "acks=: takes a value"),
         ("allow_other=yes", "allow_other=yes: takes no value"),
         ("foreground", "foreground: no option of a mount"),
+        ("remount,ro", "remount: no option of a mount"),
     ],
 )
 def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:

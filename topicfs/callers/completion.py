@@ -1,15 +1,14 @@
 """Completion of words: the topics, partitions, files and groups that a shell offers at a TAB, of the data directory that is meant.
 
-Names are those of directories on disk, so that nothing is locked, opened or recovered; a cluster is not asked. Whatever goes
-wrong, nothing is offered.
+Topics and partitions are those of directories on disk, so that nothing is opened; for groups the directory is read, or the
+mount of its owner asked. Nothing is locked, and a cluster is not asked. Whatever goes wrong, nothing is offered.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
@@ -21,8 +20,14 @@ MANY_PARTITIONS = 20
 NAMES = ("log", "log.kv", "log.json", "log.batch", "earliest", "latest", "start", "status")
 """Names in a partition that a command reads; records and ranges are without number."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-Names = Callable[[click.Context], list[str]]
+_NO_SPACE = {
+    "bash": {"    return 0\n": "    [[ ${COMPREPLY[0]} == */ ]] && compopt -o nospace\n    return 0\n"},
+    "zsh": {
+        "        compadd -U -V unsorted -a completions\n": '        [[ "$completions[1]" == */ ]] && '
+        'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
+    },
+}
+"""Lines of click's scripts, and what stands there so that no space follows a name that goes on, such as a topic's; fish adds none."""
 
 
 def instructed(cli: click.Command) -> int | None:
@@ -36,15 +41,10 @@ def script(cli: click.Command, shell: str) -> str:
     shells = get_completion_class(shell)
     assert shells is not None
     text = shells(cli, {}, "topicfs", VARIABLE).source()
-    # After a name that goes on, such as a topic's, no space is wanted.
-    text = text.replace(
-        "    return 0\n", "    [[ ${COMPREPLY[0]} == */ ]] && compopt -o nospace\n    return 0\n"
-    )
-    return text.replace(
-        "        compadd -U -V unsorted -a completions\n",
-        '        [[ "$completions[1]" == */ ]] && compadd -U -S "" -V unsorted -a completions || '
-        "compadd -U -V unsorted -a completions\n",
-    )
+    for written, wanted in _NO_SPACE.get(shell, {}).items():
+        assert written in text, f"click's script for {shell} has no {written!r} any more"
+        text = text.replace(written, wanted)
+    return text
 
 
 def directory_option(

@@ -19,8 +19,8 @@ from topicfs.main import FAILURE, MISUSE, SUCCESS, run
 WRONG_CALL, MOUNT_FAILED = 1, 32
 """Exit statuses of mount(8)."""
 _MOUNTS_OWN = re.compile(
-    r"rw|defaults|auto|noauto|users?|nousers?|owner|group|nofail|_netdev|silent|loud"
-    r"|(no)?(exec|suid|dev|atime|diratime|relatime|strictatime|lazytime|iversion|mand)|a?sync|dirsync|remount"
+    r"rw|defaults|auto|noauto|users?(=.*)?|nousers?|owner|group|uhelper=.*|nofail|_netdev|silent|loud"
+    r"|(no)?(exec|suid|dev|atime|diratime|relatime|strictatime|lazytime|iversion|mand)|a?sync|dirsync"
     r"|comment=.*|[xX]-.*|nosymfollow"
 )
 _NOT_OPTIONS = frozenset({"foreground", "help"})
