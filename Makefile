@@ -20,7 +20,7 @@ test: ## set up, then lint, types, import directions and every test
 	@scripts/prepare.sh tests
 	@scripts/test.sh
 
-quick: ## set up, then lint, types, import directions and the tests of a minute: none that mounts or needs Java or Spark
+quick: ## set up, then lint, types, import directions and the tests of a minute and a half: none that mounts or needs Java or Spark
 	@scripts/prepare.sh tests
 	@scripts/test.sh quick
 

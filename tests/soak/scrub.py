@@ -180,7 +180,7 @@ def main() -> None:
     sizes = Sizes(int(asked.gigabytes * (1 << 30)), 128 << 20, asked.flips)
     with tempfile.TemporaryDirectory() as directory:
         done = run(Path(directory), sizes, seed=asked.seed)
-    print(f"{done.flipped} bits flipped, {done.read_right} records read right, {done.counts}")  # noqa: T201
+    print(f"{done.flipped} bits flipped, {done.read_right} records read right, {done.counts}")  # noqa: T201 (for whoever looks)
     if done.left or done.unequal:
         raise SystemExit("\n".join(["left:", *done.left, "unequal:", *done.unequal]))
 

@@ -218,22 +218,28 @@ def test_the_directory_is_given_by_option_or_environment(orders, directory, monk
     assert b"one" == orders("cat", "orders/0/0").output
 
 
-def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory):
-    """`cat --follow` goes on where it stopped, and ends at SIGINT with the shell's status for it."""
+@pytest.mark.parametrize("words", [(), ("--format", r"%o:%s\n")])
+def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory, words):
+    """`cat --follow` goes on where it stopped, in a format too, and ends at SIGINT with the shell's status for it."""
     command = [
         sys.executable,
         "-c",
         "from topicfs.main import main; main()",
         "cat",
         "--follow",
+        *words,
         "orders/0/1-",
     ]
+
+    def shown(offset: int, value: str) -> bytes:
+        return (f"{offset}:{value}" if words else value).encode() + b"\n"
+
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
     with started(command, stdout=subprocess.PIPE, env=environment) as follower:
-        assert [b"two\n", b"three\n"] == [follower.stdout.readline() for _ in range(2)]
-        for line in (b"four\n", b"five\n"):
-            orders("append", "orders/0", stdin=line)
-            assert line == follower.stdout.readline()
+        assert [shown(1, "two"), shown(2, "three")] == [follower.stdout.readline() for _ in range(2)]
+        for offset, value in ((3, "four"), (4, "five")):
+            orders("append", "orders/0", stdin=value.encode() + b"\n")
+            assert shown(offset, value) == follower.stdout.readline()
         follower.send_signal(signal.SIGINT)
         assert (b"", 130) == (follower.stdout.read(), follower.wait())
 

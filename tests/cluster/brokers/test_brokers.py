@@ -94,7 +94,10 @@ def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(ad
 def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
     """Also where its answer has the bytes of the last one: neither connection is asked again before."""
     relay = Relay(served)
-    later = lambda said: {**said, "throttleTimeMs": 60_000}  # noqa: E731
+
+    def later(said):
+        return {**said, "throttleTimeMs": 60_000}
+
     relay.do(METADATA, later, later)
     with closing(Brokers(address, relay.connect)) as brokers:
         for count in range(1, 3):

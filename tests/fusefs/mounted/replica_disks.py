@@ -42,6 +42,16 @@ class ReplicaDisks:
     def in_sync(self) -> bool:
         return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
 
+    def append(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Append a line with a shell."""
+        return self.mount.bash('echo "$LINE" >> orders/0/log', LINE=line)
+
+    def assert_refused(self, line: str) -> None:
+        """What acks=all cannot keep is EAGAIN."""
+        refused = self.append(line)
+        assert 1 == refused.returncode
+        assert "Resource temporarily unavailable" in refused.stderr
+
     def append_and_follow(self, disturb: Callable[[], None]) -> None:
         """Let shells append and programs follow while `disturb` is called; each line must be there, and be seen, once."""
         followers = [

@@ -114,23 +114,18 @@ def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
 
 def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> None:
     """With min.insync.replicas=2 an append with acks=all is EAGAIN while one of two is there, and none of it is kept."""
-    from fusefs.appending.handle import Acks  # noqa: PLC0415 - the mount's own process parses it
-
-    two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks=Acks.ALL.value)
+    two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks="all")
     try:
         two.mount.start()
         two.orders.mkdir()
         (two.orders / "config").write_text("min.insync.replicas=2\n")
-        append = 'echo "$LINE" >> orders/0/log'
-        assert 0 == two.mount.bash(append, LINE="a").returncode
+        assert 0 == two.append("a").returncode
         mount("--move", str(two.disks[1]), str(two.away))
         wait_until(lambda: two.replicas() == ["leader", "out_of_sync"], "one is left")
-        refused = two.mount.bash(append, LINE="b")
-        assert 1 == refused.returncode
-        assert "Resource temporarily unavailable" in refused.stderr
+        two.assert_refused("b")
         mount("--move", str(two.away), str(two.disks[1]))
         wait_until(two.in_sync, "both are in sync")
-        assert 0 == two.mount.bash(append, LINE="c").returncode
+        assert 0 == two.append("c").returncode
         assert "a\nc\n" == (two.orders / "0" / "log").read_text()
     finally:
         two.clean_up()

@@ -73,25 +73,20 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
 
 def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Path) -> None:
     """With min.insync.replicas=2: not with two of three in sync, and not once the second is back."""
-    from fusefs.appending.handle import Acks  # noqa: PLC0415 - the mount's own process parses it
-
-    three = three_disks(tmp_path, engine={"replication_factor": 3}, acks=Acks.ALL.value)
+    three = three_disks(tmp_path, engine={"replication_factor": 3}, acks="all")
     try:
         three.mount.start()
         three.orders.mkdir()
         (three.orders / "config").write_text("min.insync.replicas=2\n")
-        append = 'echo "$LINE" >> orders/0/log'
         fail(three, 0)
-        assert 0 == three.mount.bash(append, LINE="a").returncode
+        assert 0 == three.append("a").returncode
         assert ["out_of_sync", "leader", "in_sync"] == three.replicas()
         unmount_lazily(three, 2)
         wait_until(lambda: three.replicas()[2] == "out_of_sync", "one is left")
-        refused = three.mount.bash(append, LINE="b")
-        assert 1 == refused.returncode
-        assert "Resource temporarily unavailable" in refused.stderr
+        three.assert_refused("b")
         three.mount.faults.unlink()
         wait_until(lambda: three.replicas()[0] == "in_sync", "two are in sync")
-        assert 0 == three.mount.bash(append, LINE="c").returncode
+        assert 0 == three.append("c").returncode
         assert "a\nc\n" == (three.orders / "0" / "log").read_text()
     finally:
         three.clean_up()
