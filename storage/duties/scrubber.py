@@ -15,11 +15,12 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import Protocol
 
 from storage.directories.directories import Directories
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem
-from storage.engine import Topic
+from storage.engine import Partition, Topic
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say, printable, reason_of
@@ -87,7 +88,7 @@ class Scrubber:
     def _run_idly(self) -> None:
         become_idle()
         try:
-            self.run(rests=RESTS)
+            self.run(rests=RESTS, only_open=True)
         except (OSError, StorageError) as error:
             if not self._stopping.is_set():
                 self._warn(f"scrub: {reason_of(error)}")
@@ -135,10 +136,19 @@ class Scrubber:
         ]
         return sum(replica.log.parts.state.log_bytes() for one in left for replica in one.replicas())
 
-    def run(self, *, rests: int = 0, advance: Advance = lambda _: None, tell: Tell = lambda _: None) -> bool:
+    def run(
+        self,
+        *,
+        rests: int = 0,
+        only_open: bool = False,
+        advance: Advance = lambda _: None,
+        tell: Tell = lambda _: None,
+    ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        `rests`: how many times as long as its processor time the rest after a step is. Findings go to the log, and are passed to `tell`.
+        `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
+        opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
+        passed to `tell`.
         """
         with self._running:
             found = self.position()
@@ -146,7 +156,7 @@ class Scrubber:
             self._save(self._at)
             try:
                 for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
-                    if not self._at.skips(partition.name):
+                    if not self._at.skips(partition.name) and (partition.is_open or not only_open):
                         self._scrub(partition, rests, advance, tell)
                     if self._stopping.is_set():
                         return False
@@ -199,8 +209,14 @@ class Scrubber:
                 self._warn(f"scrub position: {reason_of(error)}")
 
 
+class OpeningTopic(Topic, Protocol):
+    """A topic whose partitions are opened when they are used first, and stay open."""
+
+    def opened(self) -> Iterable[Partition]: ...
+
+
 def scrubber_of_logs(
-    topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: Say
+    topics: Callable[[], Mapping[str, OpeningTopic]], directories: Directories, warn: Say
 ) -> Scrubber:
     """Return the scrubber of an engine that has each partition once."""
     return Scrubber(
@@ -212,12 +228,17 @@ def scrubber_of_logs(
     )
 
 
-def _scrubbed_logs(topics: Mapping[str, Topic]) -> Iterator[ScrubbedPartition]:
-    """Yield the partitions of which there is one log each; one that nobody has opened is opened when its turn comes."""
+def _scrubbed_logs(topics: Mapping[str, OpeningTopic]) -> Iterator[ScrubbedPartition]:
+    """Yield the partitions of which there is one log each; one that nobody has opened is opened where it is asked for."""
     for topic in topics.values():
+        opened = {one.number for one in topic.opened()}
         for number in topic.partitions():
-            name = TopicPartition(topic.name, number)
-            yield ScrubbedPartition(name=name, replicas=partial(_only, topic, number), guard=nullcontext)
+            yield ScrubbedPartition(
+                name=TopicPartition(topic.name, number),
+                replicas=partial(_only, topic, number),
+                guard=nullcontext,
+                is_open=number in opened,
+            )
 
 
 def _only(topic: Topic, number: int) -> list[ScrubbedLog]:

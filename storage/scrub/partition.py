@@ -30,6 +30,8 @@ class ScrubbedPartition:
     """Returns the logs that are in sync now, the one that leads first; none while it is offline."""
     guard: Guard
     heals: bool = True
+    is_open: bool = True
+    """False where to ask for its logs opens them, for as long as the engine lives."""
 
 
 Told = Callable[[ScrubFinding], None]

@@ -43,7 +43,8 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
     and an index is made again. It reads at idle I/O priority, and an interrupted one goes on where it was. One line a
     finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left.
 
-    A daemon does this by itself, every log.scrub.interval.hours; its @status counts.
+    A daemon does this by itself, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
+    the partitions that were used since it began.
     """
     from storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
 

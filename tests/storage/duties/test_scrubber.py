@@ -76,6 +76,21 @@ def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, 
     assert ended.ended >= began + HOURS * MILLISECONDS_AN_HOUR
 
 
+def test_the_duty_opens_no_partition(engine, clock, tmp_path):
+    """A hundred thousand would stay open; whoever asks for a scrub has all of them read."""
+    engine.close()
+    config = EngineConfig(scrub_interval_hours=HOURS)
+    again = open_engine(tmp_path / "data", config=config, most_at_start=0, machine=Machine(clock=clock))
+    again.topics()["beta"].partitions()[0]
+    assert again.scrubber.run(only_open=True)
+    assert [0, 1] == [len(again.topics()[name].opened()) for name in ("alpha", "beta")]
+    one = again.scrubber.counts.read_bytes
+    assert again.scrubber.run()
+    assert [1, 1] == [len(again.topics()[name].opened()) for name in ("alpha", "beta")]
+    assert 3 * one == again.scrubber.counts.read_bytes
+    again.close()
+
+
 def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
     """No file is written either."""
     engine.scrubber.maintain(clock(), 0)
