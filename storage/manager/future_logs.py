@@ -9,6 +9,7 @@ copying goes on where it ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
@@ -75,6 +76,13 @@ class FutureLogs:
             data.files.rename(data.path / name, data.path / deleted)
             self._directory.deleted.add(deleted, data.clock())
         data.sync()
+
+    def discard_all(self, unwanted: Callable[[TopicPartition, str], bool]) -> None:
+        """Have those removed of which `unwanted` says so, given the partition and its topic's id (OSError)."""
+        for name in self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ()):
+            parsed, topic_id = parse_partition_directory(name), self._topic_id(name)
+            if parsed is not None and topic_id is not None and unwanted(parsed.partition, topic_id):
+                self.discard(parsed.partition)
 
     def close(self) -> None:
         """Close all of them; what could not be flushed is recovered when it is opened again."""

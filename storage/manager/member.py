@@ -97,6 +97,12 @@ class MemberManager(LogManager):
             self._check_writable()
             self._futures.discard(partition)
 
+    def discard_futures(self, unwanted: Callable[[TopicPartition, str], bool]) -> None:
+        """Have those copies removed of which `unwanted` says so, given the partition and its topic's id (StorageError, OSError)."""
+        with self._lock:
+            self._check_writable()
+            self._futures.discard_all(unwanted)
+
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
         """Clean these partitions no more until others are named; a cleaning of one that is under way ends."""
         self._cleaner.pause(partitions)

@@ -73,10 +73,15 @@ class Agreement:
         """Remove a topic; its id is remembered as long as a directory is away (OSError; blocking)."""
         with self._lock:
             topics = dict(self._content.topics)
-            entry = topics.pop(name)
-            away = any(not member.serves for member in self._members)
-            deleted = (*self._content.deleted, entry.topic_id) if away else ()
+            topic_id = topics.pop(name).topic_id
+            away = self._is_any_away()
+            deleted = (*self._content.deleted, topic_id) if away else ()
             self._write(replace(self._content, topics=MappingProxyType(topics), deleted=deleted))
+            if not away and self._is_any_away():  # It failed as it was told.
+                self._write(replace(self._content, deleted=(topic_id,)))
+
+    def _is_any_away(self) -> bool:
+        return any(not member.serves for member in self._members)
 
     def settle(self) -> None:
         """Write it to every directory that serves: one that is new has no copy, one that came back an old one (OSError)."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from storage.errors import DuplicatePartitionError
 from storage.messages import Say
+from storage.model import TopicPartition
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
@@ -59,6 +60,7 @@ def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> 
     for name, entry in content.topics.items():
         if name not in others:
             _reconcile_topic(member, name, entry)
+    engine.discard_futures(lambda partition, topic_id: _goes_elsewhere(member, content, partition, topic_id))
 
 
 def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedTopicEntry) -> None:
@@ -73,6 +75,19 @@ def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedT
         surplus = set(engine.topic(name).served) - set(held) - _arriving(member, entry)
         if surplus:
             engine.drop_partitions(name, surplus)
+
+
+def _goes_elsewhere(
+    member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str
+) -> bool:
+    """Return whether a copy on its way to a directory is of a topic that was deleted, or of a move that was cancelled, meanwhile.
+
+    One of a topic that nobody agreed on is left alone, as such a topic is.
+    """
+    entry = content.topics.get(partition.topic)
+    if entry is None or entry.topic_id != topic_id:
+        return topic_id in content.deleted
+    return partition.partition not in _arriving(member, entry)
 
 
 def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[int]:

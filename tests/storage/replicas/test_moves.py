@@ -180,6 +180,29 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
     assert {} == two.names()
 
 
+@pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
+def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
+    """Where the move was cancelled meanwhile, or the topic deleted; also if there is another one of its name."""
+    two = one_of_two()
+    two.engine.move_replica(ORDERS, "/b")
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
+    two.engine.catch_up()
+    break_disk(two.disk(2))
+    if end != "delete unnoticed":
+        two.engine.put_group_overrides("g", {"commit": "manual"})  # Whatever is written finds out.
+        two.engine.maintenance(two.clock())
+    assert two.partition().state.moving is not None
+    if end == "cancel":
+        two.engine.cancel_move(ORDERS)
+    else:
+        two.engine.delete_topic("orders", with_records=True)
+    if end == "make anew":
+        two.engine.create_topic("orders")
+    assert "future" == two.names()[2]
+    two.bring_back(2)
+    assert ({} if end.startswith("delete") else {1: "live"}) == two.names()
+
+
 def test_where_the_leader_was_cut_the_copy_is_cut():
     """An unclean election made another one lead: what only the former had is in no copy of it either."""
     three = Replicated(3, replicas=2)

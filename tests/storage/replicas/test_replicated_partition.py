@@ -251,6 +251,18 @@ def test_topics_are_changed_while_a_directory_is_away():
     assert (1, 2) == two.in_sync()
 
 
+def test_a_topic_is_deleted_on_a_disk_that_fails_as_it_is_told():
+    """That it was deleted is remembered: the files go once the disk is back."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.engine.delete_topic("orders", with_records=True)
+    two.bring_back(2)
+    assert {} == two.names()
+    assert {} == two.engine.topics()
+
+
 def test_replicas_are_added_and_removed_while_it_serves():
     """A second replica of a topic that had one is filled and joins; one less is dropped from its directory."""
     three = Replicated(3, replicas=1)
