@@ -127,13 +127,9 @@ class Scrubber:
         self._save(ScrubPosition(now, ended=now))
 
     def total_bytes(self) -> int:
-        """Return the bytes of all replicas' logs that the next scrub will read, about (blocking)."""
-        position = self.position()
-        left = [
-            one
-            for one in self._partitions()
-            if position is None or position.ended or not position.skips(one.name)
-        ]
+        """Return the bytes of all replicas' logs that the next scrub of everything will read, about (blocking)."""
+        position = self._begun(only_open=False)
+        left = [one for one in self._partitions() if not position.skips(one.name)]
         return sum(replica.log.parts.state.log_bytes() for one in left for replica in one.replicas())
 
     def run(
@@ -146,13 +142,14 @@ class Scrubber:
     ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
+        Everything, too, where the last scrub passed partitions over, and this one does not.
+
         `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
         opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
         passed to `tell`.
         """
         with self._running:
-            found = self.position()
-            self._at = ScrubPosition(self._clock()) if found is None or found.ended is not None else found
+            self._at = self._begun(only_open=only_open)
             self._save(self._at)
             try:
                 for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
@@ -160,15 +157,29 @@ class Scrubber:
                         self._scrub(partition, rests, advance, tell)
                     if self._stopping.is_set():
                         return False
-                self._at = ScrubPosition(self._at.began, ended=self._clock())
+                self._at = self._at._replace(ended=self._clock(), partition="", offset=0)
                 return True
             finally:
                 self._save(self._at)
+
+    def _begun(self, *, only_open: bool) -> ScrubPosition:
+        """Return where the last scrub was interrupted, if this one may go on there; else the position of a new one."""
+        found = self.position()
+        if found is None or found.ended is not None or not (found.whole or only_open):
+            return ScrubPosition(self._clock(), whole=not only_open)
+        return found._replace(whole=not only_open)
+
+    @property
+    def damaged(self) -> int:
+        """Number of findings of the last scrub that could not be healed, those before an interruption among them."""
+        return self._at.damaged
 
     def _scrub(self, partition: ScrubbedPartition, rests: int, advance: Advance, tell: Tell) -> None:
         """Scrub a partition, unless it is stopped meanwhile."""
 
         def report(found: ScrubFinding) -> None:
+            if found.healed_from is None:
+                self._at = self._at._replace(damaged=self._at.damaged + 1)
             self.report(found)
             tell(found)
 
@@ -178,7 +189,7 @@ class Scrubber:
         before = self.counts.read_bytes
         try:
             for base in scrub.run(self._at.start_in(partition.name)):
-                self._at = ScrubPosition(self._at.began, None, str(partition.name), base)
+                self._at = self._at._replace(partition=str(partition.name), offset=base)
                 advance(self.counts.read_bytes - before)
                 before = self.counts.read_bytes
                 if rests:

@@ -1,8 +1,10 @@
 """The position of the scrub of a data directory: a small file, so that one that was interrupted goes on where it was.
 
-    topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576}
+    topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576,
+                     "whole": true, "damaged": 0}
 
 `partition` and `offset` say the segment that is scrubbed next; `began` is when this scrub began, `ended` when it was through.
+`whole` says that it passes nothing over, as the duty does; `damaged` counts what it left as it was.
 A broker passes the file over. It may be lost: then the next scrub begins at the front.
 """
 
@@ -31,6 +33,10 @@ class ScrubPosition(NamedTuple):
     """`<topic>-<number>`; empty: the first one."""
     offset: int = 0
     """Base offset of the segment that is next."""
+    whole: bool = False
+    """True if no partition was passed over."""
+    damaged: int = 0
+    """Findings that could not be healed so far; those in the segment that is next may be found, and counted, again."""
 
     def skips(self, partition: TopicPartition) -> bool:
         """Return whether the scrub has been through a partition: they are taken in the order of their names."""
@@ -66,4 +72,6 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
         ended=None if ended is None else int(ended),
         partition=str(plain["partition"]),
         offset=max(int(plain["offset"]), 0),
+        whole=bool(plain.get("whole", False)),
+        damaged=int(plain.get("damaged", 0)),
     )

@@ -88,13 +88,46 @@ def test_programs_get_one_object(two):
 
 def test_an_interrupted_scrub_goes_on_and_restart_begins_again(two):
     """The position is in the data directory."""
-    interrupted = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0}
+    interrupted = {
+        "version": 1,
+        "began": 1,
+        "ended": None,
+        "partition": "zebras-0",
+        "offset": 0,
+        "whole": True,
+    }
     for name in ("a", "b"):
         Path(name, SCRUB).write_text(json.dumps(interrupted))
     assert b"0 bytes read" in two("scrub", BOTH).errors
     for name in ("a", "b"):
         Path(name, SCRUB).write_text(json.dumps(interrupted))
     assert b"0 bytes read" not in two("scrub", BOTH, "--restart").errors
+
+
+def test_what_was_found_before_an_interruption_counts(two):
+    """Exit status 1, though the rest has nothing."""
+    position = {
+        "version": 1,
+        "began": 1,
+        "ended": None,
+        "partition": "zebras-0",
+        "offset": 0,
+        "whole": True,
+        "damaged": 3,
+    }
+    for name in ("a", "b"):
+        Path(name, SCRUB).write_text(json.dumps(position))
+    ran = two("scrub", BOTH)
+    assert 1 == ran.status
+    assert b"3 damaged left, 0 bytes read" in ran.errors
+
+
+def test_the_rest_of_a_scrub_that_passed_partitions_over_is_not_enough(two):
+    """A daemon's: who asks for a scrub has everything read, from the front."""
+    position = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0, "whole": False}
+    for name in ("a", "b"):
+        Path(name, SCRUB).write_text(json.dumps(position))
+    assert b"0 bytes read" not in two("scrub", BOTH).errors
 
 
 def test_directories_that_somebody_owns_are_left_to_their_owner(two):

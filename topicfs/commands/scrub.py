@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
+from storage.disk.names import REPLICAS
 from storage.disk.native import NativeFileSystem
 from storage.messages import printable
 from topicfs.commands.check import line, new_progress, print_line
@@ -17,7 +18,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.terminal import console, plain
 
 if TYPE_CHECKING:
-    from storage.scrub.findings import ScrubFinding
+    from storage.scrub.findings import ScrubCounts, ScrubFinding
 
 
 @click.command(
@@ -41,7 +42,8 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
 
     A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
     and an index is made again. It reads at idle I/O priority, and an interrupted one goes on where it was. One line a
-    finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left.
+    finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
+    an interruption.
 
     A daemon does this by itself, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
@@ -66,12 +68,14 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
                     print_line(_line(one), progress)
 
             scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell)
-        counts = scrubber.counts
+        counts, damaged = scrubber.counts, scrubber.damaged
     if as_program:
-        click.echo(json.dumps({"findings": [_plain(one) for one in found], **_counts(counts)}))
+        click.echo(
+            json.dumps({"findings": [_plain(one) for one in found], **_counts(counts), "damaged": damaged})
+        )
     else:
-        _summarize(directories, counts)
-    if counts.damaged:
+        _summarize(directories, counts, damaged)
+    if damaged:
         context.exit(1)
 
 
@@ -85,23 +89,21 @@ def _plain(found: ScrubFinding) -> dict[str, Any]:
     return {"file": str(file), "position": position, "cause": cause, "healed_from": found.healed_from}
 
 
-def _counts(counts: Any) -> dict[str, int]:
-    return {
-        name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed", "damaged")
-    }
+def _counts(counts: ScrubCounts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed")}
 
 
-def _summarize(directories: tuple[Path, ...], counts: Any) -> None:
+def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int) -> None:
     screen = console(error=True)
     screen.print(
         f"{counts.batches_healed} batches and {counts.files_healed} files healed, "
-        f"{counts.damaged or 'nothing'} damaged left, {decimal(counts.read_bytes)} read",
-        style="bad" if counts.damaged else "good",
+        f"{damaged or 'nothing'} damaged left, {decimal(counts.read_bytes)} read",
+        style="bad" if damaged else "good",
     )
     if (
-        counts.damaged
+        damaged
         and len(directories) == 1
-        and NativeFileSystem(read_only=True).exists(directories[0] / "topicfs.replicas")
+        and NativeFileSystem(read_only=True).exists(directories[0] / REPLICAS)
     ):
         screen.print(
             plain("other directories have replicas: name them as well, and they heal each other", "quiet")

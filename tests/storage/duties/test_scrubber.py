@@ -99,13 +99,27 @@ def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
 
 def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
     """What comes before is not read again."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8))
+    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
     assert engine.scrubber.run()
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     assert 0 < engine.scrubber.counts.read_bytes < whole / 2
     done = position(tmp_path)
     assert done is not None
     assert (1, True) == (done.began, done.ended is not None)
+
+
+def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine, tmp_path):
+    """What passed partitions over is no part of one that is to read everything."""
+    whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
+    for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):
+        begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=given, damaged=2)
+        write_position(FILES, tmp_path / "data", begun)
+        before = engine.scrubber.counts.read_bytes
+        assert engine.scrubber.run(only_open=only_open)
+        assert reads_all == (engine.scrubber.counts.read_bytes - before == whole)
+        done = position(tmp_path)
+        assert done is not None
+        assert (not only_open, 0 if reads_all else 2) == (done.whole, done.damaged)
 
 
 def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
@@ -118,7 +132,7 @@ def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
 
 def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
     """Though the last one was interrupted."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8))
+    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
     engine.scrubber.restart()
     total = engine.scrubber.total_bytes()
     assert engine.scrubber.run()
@@ -147,7 +161,9 @@ def test_a_position_that_cannot_be_read_is_none(engine, tmp_path, text):
 
 def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
     """The next one in order is scrubbed."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8))
+    write_position(
+        FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8, whole=True)
+    )
     assert engine.scrubber.run()
     beta = engine.topic("beta").partitions()[0]
     assert beta.status().log_bytes == engine.scrubber.counts.read_bytes
