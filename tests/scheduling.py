@@ -71,6 +71,7 @@ SECONDS = {
     "tests/test_what_tests_rest_on.py": 20,
     "tests/fuzz/test_fuzz_requests.py": 20,
     "tests/storage/manager/test_kills.py": 15,
+    "tests/topicfs/test_manual.py": 20,
     "tests/fusefs/mounted/test_backups.py": 15,
     "tests/fusefs/mounted/test_daemon.py": 10,
     "tests/fusefs/mounted/test_queues_mounted.py": 10,

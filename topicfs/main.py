@@ -40,6 +40,7 @@ COMMANDS = {
     "handover": "topicfs.commands.handover:handover",
     "takeover": "topicfs.commands.handover:takeover",
     "completion": "topicfs.commands.completion:completion",
+    "manual": "topicfs.commands.manual:manual",
 }
 """The module and the name of each sub-command. A module is imported when its command is asked for, so that `dump` on a
 machine without FUSE never meets pyfuse3."""

@@ -74,14 +74,19 @@ def mount_words(arguments: Sequence[str]) -> list[str] | None:
     return None if "f" in flags else ["mount", *words, "--", *places]
 
 
-def _options(given: Sequence[str], *, sloppy: bool) -> Iterator[str]:
-    known = {
+def mount_options() -> dict[str, click.Option]:
+    """Return the options of `topicfs mount` that may stand behind -o, by their names without dashes."""
+    return {
         name.removeprefix("--"): option
         for option in mount.params
         if isinstance(option, click.Option) and option.name not in _NOT_OPTIONS
         for name in option.opts
         if name.startswith("--")
     }
+
+
+def _options(given: Sequence[str], *, sloppy: bool) -> Iterator[str]:
+    known = mount_options()
     for text in given:
         name, equals, value = text.partition("=")
         option = known.get({"ro": "read-only"}.get(name, name.replace("_", "-")))
