@@ -26,6 +26,15 @@ class SparkMissingError(PipelineError):
         super().__init__("Spark is not installed here; get it with: pip install 'topicfs[spark]'")
 
 
+class ParquetMissingError(PipelineError):
+    """The extra `arrow` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "pyarrow is not installed here, which reads archives; get it with: pip install 'topicfs[arrow]'"
+        )
+
+
 class NoArchiveError(PipelineError):
     """No archive where one was expected."""
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import pipeline
+from pipeline.archives.files import CHECKPOINT
 from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
+from pipeline.jobs.archive_files import TopicNote, archived_rows, read_notes, write_notes
 from pipeline.jobs.queries import every_record, losses_reported
 from pipeline.places.paths import data_directories
 from pipeline.places.place import SparkPlace, place_of

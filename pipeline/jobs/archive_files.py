@@ -1,9 +1,8 @@
-"""The files of an archive as `archive` makes it: those that count, their rows, and its notes on the topics.
+"""The rows of an archive as `archive` makes it, and its notes on the topics.
 
     ARCHIVE/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
 
-Spark's own list (`_spark_metadata`) says which files were committed; it names them absolutely, so that an archive that was
-moved or copied would be lost to Spark: here only their last three parts count.
+Which files count is in `pipeline.archives.files`.
 """
 
 from __future__ import annotations
@@ -12,21 +11,18 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from pipeline.errors import NoArchiveError, PipelineError
+from pipeline.archives.files import archived_files
+from pipeline.errors import PipelineError
 from pipeline.source.query.schema import full_schema
 from storage.checkpoints.atomic import write_atomically
 from storage.disk.native import NativeFileSystem
 
 TOPICS = "_topics.json"
-CHECKPOINT = "_checkpoint"
-COMMITTED = "_spark_metadata"
-_COMPACT = ".compact"
 
 
 class TopicNote(NamedTuple):
@@ -44,22 +40,6 @@ def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
         return spark.createDataFrame([], schema)
     # A schema of our own: Spark would take a topic named 2024 for a number.
     return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
-
-
-def archived_files(archive: Path) -> list[Path]:
-    """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
-    listed = archive / COMMITTED
-    files = (
-        [archive.joinpath(*parts) for parts in _committed(listed)]
-        if listed.is_dir()
-        else sorted(archive.glob("topic=*/date=*/*.parquet"))
-    )
-    if not files and not (archive / CHECKPOINT).is_dir():
-        raise NoArchiveError(archive)
-    for file in files:
-        if not file.is_file():
-            raise PipelineError(f"{file}: belongs to the archive and is not there")
-    return files
 
 
 def average_bytes(files: list[Path]) -> int:
@@ -96,19 +76,3 @@ def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
         for topic, note in sorted({**read_notes(archive), **notes}.items())
     }
     write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _committed(listed: Path) -> list[tuple[str, ...]]:
-    """Return topic, date and name of each committed file: from the newest list of all, and from what came after it."""
-    batches = {
-        int(path.name.removesuffix(_COMPACT)): path
-        for path in listed.iterdir()
-        if path.name.removesuffix(_COMPACT).isdecimal()
-    }
-    compacted = max((number for number, path in batches.items() if path.suffix == _COMPACT), default=-1)
-    found: list[tuple[str, ...]] = []
-    for number in sorted(number for number in batches if number >= compacted):
-        # The first line is the format's version.
-        lines = batches[number].read_text().splitlines()[1:]
-        found += [tuple(unquote(json.loads(line)["path"]).split("/")[-3:]) for line in lines]
-    return found

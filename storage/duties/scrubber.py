@@ -25,6 +25,7 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say, printable, reason_of
 from storage.model import Timestamp, TopicPartition
+from storage.scrub.archive import RecordArchive
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 from storage.scrub.position import ScrubPosition, read_position, write_position
@@ -139,6 +140,7 @@ class Scrubber:
         only_open: bool = False,
         advance: Advance = lambda _: None,
         tell: Tell = lambda _: None,
+        archive: RecordArchive | None = None,
     ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
@@ -146,7 +148,7 @@ class Scrubber:
 
         `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
         opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
-        passed to `tell`.
+        passed to `tell`. `archive` has records of which batches are made again that no replica has sound.
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
@@ -154,7 +156,10 @@ class Scrubber:
             try:
                 for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
                     if not self._at.skips(partition.name) and (partition.is_open or not only_open):
-                        self._scrub(partition, rests, advance, tell)
+                        scrub = PartitionScrub(
+                            partition, self.counts, lambda found: self._found(found, tell), archive=archive
+                        )
+                        self._scrub(partition.name, scrub, rests, advance)
                     if self._stopping.is_set():
                         return False
                 self._at = self._at._replace(ended=self._clock(), partition="", offset=0)
@@ -174,22 +179,20 @@ class Scrubber:
         """Number of findings of the last scrub that could not be healed, those before an interruption among them."""
         return self._at.damaged
 
-    def _scrub(self, partition: ScrubbedPartition, rests: int, advance: Advance, tell: Tell) -> None:
+    def _found(self, found: ScrubFinding, tell: Tell) -> None:
+        if found.healed_from is None:
+            self._at = self._at._replace(damaged=self._at.damaged + 1)
+        self.report(found)
+        tell(found)
+
+    def _scrub(self, name: TopicPartition, scrub: PartitionScrub, rests: int, advance: Advance) -> None:
         """Scrub a partition, unless it is stopped meanwhile."""
-
-        def report(found: ScrubFinding) -> None:
-            if found.healed_from is None:
-                self._at = self._at._replace(damaged=self._at.damaged + 1)
-            self.report(found)
-            tell(found)
-
-        scrub = PartitionScrub(partition, self.counts, report)
         saved = began = time.monotonic()
         worked = time.thread_time()
         before = self.counts.read_bytes
         try:
-            for base in scrub.run(self._at.start_in(partition.name)):
-                self._at = self._at._replace(partition=str(partition.name), offset=base)
+            for base in scrub.run(self._at.start_in(name)):
+                self._at = self._at._replace(partition=str(name), offset=base)
                 advance(self.counts.read_bytes - before)
                 before = self.counts.read_bytes
                 if rests:
@@ -203,7 +206,7 @@ class Scrubber:
                     saved = began
         except (OSError, StorageError) as error:
             # What a disk does not give is its own report; the other partitions are scrubbed all the same.
-            self._warn(f"{partition.name}: not scrubbed to its end: {reason_of(error)}")
+            self._warn(f"{name}: not scrubbed to its end: {reason_of(error)}")
 
     def report(self, found: ScrubFinding) -> None:
         """Tell the log what was healed, and as a warning what was not."""

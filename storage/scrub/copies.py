@@ -83,6 +83,24 @@ def end_of(copy: Copy) -> Offset:
     return state.chain.end_offset(state.chain.floor(copy.segment.base_offset), state.end_offset)
 
 
+def offset_at(copy: Copy, position: int) -> int | None:
+    """Return the base offset of what follows at a position, or the end of the offsets where the batches end; None: unknown."""
+    state = copy.log.parts.state
+    index = state.chain.floor(copy.segment.base_offset)
+    segment = state.chain.segments[index]
+    size = state.end.bytes_of(segment)
+    if segment is not copy.segment or position > size:
+        return None
+    end = state.chain.end_offset(index, state.end_offset)
+    if position == size:
+        return end
+    try:
+        base = int.from_bytes(segment.log.pread(8, Position(position)), "big", signed=True)
+    except OSError:
+        return None
+    return base if copy.segment.base_offset <= base < end else None
+
+
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
     """Write a batch over its damaged copy, and put it on disk (blocking).
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from storage.log.log import Log
 from storage.model import Offset, TopicPartition
+from storage.scrub.archive import PartitionArchive, RecordArchive
 from storage.scrub.copies import CopyMovedError, Guard, copy_at
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.segment import Scrubbing, SegmentScrub
@@ -40,8 +41,17 @@ Told = Callable[[ScrubFinding], None]
 class PartitionScrub:
     """Goes through a partition from the segment that holds an offset on."""
 
-    def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
+    def __init__(
+        self,
+        partition: ScrubbedPartition,
+        counts: ScrubCounts,
+        tell: Told,
+        *,
+        archive: RecordArchive | None = None,
+    ) -> None:
+        """Make it; `archive` has records of which batches are made again that no replica has sound."""
         self._partition = partition
+        self._archive = archive
         self._counts = counts
         self._tell = tell
 
@@ -74,6 +84,7 @@ class PartitionScrub:
             guard=self._partition.guard,
             report=self._report,
             heals=self._partition.heals,
+            archive=None if self._archive is None else PartitionArchive(self._archive, self._partition.name),
             rewritten=replicas[0].log.config.compacts or any(one.log.rewrites for one in replicas),
         )
         for size in SegmentScrub(copies, scrubbing).run():

@@ -18,26 +18,44 @@ from topicfs.examples import ExampleCommand
 from topicfs.terminal import console, plain
 
 if TYPE_CHECKING:
+    from storage.scrub.archive import RecordArchive
     from storage.scrub.findings import ScrubCounts, ScrubFinding
 
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Read everything, and heal what is damaged from another replica.",
+    short_help="Read everything, and heal what is damaged.",
     examples=(
         ("topicfs scrub /disk1/data,/disk2/data", "two directories that hold replicas: each heals the other"),
         (
             "topicfs scrub /disk1/data,/disk2/data --restart",
             "from the front, though the last one was interrupted",
         ),
+        (
+            "topicfs scrub ./data --archive ./archive",
+            "what no replica has is made again of the records that `topicfs pipeline archive` kept",
+        ),
         ("topicfs scrub ./data --json | jq .damaged", "for programs: how much is left"),
     ),
 )
 @data_argument
+@click.option(
+    "--archive",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="An archive of the topics, from whose records damaged batches are made again that no replica has.",
+)
 @click.option("--restart", is_flag=True, help="Begin at the front, though the last scrub was interrupted.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of lines.")
 @click.pass_context
-def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: bool, as_program: bool) -> None:
+def scrub(
+    context: click.Context,
+    directories: tuple[Path, ...],
+    *,
+    archive: Path | None,
+    restart: bool,
+    as_program: bool,
+) -> None:
     """Read every batch and index entry of data directories, compare the replicas, and heal what can be healed.
 
     A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
@@ -45,12 +63,17 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
     finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
     an interruption.
 
-    A daemon does this by itself, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
+    With --archive a batch that no replica has sound is made again of the records of a `topicfs pipeline archive`, also in
+    directories without replicas. It is written only where its checksum, or all of its other bytes, prove that it is what
+    was there; compressed batches of other programs may not be made again byte for byte, and are left then.
+
+    A daemon does this by itself, but for the archive, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
     from storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
 
     found: list[ScrubFinding] = []
+    records = None if archive is None else _records(archive)
     instead = "its owner scrubs by itself every log.scrub.interval.hours, and counts in MOUNTPOINT/@status"
     with opened_for_writing(directories, through_mount=instead) as engine:
         become_idle()
@@ -67,7 +90,7 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
                 if not as_program:
                     print_line(_line(one), progress)
 
-            scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell)
+            scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell, archive=records)
         counts, damaged = scrubber.counts, scrubber.damaged
     if as_program:
         click.echo(
@@ -79,24 +102,41 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
         context.exit(1)
 
 
+def _records(archive: Path) -> RecordArchive:
+    """Return the records of an archive. Raises PipelineError where it is none, or pyarrow is missing."""
+    from pipeline.archives.records import ArchivedRecords  # noqa: PLC0415 - without an archive nobody needs it
+
+    return ArchivedRecords(archive)
+
+
 def _line(found: ScrubFinding) -> str:
-    healed = "" if found.healed_from is None else printable(f" (healed from {found.healed_from})")
-    return line(found.finding) + healed
+    if found.healed_from is None:
+        return line(found.finding)
+    source = f"the archive {found.healed_from}" if found.from_archive else found.healed_from
+    return line(found.finding) + printable(f" (healed from {source})")
 
 
 def _plain(found: ScrubFinding) -> dict[str, Any]:
     file, position, cause = found.finding
-    return {"file": str(file), "position": position, "cause": cause, "healed_from": found.healed_from}
+    return {
+        "file": str(file),
+        "position": position,
+        "cause": cause,
+        "healed_from": found.healed_from,
+        "from_archive": found.from_archive,
+    }
 
 
 def _counts(counts: ScrubCounts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed")}
+    names = ("read_bytes", "batches_healed", "batches_from_archive", "files_healed")
+    return {name: getattr(counts, name) for name in names}
 
 
 def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int) -> None:
     screen = console(error=True)
+    archived = f" ({counts.batches_from_archive} from the archive)" if counts.batches_from_archive else ""
     screen.print(
-        f"{counts.batches_healed} batches and {counts.files_healed} files healed, "
+        f"{counts.batches_healed} batches{archived} and {counts.files_healed} files healed, "
         f"{damaged or 'nothing'} damaged left, {decimal(counts.read_bytes)} read",
         style="bad" if damaged else "good",
     )

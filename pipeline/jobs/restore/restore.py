@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
+from pipeline.archives.files import archived_files
 from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import TopicNote, archived_files, archived_rows, average_bytes, read_notes
+from pipeline.jobs.archive_files import TopicNote, archived_rows, average_bytes, read_notes
 from pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
 from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
 from pipeline.jobs.restore.overlap import check_same, within

@@ -48,6 +48,6 @@ def archive(topics: str, *, target: Path, commit_group: str | None, place: Spark
 
     run_job(job, places=[place])
     if commit_group is not None:
-        from pipeline.jobs.archive_files import CHECKPOINT  # noqa: PLC0415 (needs Spark)
+        from pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
 
         commit_progress(place, commit_group, target.absolute() / CHECKPOINT)
