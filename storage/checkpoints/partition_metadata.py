@@ -83,4 +83,9 @@ def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
         raise CorruptionError(
             directory / names.PARTITION_METADATA, 0, f"topic id {present} where {topic_id} is expected"
         )
+    write_topic_id_again(files, directory, topic_id)
+
+
+def write_topic_id_again(files: FileSystem, directory: Path, topic_id: str) -> None:
+    """Write a partition's topic id, whatever is there (OSError; blocking)."""
     write_atomically(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))

@@ -251,6 +251,7 @@ def _scrubbed_logs(topics: Mapping[str, OpeningTopic]) -> Iterator[ScrubbedParti
                 name=TopicPartition(topic.name, number),
                 replicas=partial(_only, topic, number),
                 guard=nullcontext,
+                topic_id=topic.topic_id,
                 is_open=number in opened,
             )
 

@@ -24,6 +24,8 @@ from storage.model import Offset, TopicPartition
 from storage.recovery.loader import LoadOptions, load_log
 from storage.segment.settings import SegmentDirectory
 
+_DAMAGED = "damaged"
+
 
 class FutureLogs:
     """The future logs of one data directory. Changed by one call at a time (the manager's lock)."""
@@ -36,10 +38,12 @@ class FutureLogs:
         """Return the future log of a partition; None where none is open."""
         return self._opened.get(partition)
 
-    def open(self, partition: TopicPartition, config: TopicConfig, topic_id: str) -> Log:
+    def open(
+        self, partition: TopicPartition, config: TopicConfig, topic_id: str, *, beside: bool = False
+    ) -> Log:
         """Return the future log of a partition: the open one, one that was left, or a new one (StorageError, OSError).
 
-        One that went offline is loaded again, with recovery (blocking).
+        One that went offline is loaded again, with recovery (blocking). `beside`: the partition itself is here, and served.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:
@@ -47,7 +51,9 @@ class FutureLogs:
         self._close(partition)
         data = self._directory.data
         log = load_log(
-            SegmentDirectory(data.path / self._settle(partition, topic_id), data.files, data.clock),
+            SegmentDirectory(
+                data.path / self._settle(partition, topic_id, beside=beside), data.files, data.clock
+            ),
             config,
             clean=False,
             options=LoadOptions(
@@ -77,11 +83,12 @@ class FutureLogs:
             self._directory.deleted.add(deleted, data.clock())
         data.sync()
 
-    def discard_all(self, unwanted: Callable[[TopicPartition, str], bool]) -> None:
-        """Have those removed of which `unwanted` says so, given the partition and its topic's id (OSError)."""
+    def discard_all(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
+        """Have those removed of which `unwanted` says so, given the partition and its topic's id, if it names one (OSError)."""
         for name in self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ()):
             parsed, topic_id = parse_partition_directory(name), self._topic_id(name)
-            if parsed is not None and topic_id is not None and unwanted(parsed.partition, topic_id):
+            known = None if topic_id == _DAMAGED else topic_id
+            if parsed is not None and unwanted(parsed.partition, known):
                 self.discard(parsed.partition)
 
     def close(self) -> None:
@@ -95,7 +102,7 @@ class FutureLogs:
             with suppress(OSError):
                 log.close()
 
-    def _settle(self, partition: TopicPartition, topic_id: str) -> str:
+    def _settle(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
         """Return the name of a partition's future directory, which is made where there is none of this topic (OSError)."""
         data = self._directory.data
         for name in self._names(partition):
@@ -106,7 +113,7 @@ class FutureLogs:
                 data.remove_directory(name)  # It was about to be made.
         name = names.marked_directory(partition, DirectoryMark.FUTURE)
         live = data.partition_path(partition)
-        if data.files.exists(live) and self._topic_id(live.name) == topic_id:
+        if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:
             data.files.rename(live, data.path / name)  # It was renamed, and then nothing came of it.
         else:
             data.files.make_directory(data.path / name)
@@ -124,4 +131,4 @@ class FutureLogs:
         try:
             return read_topic_id(data.files, data.path / name)
         except CorruptionError:
-            return "damaged"
+            return _DAMAGED

@@ -91,14 +91,45 @@ class MemberManager(LogManager):
                 partition.topic, [partition.partition], overrides=overrides, topic_id=topic_id
             )
 
+    def open_replacement(
+        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
+    ) -> Log:
+        """Return an empty copy beside a partition of this engine, to take its place (StorageError, OSError; blocking)."""
+        with self._lock:
+            self._check_writable()
+            self._futures.discard(
+                partition
+            )  # What a kill left would be of another state of the log that is copied.
+            config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
+            return self._futures.open(partition, config, topic_id, beside=True)
+
+    def put_replacement(
+        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
+    ) -> None:
+        """Remove a partition, and put its copy in its place, all of it on disk (StorageError, OSError; blocking).
+
+        Where that fails in between an empty partition is in its place.
+        """
+        with self._lock:
+            self.drop_partitions(partition.topic, [partition.partition])
+            try:
+                self._futures.promote(partition)
+            finally:
+                self.hold_partitions(
+                    partition.topic, [partition.partition], overrides=overrides, topic_id=topic_id
+                )
+
     def discard_future(self, partition: TopicPartition) -> None:
         """Have a partition's copy removed (StorageError, OSError)."""
         with self._lock:
             self._check_writable()
             self._futures.discard(partition)
 
-    def discard_futures(self, unwanted: Callable[[TopicPartition, str], bool]) -> None:
-        """Have those copies removed of which `unwanted` says so, given the partition and its topic's id (StorageError, OSError)."""
+    def discard_futures(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
+        """Have those copies removed of which `unwanted` says so, given the partition and its topic's id (StorageError, OSError).
+
+        One that names no topic, for it was about to be made, has None.
+        """
         with self._lock:
             self._check_writable()
             self._futures.discard_all(unwanted)

@@ -183,6 +183,21 @@ class ReplicaController:
             self._agree_and_take_roles(wanted, changes)
         return len(changes)
 
+    def lead(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Have a replica that is in sync lead, in a new epoch (blocking)."""
+        with self._locked([partition]):
+            state, end = partition.state, self._ends(partition.name).get(replica)
+            if end is not None and replica in state.in_sync and state.leader != replica:
+                changed = elect(replace(state, leader=None), {replica: end})
+                self._log_change(partition, changed)
+                self._agree_and_take_roles([partition], {partition.name: changed})
+
+    def leave(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Go on without a follower that is to be copied anew; the partition's lock is held (OSError)."""
+        state = without(partition.state, {replica}, {})
+        self._log_change(partition, state)
+        self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
+
     def returned(self, member: ReplicatingDirectory) -> None:
         """Go on with the partitions that waited for a directory, and those that have no leader (blocking)."""
         waited = [name for name, missing in self.waiting.items() if member.number in missing]

@@ -27,7 +27,8 @@ from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.replicas.controller import ReplicaController
 from storage.replicas.fetcher_thread import FetcherThread
-from storage.replicas.healer import Healer
+from storage.replicas.healing.healer import Healer
+from storage.replicas.healing.renewal import Renewals
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.queue_journal import MembersWithJournal
@@ -76,15 +77,6 @@ class ReplicatedEngine:
             )
             for member in members
         }
-        self._healer = Healer(
-            self._partitions,
-            members,
-            config=config,
-            clock=clock,
-            warn=warnings.add,
-            in_background=in_background,
-        )
-        self.controller.doctors = self._healer.doctor
         self._moves = ReplicaMoves(
             members,
             self._partitions,
@@ -93,6 +85,26 @@ class ReplicatedEngine:
             rate=config.move_rate,
             warn=warnings.add,
         )
+        self._healer = Healer(
+            self._partitions,
+            members,
+            config=config,
+            clock=clock,
+            warn=warnings.add,
+            in_background=in_background,
+        )
+        self._healer.renewals = Renewals(
+            members,
+            self.controller,
+            self._moves,
+            self._catching_up,
+            changes=self._lock,
+            rate=config.follower_rate,
+        )
+        self._healer.topic_id = lambda name: (
+            entry.topic_id if (entry := self.controller.entry(name)) else None
+        )
+        self.controller.doctors = self._healer.doctor
         self.controller.future_log = self._moves.future_log
         self._groups = make_groups(self, config, clock)
         self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)

@@ -54,6 +54,8 @@ class ReplicaMoves:
         self._threads = {
             member.number: MovingThread(member, partitions, self, rate=rate, warn=warn) for member in members
         }
+        self.renewed: set[TopicPartition] = set()
+        """Partitions of which a replica is copied anew (`storage.replicas.healing.renewal`)."""
         self._stopped: set[TopicPartition] = set()
         """Partitions whose move is being cancelled, or which are being deleted."""
 
@@ -156,8 +158,8 @@ class ReplicaMoves:
             self._warn(f"{partition.name}: in {member}, from which it was moved: {reason_of(error)}")
 
     def pause_cleaning(self) -> None:
-        """Have no directory clean what is on its way, and those clean the others that did not."""
-        moving = [one.name for one in self._partitions() if one.state.moving is not None]
+        """Have no directory clean what is on its way, or copied anew, and those clean the others that did not."""
+        moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
         for member in self._members.serving:
             with suppress(StorageError):
                 member.engine.pause_cleaning(moving)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from storage.errors import StorageError
 from storage.log.log import Log
+from storage.messages import reason_of
 from storage.model import Offset, TopicPartition
 from storage.scrub.archive import PartitionArchive, RecordArchive
 from storage.scrub.copies import CopyMovedError, Guard, copy_at
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.segment import Scrubbing, SegmentScrub
-from storage.scrub.small_files import scrub_epochs, scrub_small_files
+from storage.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
 
 
 class ScrubbedLog(NamedTuple):
@@ -30,7 +32,14 @@ class ScrubbedPartition:
     replicas: Callable[[], Sequence[ScrubbedLog]]
     """Returns the logs that are in sync now, the one that leads first; none while it is offline."""
     guard: Guard
+    topic_id: str | None = None
+    """The id of its topic, where it is known."""
     heals: bool = True
+    renew: Callable[[str], str] | None = None
+    """Copies the log of a data directory anew from another one's that is sound; returns that (StorageError, OSError; blocking).
+
+    For logs that compaction made different.
+    """
     is_open: bool = True
     """False where to ask for its logs opens them, for as long as the engine lives."""
 
@@ -54,11 +63,25 @@ class PartitionScrub:
         self._archive = archive
         self._counts = counts
         self._tell = tell
+        self._held: dict[str, list[ScrubFinding]] = {}
+        """What may still be healed by copying a log anew, by its data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError)."""
+        """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError).
+
+        At the end logs are copied anew in which damage is left that is in no other, and which compaction made different.
+        """
+        try:
+            yield from self._each_segment(start_offset)
+            self.finish()
+        finally:
+            self.give_up()
+
+    def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
             for found in scrub_epochs(one.log, heals=self._partition.heals):
+                self._report(found, batch=False)
+            for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
                 self._report(found, batch=False)
         offset = start_offset
         while True:
@@ -73,25 +96,67 @@ class PartitionScrub:
             offset = base + 1
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub one segment; yields the bytes read (OSError, CopyMovedError)."""
+        """Scrub one segment; yields the bytes read (OSError, CopyMovedError).
+
+        `finish` or `give_up` has to follow.
+        """
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]
         if not copies:
             return
+        rewritten = replicas[0].log.config.compacts or any(one.log.rewrites for one in replicas)
         scrubbing = Scrubbing(
             epochs=replicas[0].log.epochs.entries,
             guard=self._partition.guard,
-            report=self._report,
+            report=self._hold if self._may_renew(rewritten) else self._report,
             heals=self._partition.heals,
             archive=None if self._archive is None else PartitionArchive(self._archive, self._partition.name),
-            rewritten=replicas[0].log.config.compacts or any(one.log.rewrites for one in replicas),
+            rewritten=rewritten,
         )
         for size in SegmentScrub(copies, scrubbing).run():
             self._counts.read_bytes += size
             yield size
         for beside in scrub_small_files(copies, heals=self._partition.heals):
             self._report(beside, batch=False)
+
+    def _may_renew(self, rewritten: bool) -> bool:
+        return rewritten and self._partition.heals and self._partition.renew is not None
+
+    def _hold(self, found: ScrubFinding, *, batch: bool) -> None:
+        if batch and found.healed_from is None:
+            self._held.setdefault(str(found.finding.file.parent.parent), []).append(found)
+        else:
+            self._report(found, batch=batch)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if damage is left for which a log may be copied anew."""
+        return bool(self._held)
+
+    def finish(self) -> None:
+        """Have the logs copied anew in which damage is left, and report what became of it (blocking)."""
+        if self._partition.renew is not None:
+            for place in list(self._held):
+                self._renew(self._partition.renew, place)
+        self.give_up()
+
+    def _renew(self, renew: Callable[[str], str], place: str) -> None:
+        try:
+            source = renew(place)
+        except (OSError, StorageError) as error:
+            reason = f"; not copied anew from another replica: {reason_of(error)}"
+            self._held[place] = [_with_reason(one, reason) for one in self._held[place]]
+        else:
+            for found in self._held.pop(place):
+                self._report(found._replace(healed_from=source), batch=True)
+
+    def give_up(self) -> None:
+        """Report the damage that is left."""
+        while self._held:
+            _, left = self._held.popitem()
+            for found in left:
+                self._report(found, batch=True)
 
     def _report(self, found: ScrubFinding, *, batch: bool) -> None:
         self._counts.add(found, batch=batch)
@@ -106,3 +171,7 @@ class PartitionScrub:
             if base >= offset
         )
         return min(bases, default=None)
+
+
+def _with_reason(found: ScrubFinding, reason: str) -> ScrubFinding:
+    return found._replace(finding=found.finding._replace(cause=found.finding.cause + reason))

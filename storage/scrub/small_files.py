@@ -1,4 +1,4 @@
-"""The small files of a log: transaction indexes, producer snapshots and leader epochs, compared with what they must say.
+"""The small files of a log: its topic's id, transaction indexes, producer snapshots and leader epochs, compared with what they must say.
 
 What the engine holds in memory was read, or made, when the file was whole: a file that says something else is written again.
 A snapshot is not in memory; one whose checksum does not hold gets the bytes of another replica's.
@@ -12,8 +12,9 @@ from pathlib import Path
 
 from storage.checkpoints.atomic import write_atomically
 from storage.checkpoints.leader_epochs import encode_epochs
+from storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
 from storage.disk.filesystem import FileSystem
-from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
+from storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.findings import Finding
 from storage.indexes.transaction_index import encode as encode_span
@@ -42,6 +43,19 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
         found = _healed(
             finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None
         )
+    yield found
+
+
+def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the id of the topic that a log's directory names with the one under which it is served (OSError)."""
+    parts = log.parts
+    path = parts.directory / PARTITION_METADATA
+    with parts.lock:
+        if topic_id is None or topic_id == topic_id_of(parts.directory, parts.files):
+            return
+        finding = Finding(path, None, "not the id of the topic")
+        write = partial(write_topic_id_again, parts.files, parts.directory, topic_id)
+        found = _healed(finding, write, MEMORY if heals else None)
     yield found
 
 

@@ -78,14 +78,16 @@ def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedT
 
 
 def _goes_elsewhere(
-    member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str
+    member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
     """Return whether a copy on its way to a directory is of a topic that was deleted, or of a move that was cancelled, meanwhile.
+
+    Or of a replica that was copied anew when it was interrupted (`storage.replicas.healing.renewal`).
 
     One of a topic that nobody agreed on is left alone, as such a topic is.
     """
     entry = content.topics.get(partition.topic)
-    if entry is None or entry.topic_id != topic_id:
+    if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted
     return partition.partition not in _arriving(member, entry)
 

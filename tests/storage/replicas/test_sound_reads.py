@@ -150,6 +150,6 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
     two.partition().read(Offset(40), max_bytes=1)
     two.engine.heal()
     assert read == two.engine.scrubber.counts.read_bytes
-    monkeypatch.setattr("storage.replicas.healer.AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr("storage.replicas.healing.healer.AGAIN_AFTER_S", 0.0)
     two.partition().read(Offset(40), max_bytes=1)
     assert read < two.engine.scrubber.counts.read_bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Lock, Thread
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from storage.duties.scrubber import Scrubber
 from storage.errors import StorageError
 from storage.messages import Say, reason_of
 from storage.model import Offset, Timestamp, TopicPartition
+from storage.replicas.healing.renewal import Renewals
 from storage.replicas.members.member import ReplicatingDirectories
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.sound_reads import Doctor
@@ -41,6 +43,10 @@ class Healer:
         in_background: bool,
     ) -> None:
         self._members = members
+        self.renewals: Renewals
+        """Copies anew what cannot be healed otherwise; set by the engine, as the next."""
+        self.topic_id: Callable[[str], str | None]
+        """Returns the id of a topic."""
         self._warn = warn
         self._in_background = in_background and not members.files.read_only
         self._interval_hours = config.scrub_interval_hours
@@ -49,6 +55,8 @@ class Healer:
         """Held by the one who heals."""
         self._lock = Lock()
         self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
+        self._unfinished: list[PartitionScrub] = []
+        """Those that left damage, for which a replica is to be copied anew."""
         self._done: dict[tuple[TopicPartition, Offset], float] = {}
         """When a segment was looked through last."""
         self._thread: Thread | None = None
@@ -67,7 +75,13 @@ class Healer:
                 ScrubbedLog(str(self._members[one.number]), one.log) for one in partition.replicas_in_sync
             ]
 
-        return ScrubbedPartition(name=partition.name, replicas=replicas, guard=lambda: partition.lock)
+        return ScrubbedPartition(
+            name=partition.name,
+            replicas=replicas,
+            guard=lambda: partition.lock,
+            topic_id=self.topic_id(partition.topic),
+            renew=lambda place: self.renewals.renew(partition, place),
+        )
 
     def maintain(self, now: Timestamp) -> None:
         """Begin a scrub, or go on with one, where one is due (OSError)."""
@@ -87,45 +101,63 @@ class Healer:
             if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
                 return
             self._wanted[key] = partition
-            if self._in_background and (self._thread is None or not self._thread.is_alive()):
-                self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
-                self._thread.start()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin the thread where there is none; the lock is held."""
+        if self._in_background and (self._thread is None or not self._thread.is_alive()):
+            self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
+            self._thread.start()
 
     def run_wanted(self) -> None:
         """Heal what was wanted (blocking)."""
-        while True:
-            with self._lock:
-                if self._stopped or not self._wanted:
-                    self._thread = None
-                    return
+        while (task := self._next_task()) is not None:
+            task()
+
+    def _next_task(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._wanted and not self._stopped:
                 (_name, base_offset), partition = self._wanted.popitem()
-            self.heal(partition, base_offset)
+                return partial(self.heal, partition, base_offset)
+            if self._unfinished and not self._stopped:
+                return self._unfinished.pop().finish
+            self._thread = None
+            return None
 
     def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Look through a segment now, and heal it; unless that was just done (blocking)."""
+        """Look through a segment now, and heal it; unless that was just done (blocking).
+
+        A replica that is to be copied anew for it is copied later.
+        """
         key = partition.name, base_offset
         with self._healing:
-            if time.monotonic() - self._done.get(key, float("-inf")) >= AGAIN_AFTER_S:
-                self._heal(partition, base_offset)
-                self._done[key] = time.monotonic()
-
-    def _heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.report)
-        try:
-            for _ in scrub.segment(base_offset):
-                if self._stopped:
-                    return
-        except (OSError, StorageError) as error:
-            self._warn(f"{partition.name}: not healed: {reason_of(error)}")
+            if time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+                return
+            scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.report)
+            try:
+                for _ in scrub.segment(base_offset):
+                    if self._stopped:
+                        break
+            except (OSError, StorageError) as error:
+                self._warn(f"{partition.name}: not healed: {reason_of(error)}")
+            self._done[key] = time.monotonic()
+        with self._lock:
+            if scrub.is_unfinished:
+                self._unfinished.append(scrub)
+                if not self._stopped:
+                    self._begin()
 
     def stop(self) -> None:
         """End what goes on, after the step that it is at (blocking)."""
         with self._lock:
             self._stopped = True
+            self.renewals.stop()
             thread = self._thread
         if thread is not None:
             thread.join()
         self.scrubber.stop()
+        for scrub in self._unfinished:
+            scrub.give_up()
 
 
 class _PartitionDoctor(NamedTuple):
