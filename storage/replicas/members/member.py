@@ -27,6 +27,7 @@ from storage.manager.startup import Machine, open_engine
 from storage.messages import Say, reason_of
 from storage.model import DirectoryStatus, TopicPartition
 from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from storage.replicas.members.topic_ids import restore_topic_ids
 from storage.replicas.rules.state import ReplicaId
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -115,6 +116,8 @@ class ReplicatingDirectory:
         files, config = self._opening.files, self._opening.config
         if not files.read_only:
             self._make(cluster_id)
+            if self.copy is not None:
+                restore_topic_ids(files, self.path, self.number, self.copy, self._warn)
         engine = open_engine(
             self.path,
             read_only=files.read_only,

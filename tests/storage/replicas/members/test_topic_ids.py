@@ -1,0 +1,102 @@
+"""The topic's id in a replica's directory: where it is lost it is written again, and nobody takes the replica for another topic's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.partition_metadata import encode_partition_metadata
+from storage.disk.names import PARTITION_METADATA, TOPIC_SETTINGS
+from tests.doubles.replicated import Replicated
+from tests.doubles.several_disks import break_disk
+
+OTHER = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+@pytest.fixture
+def two() -> Replicated:
+    both = Replicated()
+    both.engine.create_topic("orders")
+    both.append("one\n")
+    return both
+
+
+def path(two: Replicated, number: int) -> Path:
+    return two.roots[number - 1] / "orders-0" / PARTITION_METADATA
+
+
+def lose(two: Replicated, number: int, content: bytes | None) -> None:
+    """Write something else into the file of a replica, or remove it."""
+    disk = two.disk(number)
+    if content is None:
+        disk.unlink(path(two, number))
+    else:
+        disk.write_bytes(path(two, number), content)
+
+
+@pytest.mark.parametrize("registry", [True, False], ids=["with topicfs.topics", "without it"])
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: !", b"\xff\0"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, registry):
+    """What the directory itself last agreed on says whose it was: the replica is in sync as before, and the log tells it."""
+    good = two.disks.read_bytes(path(two, number))
+    two.engine.close()
+    lose(two, number, content)
+    if not registry:
+        two.disk(number).unlink(two.roots[number - 1] / TOPIC_SETTINGS)
+    two.open()
+    assert good == two.disks.read_bytes(path(two, number))
+    assert (["one"], (1, 2)) == (two.lines(), two.in_sync())
+    assert any("its partition.metadata was missing or damaged" in line for line in two.engine.warnings)
+    two.append("two\n")
+    assert two.files(1) == two.files(2)
+
+
+def test_both_that_are_lost_are_written_again(two):
+    """No copy of the file is needed."""
+    two.engine.close()
+    for number in (1, 2):
+        lose(two, number, b"")
+    two.open()
+    assert (["one"], (1, 2)) == (two.lines(), two.in_sync())
+
+
+def test_another_topics_id_is_reported_and_left(two):
+    """It may be somebody's only copy of another topic."""
+    two.engine.close()
+    lose(two, 2, encode_partition_metadata(OTHER))
+    two.open()
+    assert encode_partition_metadata(OTHER) == two.disks.read_bytes(path(two, 2))
+    assert any(f"in /b with the topic id {OTHER}: no replica" in line for line in two.engine.warnings)
+    assert ["one"] == two.lines()
+
+
+def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
+    """The directory was away, and lost the id there: it gets the old one, and goes as the old topic does."""
+    break_disk(two.disk(2))
+    two.append("two\n")
+    two.engine.delete_topic("orders")
+    two.engine.create_topic("orders", replicas=1)
+    two.append("anew\n")
+    two.disk(2).heal()
+    lose(two, 2, None)
+    two.bring_back(2)
+    two.engine.set_replicas("orders", 2)
+    two.engine.catch_up()
+    assert (["anew"], (1, 2)) == (two.lines(), two.in_sync())
+    assert two.files(1) == two.files(2)
+
+
+@pytest.mark.parametrize("content", [None, b"", encode_partition_metadata(OTHER)])
+def test_one_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two, content):
+    """The engine knows it by heart."""
+    good = two.disks.read_bytes(path(two, 2))
+    lose(two, 2, content)
+    found = []
+    assert two.engine.scrubber.run(tell=found.append)
+    assert [("/b/orders-0/partition.metadata", "memory")] == [
+        (str(one.finding.file), one.healed_from) for one in found
+    ]
+    assert good == two.disks.read_bytes(path(two, 2))
+    assert 1 == two.engine.scrubber.counts.files_healed
