@@ -6,13 +6,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from click.testing import CliRunner
 
-from testing.broker.broker import running_broker
-from testing.broker.client import Client
 from testing.broker.libraries import Java
-from tests.soak.scrub import Sizes, flip, line, open_both, scrubbed, write
-from topicfs.main import cli
+from tests.soak.broker_takeover import read_by_broker
+from tests.soak.scrub import Sizes, flip, open_both, scrubbed, write
 
 pytestmark = pytest.mark.java
 
@@ -30,16 +27,4 @@ def test_a_broker_reads_what_was_healed(java: Java, tmp_path: Path, name: str) -
     finally:
         engine.close()
     assert ([], True) == (left, counts.batches_healed > 10)
-    with running_broker(tmp_path / "node", java) as broker:
-        words = ("handover", str(tmp_path / name), "--bootstrap-server", broker.bootstrap_server)
-        words = (*words, "--log-dir", str(broker.log_dir), "--no-wait")
-        assert (
-            1 == CliRunner().invoke(cli, words).exit_code
-        )  # It makes the topic, and waits for the broker's end.
-        broker.stop()
-        placed = CliRunner().invoke(cli, words)
-        assert 0 == placed.exit_code, placed.output
-        broker.start()
-        read = Client(broker.bootstrap_server).records("orders")
-    assert records == len(read)
-    assert [line(number) for number in range(records)] == [record.value for record in read]
+    assert records == read_by_broker(tmp_path / name, tmp_path / "node", java, records)

@@ -41,6 +41,7 @@ class Sizes(NamedTuple):
 class Done(NamedTuple):
     """What a run did."""
 
+    records: int
     flipped: int
     read_right: int
     """Records that were read while the files were damaged, each compared with what was written."""
@@ -167,7 +168,17 @@ def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
         right += read_all(engine, records, random)
     finally:
         engine.close()
-    return Done(flipped, right, counts, [*left, *checked(directory)], unequal(directory))
+    return Done(records, flipped, right, counts, [*left, *checked(directory)], unequal(directory))
+
+
+def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
+    """Give each directory to a broker of its own; yield what each read."""
+    from testing.broker.libraries import find_java  # noqa: PLC0415 - the rest needs no Java
+    from tests.soak.broker_takeover import read_by_broker  # noqa: PLC0415 - as above
+
+    for name in ("a", "b"):
+        found = read_by_broker(directory / name, directory / f"broker-{name}", find_java(), records)
+        yield f"{found} records read right by a broker that took {name} over"
 
 
 def main() -> None:
@@ -176,13 +187,19 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log")
     parser.add_argument("--flips", type=int, default=1000, help="in each segment of 128 MiB")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--broker", action="store_true", help="a real broker takes each directory over in the end (Java)"
+    )
     asked = parser.parse_args()
     sizes = Sizes(int(asked.gigabytes * (1 << 30)), 128 << 20, asked.flips)
     with tempfile.TemporaryDirectory() as directory:
         done = run(Path(directory), sizes, seed=asked.seed)
-    print(f"{done.flipped} bits flipped, {done.read_right} records read right, {done.counts}")  # noqa: T201 (for whoever looks)
-    if done.left or done.unequal:
-        raise SystemExit("\n".join(["left:", *done.left, "unequal:", *done.unequal]))
+        told = [f"{done.flipped} bits flipped, {done.read_right} records read right, {done.counts}"]
+        if done.left or done.unequal:
+            raise SystemExit("\n".join([*told, "left:", *done.left, "unequal:", *done.unequal]))
+        if asked.broker:
+            told += _read_by_brokers(Path(directory), done.records)
+    print("\n".join(told))  # noqa: T201 (for whoever looks)
 
 
 if __name__ == "__main__":

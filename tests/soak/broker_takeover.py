@@ -1,0 +1,57 @@
+"""A real broker that takes a scrubbed data directory over: it must read what was written, record by record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+
+from testing.broker.broker import running_broker
+from testing.broker.client import Client
+from testing.broker.libraries import Java
+from tests.soak.scrub import line
+from topicfs.main import cli
+
+PATIENCE_S = 60
+
+
+def read_by_broker(data: Path, node: Path, java: Java, records: int) -> int:
+    """Hand a data directory's `orders` to a broker that lives in `node`; return how many records it has, each as it was written."""
+    with running_broker(node, java) as broker:
+        words = ("handover", str(data), "--bootstrap-server", broker.bootstrap_server)
+        words = (*words, "--log-dir", str(broker.log_dir), "--no-wait")
+        # It makes the topic, and waits for the broker's end.
+        assert 1 == CliRunner().invoke(cli, words).exit_code
+        broker.stop()
+        placed = CliRunner().invoke(cli, words)
+        assert 0 == placed.exit_code, placed.output
+        broker.start()
+        end = Client(broker.bootstrap_server).offset_for("orders")
+        assert records == end, f"{end} offsets of {records}"
+        return _read(broker.bootstrap_server, records)
+
+
+def _read(server: str, records: int) -> int:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        expected = 0
+        while expected < records:
+            messages = consumer.consume(10_000, PATIENCE_S)
+            assert messages, f"nothing came for {PATIENCE_S} s behind offset {expected}"
+            for message in messages:
+                assert message.error() is None, message.error()
+                assert (expected, line(expected)) == (message.offset(), message.value())
+                expected += 1
+        return expected
+    finally:
+        consumer.close()
