@@ -32,6 +32,7 @@ from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
 from fusefs.mounting.service_manager import ServiceManager
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
+from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
@@ -290,6 +291,7 @@ class _Daemon:
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
             started=self._started,
+            decoding=DecodedForms(partial(options.schemas.catalog, self._engine)),
         )
 
     def _status_lines(self) -> list[str]:

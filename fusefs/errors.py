@@ -9,6 +9,7 @@ from fusefs.allowance import RequestTooLargeError
 from fusefs.forms import FormError
 from fusefs.selectors import SelectorError
 from fusefs.views.records import BatchCutError
+from schemas.schema import MissingLibraryError
 from storage import errors as storage
 
 ERRNOS: dict[type[Exception], int] = {
@@ -55,6 +56,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.SessionClosedError: errno.ESTALE,
     storage.RecordNotHeldError: errno.ESTALE,
     storage.GroupsUnsupportedError: errno.EOPNOTSUPP,
+    MissingLibraryError: errno.EOPNOTSUPP,
     storage.GroupError: errno.EIO,
     storage.ReadOnlyError: errno.EROFS,
     storage.StorageError: errno.EIO,
@@ -94,6 +96,10 @@ def file_error(error: Exception) -> FileError:
     number = errno_of(error)
     reason = error.strerror or "" if isinstance(error, OSError) else str(error)
     told = number == errno.ENOSPC or isinstance(
-        error, storage.ProducerFencedError | storage.NotAuthorizedError | storage.GroupsUnsupportedError
+        error,
+        storage.ProducerFencedError
+        | storage.NotAuthorizedError
+        | storage.GroupsUnsupportedError
+        | MissingLibraryError,
     )
     return FileError(number, reason, reported=True if told else None)

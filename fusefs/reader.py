@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,12 +24,14 @@ from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting_reads import WaitingReads
 from fusefs.nodes.context import MountContext, NoKernel, Settings
+from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from fusefs.tree.partitions import PartitionDirectory
 from fusefs.tree.topics import TopicDirectory
+from schemas.places import SchemaPlaces
 from storage.disk.native import system_clock
 from storage.engine import Engine
 from storage.model import Isolation, Offset
@@ -52,9 +55,17 @@ class PathError(Exception):
 class MountReader:
     """The files of a mount over an engine that is read only. Made and used inside one run of trio."""
 
-    def __init__(self, engine: Engine, *, directories: tuple[Path, ...], isolation: Isolation) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        directories: tuple[Path, ...],
+        isolation: Isolation,
+        schemas: SchemaPlaces | None = None,
+    ) -> None:
         settings = Settings(directories=directories, isolation=isolation)
-        self._filesystem = TopicFileSystem(_context(engine, settings))
+        decoding = DecodedForms(partial((schemas or SchemaPlaces()).catalog, engine))
+        self._filesystem = TopicFileSystem(_context(engine, settings, decoding))
 
     def close(self) -> None:
         """Listen to the engine no more."""
@@ -171,7 +182,7 @@ class _NoReports(Reports):
         del where, reason
 
 
-def _context(engine: Engine, settings: Settings) -> MountContext:
+def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> MountContext:
     blocking = _SameThread()
     reports = _NoReports(system_clock)
 
@@ -201,4 +212,5 @@ def _context(engine: Engine, settings: Settings) -> MountContext:
         view_store=lambda _partition: None,
         status_lines=status_lines,
         started=system_clock(),
+        decoding=decoding,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("storage", "cluster", "fusefs", "topicfs", "pipeline")
+PACKAGES = ("storage", "cluster", "schemas", "fusefs", "topicfs", "pipeline")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
 MAX_MODULE_LINES = 500

@@ -23,6 +23,7 @@ FOLDERS = (
     "fusefs",
     "pipeline",
     "pyspark_topicfs",
+    "schemas",
     "scripts",
     "storage",
     "testing",

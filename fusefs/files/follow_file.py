@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
@@ -39,8 +41,9 @@ class FollowNode(FileNode):
         def begin() -> FollowHandle:
             if len(self._followed.partitions()) > INLINE_PARTITIONS:
                 leave_event_loop()
+            form = self.context.decoding.following(self._followed.form)
             return FollowHandle(
-                self._followed,
+                replace(self._followed, form=form),
                 self.context.waiting,
                 blocking,
                 opener_pid=pid,

@@ -64,7 +64,7 @@ class GroupLogNode(FileNode):
             engine=context.engine,
             group=self._group,
             subscription=self._subscription,
-            form=self._form,
+            form=context.decoding.following(self._form),
             isolation=context.settings.isolation,
             drains=self._drains,
             waiting=context.waiting,

@@ -36,6 +36,9 @@ from fusefs.views.reader import ViewReader
 from fusefs.views.view import View
 from storage.model import Offset
 
+DECODED_SECONDS = 1.0
+"""For which the kernel may believe what the name of a decoded log means: a schema may come meanwhile."""
+
 
 class ViewNode(FileNode):
     """A view as a file."""
@@ -181,6 +184,20 @@ def framing_of(form: Form) -> Framing:
     if form is BATCH:
         return BATCHES
     return PARSED_LINES if form is JSON else LINES
+
+
+class DecodedLogFile(ViewNode):
+    """`log.avro.json` and the like: every retained record, its payload decoded by its schema."""
+
+    __slots__ = ("_form",)
+    entry_timeout = DECODED_SECONDS
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles, form: Form) -> None:
+        super().__init__(parent, name, files, files.views.whole(form))
+        self._form = form
+
+    def is_current(self) -> bool:
+        return not self._form.outdated and self._view is self._files.views.whole(self._form)
 
 
 class LogFile(ViewNode):

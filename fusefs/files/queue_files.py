@@ -59,7 +59,7 @@ class TakeNode(FileNode):
             raise ReadOnlyError("who takes records of a queue changes it, and this mount is read-only")
         what = QueueRead(
             path=f"/{self.path}",
-            form=self._form,
+            form=context.decoding.following(self._form),
             waiting=context.waiting,
             blocking=context.appending.blocking,
         )

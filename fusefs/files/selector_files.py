@@ -14,7 +14,7 @@ from fusefs.errors import FileError, file_error
 from fusefs.files.log_file import ViewNode
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import VALUES, Form, by_suffix
+from fusefs.forms import VALUES, Form
 from fusefs.nodes.handles import BytesHandle, Handle
 from fusefs.nodes.nodes import (
     NANOSECONDS_A_MILLISECOND,
@@ -70,12 +70,10 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
     """Make the file that a selector names. Raises FileError (ENOENT), whose reason says which range exists."""
     try:
         selector = parse(name)
-        form = by_suffix(selector.suffix)
+        form = files.context.decoding.form(selector.suffix)
     except SelectorError as error:
         # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
         raise FileError(errno.ENOENT, error.reason, reported=not name.startswith(".")) from None
-    except KeyError:
-        raise FileError(errno.ENOENT) from None
     if files.context.engine.remote:
         return AskedFile(parent, name, files, selector, form)
     return _resolved(parent, name, files, selector, form)
@@ -208,7 +206,7 @@ class RecordFile(FileNode):
         self._current_until = current_until(selector)
 
     def is_current(self) -> bool:
-        if self._files.deleted or self._removed():
+        if self._files.deleted or self._removed() or self._form.outdated:
             return False
         if isinstance(self._selector, Single):
             return True
@@ -305,7 +303,7 @@ class RangeFile(ViewNode):
 
     def is_current(self) -> bool:
         """Return whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
-        if self._view.outdated:
+        if self._view.outdated or self._view.source.form.outdated:
             return False
         try:
             place = resolve(
@@ -331,7 +329,9 @@ class PassingFile(RangeFile):
         self._until = time.monotonic() + REMEMBERED_SECONDS
 
     def is_current(self) -> bool:
-        return not self._view.outdated and (self._opened > 0 or time.monotonic() < self._until)
+        if self._view.outdated or self._view.source.form.outdated:
+            return False
+        return self._opened > 0 or time.monotonic() < self._until
 
     def _check_current(self) -> None:
         self._files.check_exists()

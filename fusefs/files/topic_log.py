@@ -103,7 +103,8 @@ class MergedFile(FileNode):
         merged = None
         if access.reads:
             shares = await self._shares(pid)
-            merged = MergedReader(shares, self._form, self.context.settings.isolation)
+            form = self.context.decoding.renewed(self._form)
+            merged = MergedReader(shares, form, self.context.settings.isolation)
         sync = self._sync(pid)
         return MergedHandle(self, merged, writer, opener_pid=pid, sync=sync, emptied=access.truncates)
 

@@ -18,11 +18,15 @@ FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
 VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
 """Everything a log is shown as."""
 
-SUFFIXES = tuple(form.suffix for form in VIEW_FORMS if form.suffix)
-"""Suffixes of names that mean another form than the plain one."""
+DECODED_SUFFIXES = (".avro.json", ".proto.json", ".jsonschema.json")
+"""Suffixes of the forms of lines that show payloads decoded by their schemas (`fusefs.forms.decoded`), which a mount makes."""
+
+SUFFIXES = (*DECODED_SUFFIXES, *(form.suffix for form in VIEW_FORMS if form.suffix))
+"""Suffixes of names that mean another form than the plain one; one that ends with another one stands before it."""
 
 __all__ = [
     "BATCH",
+    "DECODED_SUFFIXES",
     "FORMS",
     "JSON",
     "KV",

@@ -115,6 +115,7 @@ class WholeBatches:
     """See `Form`; its columns are `RawBatches`. A batch that is not wholly within the offsets asked for is left out."""
 
     suffix = ".batch"
+    outdated = False
     tells_times = True
 
     def render(

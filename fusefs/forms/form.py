@@ -35,6 +35,11 @@ class Form(Protocol):
         """True if a line may tell its record's time; that of others is the `timestamp` that `parse` is given."""
         ...
 
+    @property
+    def outdated(self) -> bool:
+        """True, from then on, if the same records may show otherwise in files that are opened from now on. Never waits."""
+        ...
+
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:

@@ -62,6 +62,7 @@ class JsonLines:
     """See `Form`."""
 
     suffix = ".json"
+    outdated = False
     tells_times = True
 
     def render(

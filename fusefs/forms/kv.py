@@ -31,6 +31,7 @@ class KeyValue:
     """See `Form`."""
 
     suffix = ".kv"
+    outdated = False
     tells_times = False
 
     def render(

@@ -23,6 +23,7 @@ class Values:
     """See `Form`."""
 
     suffix = ""
+    outdated = False
     tells_times = False
 
     def render(

@@ -255,6 +255,16 @@ class ChunkReader:
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
             last = min(last, piece.within(first, CHUNK_BYTES))
+        partition, form, _ = self.source
+        text = b""
+        if first < last:  # Before anything else, for it may have to begin again in a thread.
+            text = form.render(
+                piece,
+                topic=partition.topic,
+                partition=partition.number,
+                start_offset=offsets[first],
+                end_offset=offsets[last - 1] + 1,
+            )
         if last < len(piece) and offsets[last] < end_offset:
             self.next_offset = Offset(offsets[last])
         else:
@@ -262,14 +272,6 @@ class ChunkReader:
             self.next_offset = self._start_of_next(end_offset)
         if first == last:
             return None
-        partition, form, _ = self.source
-        text = form.render(
-            piece,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=offsets[first],
-            end_offset=offsets[last - 1] + 1,
-        )
         shown = offsets[first:last]
         ends: RecordEnds = LineEnds(text, start_offset, shown)
         if text.count(b"\n") != last - first:  # Values may have LFs in them.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusefs.appending.handle import Acks
 from fusefs.following.waiting_reads import MAX_WAITING
 from fusefs.mounting.request_loop import RequestLoop
+from schemas.places import SchemaPlaces
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
 from storage.model import Isolation
@@ -54,5 +55,7 @@ class MountOptions:
     """Opens another engine than that of the directories, after the daemon has left the terminal."""
     place: str = ""
     """Name in messages of the place where that engine's topics are."""
+    schemas: SchemaPlaces = field(default_factory=SchemaPlaces)
+    """Where schemas of payloads are looked for, beside the topic `_schemas`."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""

@@ -13,6 +13,7 @@ from fusefs.appending.partitioners import PartitionerFactory
 from fusefs.appending.targets import Clock
 from fusefs.following.tail import Tails
 from fusefs.following.waiting_reads import WaitingReads
+from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.reports import Reports
 from fusefs.views.view_file import ViewStore
@@ -77,6 +78,8 @@ class MountContext:
     """Returns the lines of `@status` about the daemon itself, one `name value` each."""
     started: Timestamp
     """Time at which the mount began: the time shown of what has none of its own."""
+    decoding: DecodedForms = field(default_factory=DecodedForms)
+    """The forms of names, those among them that decode payloads."""
     tails: Tails = field(default_factory=Tails)
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

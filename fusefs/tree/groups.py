@@ -14,7 +14,7 @@ from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, 
 from fusefs.files.group_log import GroupLogNode
 from fusefs.files.queue_files import TakeNode
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import VIEW_FORMS, Form
+from fusefs.forms import DECODED_SUFFIXES, VIEW_FORMS, Form
 from fusefs.nodes.nodes import Attributes, Directory, Node
 from fusefs.tree.queues import TAKES, QueueDirectory
 from storage.disk.names import check_topic_name
@@ -201,10 +201,16 @@ def _log(parent: SubscriptionDirectory, name: str, *, form: Form, drains: bool) 
     return GroupLogNode(parent, name, parent.group, parent.subscription, form, drains=drains)
 
 
+def _decoded_log(parent: SubscriptionDirectory, name: str, *, suffix: str, drains: bool) -> Node:
+    return _log(parent, name, form=parent.context.decoding.form(suffix), drains=drains)
+
+
 NAMES: dict[str, Callable[[SubscriptionDirectory, str], Node]] = {
     **{f"log{form.suffix}": partial(_log, form=form, drains=False) for form in VIEW_FORMS},
     **{f"drain{form.suffix}": partial(_log, form=form, drains=True) for form in VIEW_FORMS},
     **{name: partial(_take, form=form) for name, form in TAKES.items()},
+    **{f"log{suffix}": partial(_decoded_log, suffix=suffix, drains=False) for suffix in DECODED_SUFFIXES},
+    **{f"drain{suffix}": partial(_decoded_log, suffix=suffix, drains=True) for suffix in DECODED_SUFFIXES},
 }
 """The names under which it is read. None is listed: `log` has no end, and reading either moves the group's positions."""
 

@@ -12,7 +12,7 @@ from fusefs.allowance import RequestTooLargeError
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.links import RecordLink
-from fusefs.files.log_file import LogFile
+from fusefs.files.log_file import DecodedLogFile, LogFile
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.segments import SegmentsDirectory
 from fusefs.files.selector_files import selected_file
@@ -20,7 +20,7 @@ from fusefs.files.start import StartFile
 from fusefs.files.state import StateFile
 from fusefs.files.status import PartitionStatusFile
 from fusefs.following.follow import Followed
-from fusefs.forms import FORMS, VIEW_FORMS, Form
+from fusefs.forms import DECODED_SUFFIXES, FORMS, SUFFIXES, VIEW_FORMS, Form
 from fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
@@ -37,6 +37,14 @@ class Name(NamedTuple):
 
 def _log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
     return LogFile(parent, name, files, form)
+
+
+def _decoded_log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, suffix: str) -> Node:
+    return DecodedLogFile(parent, name, files, files.context.decoding.form(suffix))
+
+
+def _decoded_follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, suffix: str) -> Node:
+    return _follow(parent, name, files, form=files.context.decoding.form(suffix))
 
 
 def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
@@ -70,8 +78,16 @@ def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> N
 NAMES: dict[str, Name] = {
     **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in VIEW_FORMS},
     **{f"follow{form.suffix}": Name(listed=False, make=partial(_follow, form=form)) for form in FORMS},
-    **{f"earliest{form.suffix}": Name(listed=not form.suffix, make=_earliest) for form in VIEW_FORMS},
-    **{f"latest{form.suffix}": Name(listed=not form.suffix, make=_latest) for form in VIEW_FORMS},
+    **{
+        f"log{suffix}": Name(listed=False, make=partial(_decoded_log, suffix=suffix))
+        for suffix in DECODED_SUFFIXES
+    },
+    **{
+        f"follow{suffix}": Name(listed=False, make=partial(_decoded_follow, suffix=suffix))
+        for suffix in DECODED_SUFFIXES
+    },
+    **{f"earliest{suffix}": Name(listed=not suffix, make=_earliest) for suffix in ("", *SUFFIXES)},
+    **{f"latest{suffix}": Name(listed=not suffix, make=_latest) for suffix in ("", *SUFFIXES)},
     "start": Name(listed=True, make=StartFile),
     "state": Name(listed=True, make=StateFile),
     "status": Name(listed=True, make=PartitionStatusFile),

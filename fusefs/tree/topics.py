@@ -13,10 +13,10 @@ from fusefs.files.follow_file import FollowNode
 from fusefs.files.replicas import ReplicasFile
 from fusefs.files.status import TopicStatusFile
 from fusefs.files.topic_files import TopicFiles
-from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
+from fusefs.files.topic_log import MergedFile, TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import FORMS, Form, by_suffix
+from fusefs.forms import BATCH, DECODED_SUFFIXES, FORMS, Form
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
 from fusefs.threads.blocking_calls import BlockingCalls
@@ -43,6 +43,14 @@ def _follow(parent: TopicDirectory, name: str, *, form: Form) -> Node:
     return FollowNode(parent, name, Followed(path, files.followed, files, context.tails, form, isolation))
 
 
+def _decoded_log(parent: TopicDirectory, name: str, *, suffix: str) -> Node:
+    return MergedFile(parent, name, parent.files, parent.context.decoding.form(suffix))
+
+
+def _decoded_follow(parent: TopicDirectory, name: str, *, suffix: str) -> Node:
+    return _follow(parent, name, form=parent.context.decoding.form(suffix))
+
+
 def _config(parent: TopicDirectory, name: str) -> Node:
     return ConfigFile(parent, name, parent.files)
 
@@ -65,9 +73,9 @@ def _times(parent: TopicDirectory, name: str) -> Node:
         selector = parse(name)
     except SelectorError:
         raise FileError(errno.ENOENT) from None
-    form = by_suffix(selector.suffix)
-    if not isinstance(selector, TimeRange) or form not in FORMS:
+    if not isinstance(selector, TimeRange) or selector.suffix == BATCH.suffix:
         raise FileError(errno.ENOENT)
+    form = parent.context.decoding.form(selector.suffix)
     return TopicTimesFile(parent, name, parent.files, form, selector)
 
 
@@ -77,6 +85,8 @@ NAMES: dict[str, tuple[bool, Callable[[TopicDirectory, str], Node]]] = {
     REPLICAS: (False, _replicas),
     **{f"log{form.suffix}": (False, partial(_log, form=form)) for form in FORMS},
     **{f"follow{form.suffix}": (False, partial(_follow, form=form)) for form in FORMS},
+    **{f"log{suffix}": (False, partial(_decoded_log, suffix=suffix)) for suffix in DECODED_SUFFIXES},
+    **{f"follow{suffix}": (False, partial(_decoded_follow, suffix=suffix)) for suffix in DECODED_SUFFIXES},
 }
 """Every fixed name of a topic: whether it is listed, and how its node is made."""
 

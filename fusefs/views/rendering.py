@@ -304,10 +304,6 @@ class Rendering:
             last = min(first + step, columns.within(first, WINDOW_BYTES))
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
-            self._rendered = last
-        else:
-            self._pieces.popleft()
-            self._rendered = 0
         partition, form, _ = self._view.source
         data = form.render(
             columns,
@@ -316,5 +312,10 @@ class Rendering:
             start_offset=start_offset,
             end_offset=end_offset,
         )
+        if last < len(columns):  # Not before: rendering may have to begin again in a thread.
+            self._rendered = last
+        else:
+            self._pieces.popleft()
+            self._rendered = 0
         self._record_bytes = max(len(data) / max(last - first, 1), 1.0)
         return data

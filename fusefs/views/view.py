@@ -14,7 +14,7 @@ import threading
 from typing import NamedTuple
 
 from fusefs.allowance import Allowance, RequestTooLargeError
-from fusefs.forms import BATCH, Form
+from fusefs.forms import BATCH, DECODED_SUFFIXES, Form
 from fusefs.views.decoded_fetch import DecodedFetch
 from fusefs.views.measure import INLINE_BYTES, Measure, Source
 from fusefs.views.sparse_index import Entry
@@ -233,7 +233,7 @@ class PartitionViews:
         with self._lock:
             start_offset = self._follow_start()
             view = self._wholes.get(form.suffix)
-            if view is None or view.start_offset != start_offset:
+            if view is None or view.start_offset != start_offset or view.source.form is not form:
                 measure = self._measure_from(form, start_offset)
                 view = View(measure, generation=self._generation, start_offset=start_offset, end_offset=None)
                 self._wholes[form.suffix] = view
@@ -251,6 +251,8 @@ class PartitionViews:
             start_offset = max(start_offset, self._follow_start())
             end_offset = None if end_offset is None else max(start_offset, end_offset)
             whole = self._measures.get(form.suffix)
+            if whole is not None and whole.source.form is not form:
+                whole = None
             generation = self._generation
         short = end_offset is not None and end_offset - start_offset <= DIRECT_OFFSETS
         if whole is not None and not short and whole.covers(start_offset, end_offset):
@@ -262,7 +264,7 @@ class PartitionViews:
             Source(self.partition, form, self.isolation),
             start_offset,
             limit=end_offset,
-            store=self._store if end_offset is None else None,
+            store=self._store_of(form) if end_offset is None else None,
         )
         return View(
             measure, generation=generation, start_offset=start_offset, end_offset=end_offset, whole=whole
@@ -339,12 +341,18 @@ class PartitionViews:
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
         """Keep what is known of the form's rendering if it reaches the log start; else begin there."""
         measure = self._measures.get(form.suffix)
+        if measure is not None and measure.source.form is not form:
+            measure = None
         try:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
         except (CorruptionError, SegmentDeletedError, RequestTooLargeError, NotAtHandError):
             pass  # The new start cannot be placed in what was known.
         source = Source(self.partition, form, self.isolation)
-        measure = Measure(source, start_offset, store=self._store)
+        measure = Measure(source, start_offset, store=self._store_of(form))
         self._measures[form.suffix] = measure
         return measure
+
+    def _store_of(self, form: Form) -> ViewStore | None:
+        """Return where positions are remembered; None for a form that may show the same records otherwise another time."""
+        return None if form.suffix in DECODED_SUFFIXES else self._store

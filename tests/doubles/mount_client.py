@@ -19,11 +19,13 @@ from fusefs.filesystem import AttributeChange, TopicFileSystem
 from fusefs.following.signals import Look
 from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.nodes.context import MountContext, Settings
+from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.threads.remote import RemoteCalls
+from schemas.places import SchemaPlaces
 from storage.disk.native import system_clock
 from storage.engine import Engine
 from storage.model import Buffer, Isolation
@@ -197,6 +199,7 @@ async def mounted(
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,
         view_store=lambda partition: None,
+        decoding=DecodedForms(partial(SchemaPlaces().catalog, engine)),
         status_lines=lambda: [
             "pid 1",
             *(f"warning {line}" for line in engine.warnings),

@@ -13,6 +13,7 @@ from fusefs.forms import FormError
 from fusefs.reports import Reports
 from fusefs.selectors import SelectorError
 from fusefs.views.records import BatchCutError
+from schemas.schema import MissingLibraryError
 from storage import errors
 from storage.model import Timestamp
 
@@ -60,6 +61,7 @@ RAISED = [
     (errors.SessionClosedError("x"), errno.ESTALE),
     (errors.RecordNotHeldError("x"), errno.ESTALE),
     (errors.GroupsUnsupportedError("x"), errno.EOPNOTSUPP),
+    (MissingLibraryError("fastavro"), errno.EOPNOTSUPP),
     (errors.GroupError("x"), errno.EIO),
     (errors.ReadOnlyError("x"), errno.EROFS),
     (errors.StorageError("x"), errno.EIO),

@@ -18,7 +18,7 @@ from tests.pipeline.conftest import ROOT, SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-PACKAGES = ("storage", "cluster", "fusefs", "topicfs", "pipeline", "pyspark_topicfs")
+PACKAGES = ("storage", "cluster", "schemas", "fusefs", "topicfs", "pipeline", "pyspark_topicfs")
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession

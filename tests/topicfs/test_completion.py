@@ -65,7 +65,13 @@ LINES = [
     ("topicfs cat ord", ["orders/0", "orders/1"]),
     ("topicfs cat wi", ["wide/"]),
     ("topicfs cat wide/2", ["wide/2", *(f"wide/{number}" for number in range(20, 30))]),
-    ("topicfs cat orders/1/log.", ["orders/1/log.kv", "orders/1/log.json", "orders/1/log.batch"]),
+    (
+        "topicfs cat orders/1/log.",
+        [
+            f"orders/1/log.{form}"
+            for form in ("kv", "json", "batch", "avro.json", "proto.json", "jsonschema.json")
+        ],
+    ),
     ("topicfs append orders/1", ["orders/1"]),
     ("topicfs topics describe ", ["orders", "wide"]),
     ("topicfs groups describe b", ["billing"]),

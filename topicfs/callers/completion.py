@@ -17,7 +17,8 @@ VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 MANY_PARTITIONS = 20
 """Of a topic with more, its partitions are offered once its own name stands."""
-NAMES = ("log", "log.kv", "log.json", "log.batch", "earliest", "latest", "start", "status")
+DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
+NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
 """Names in a partition that a command reads; records and ranges are without number."""
 
 _NO_SPACE = {

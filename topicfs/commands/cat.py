@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 import click
 
 from fusefs.forms import SUFFIXES
+from schemas.places import SchemaPlaces
 from storage.disk import names
 from storage.engine import Engine
 from storage.errors import StorageError, UnknownTopicError
@@ -23,6 +24,7 @@ from topicfs.lines import say
 from topicfs.main import describe
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
+from topicfs.schema_options import schema_options
 
 if TYPE_CHECKING:
     from topicfs.formats.printer import FormatPrinter
@@ -57,6 +59,8 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/log --format parquet > orders.parquet", "for DuckDB, pandas and Spark"),
         ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
         ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
+        ("topicfs cat orders/0/log.avro.json", "Avro, decoded by the schemas of topic _schemas"),
+        ("topicfs cat --schema-dir ./schemas orders/0/-10.proto.json", "Protobuf, by 12.proto and others"),
     ),
 )
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, shell_complete=completion.paths)
@@ -80,6 +84,7 @@ Signature: TypeAlias = tuple[int, ...]
     show_default=True,
     help="Whether records of aborted transactions show.",
 )
+@schema_options
 @place_option
 def cat(
     paths: tuple[str, ...],
@@ -89,12 +94,14 @@ def cat(
     shown_as: str | None,
     isolation: str,
     place: Place,
+    schemas: SchemaPlaces,
 ) -> None:
     r"""Print the content of files by their paths in a mount.
 
     PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
     default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
-    with .kv, .json or .batch; or start, state, status, segments/FILE. NAME of a topic is log or a range of times,
+    with .kv, .json or .batch, or with payloads decoded by their schemas, as .avro.json, .proto.json or
+    .jsonschema.json; or start, state, status, segments/FILE. NAME of a topic is log or a range of times,
     which merge its partitions; or config, status. Of follow, which has no end, there is --follow.
 
     Nothing is locked or changed. Beside a running daemon or broker what lies below its last checkpoint is shown; for
@@ -119,11 +126,11 @@ def cat(
             raise click.UsageError("--group takes one path")
         if shown_as is not None:
             raise click.UsageError("--group and --format do not go together; a form is the path's suffix")
-        from topicfs.groups.reader import copy_as_member  # noqa: PLC0415 - it alone needs groups
+        from topicfs.groups.reader import Shown, copy_as_member  # noqa: PLC0415 - it alone needs groups
 
-        copy_as_member(place, group, paths[0], output, isolation=level, follow=follow)
+        copy_as_member(place, group, paths[0], output, shown=Shown(level, schemas), follow=follow)
         return
-    printer = _printer(shown_as, output, level, place, follow=follow)
+    printer = _printer(shown_as, FilePrinter(output, level, place.directories, schemas), follow=follow)
     if follow:
         follow_from(place, parse_path(paths[0]), printer)
         return
@@ -141,61 +148,60 @@ def cat(
         raise failures[-1]
 
 
-def _printer(
-    shown_as: str | None, output: BinaryIO, isolation: Isolation, place: Place, *, follow: bool
-) -> FormatPrinter:
+def _printer(shown_as: str | None, plain: FilePrinter, *, follow: bool) -> FormatPrinter:
     if shown_as is None:
-        return FilePrinter(output, isolation, place.directories)
+        return plain
     from topicfs.formats.printer import PARQUET, printer_of  # noqa: PLC0415 - files alone need none of it
 
     if follow and shown_as == PARQUET:
         raise click.UsageError(
             "--follow has no end, and a Parquet file needs one; --format arrow is a stream"
         )
-    return printer_of(shown_as, output, isolation)
+    return printer_of(shown_as, plain.output, plain.isolation)
 
 
 class FilePrinter:
     """Prints files as they are in a mount."""
 
-    def __init__(self, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]) -> None:
-        self._output, self._isolation, self._directories = output, isolation, directories
+    def __init__(
+        self,
+        output: BinaryIO,
+        isolation: Isolation,
+        directories: tuple[Path, ...],
+        schemas: SchemaPlaces | None = None,
+    ) -> None:
+        self.output, self.isolation = output, isolation
+        self._directories, self._schemas = directories, schemas
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        return copy(engine, path, self._output, self._isolation, self._directories)
+        """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
+        import trio  # noqa: PLC0415 - `--help` needs no filesystem
+
+        from fusefs.reader import PathError  # noqa: PLC0415
+
+        try:
+            return trio.run(self._copy, engine, path)
+        except PathError as error:
+            raise click.ClickException(str(error)) from error
+
+    async def _copy(self, engine: Engine, path: str) -> Offset | None:
+        from fusefs.reader import MountReader  # noqa: PLC0415
+
+        reader = MountReader(
+            engine, directories=self._directories, isolation=self.isolation, schemas=self._schemas
+        )
+        with closing(reader):
+            file = reader.find(path)
+            async with aclosing(reader.contents(file)) as contents:
+                async for data in contents:
+                    self.output.write(data)
+            return reader.end_of(file)
 
     def flush(self) -> None:
-        self._output.flush()
+        self.output.flush()
 
     def end(self) -> None:
-        self._output.flush()
-
-
-def copy(
-    engine: Engine, path: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
-) -> Offset | None:
-    """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
-    import trio  # noqa: PLC0415 - `--help` needs no filesystem
-
-    from fusefs.reader import PathError  # noqa: PLC0415
-
-    try:
-        return trio.run(_copy, engine, path, output, isolation, directories)
-    except PathError as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _copy(
-    engine: Engine, path: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
-) -> Offset | None:
-    from fusefs.reader import MountReader  # noqa: PLC0415
-
-    with closing(MountReader(engine, directories=directories, isolation=isolation)) as reader:
-        file = reader.find(path)
-        async with aclosing(reader.contents(file)) as contents:
-            async for data in contents:
-                output.write(data)
-        return reader.end_of(file)
+        self.output.flush()
 
 
 def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:

@@ -16,6 +16,7 @@ from storage.model import Isolation
 from topicfs.data_directory import read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
+from topicfs.schema_options import schema_options
 
 if TYPE_CHECKING:
     from cluster.place import ClusterAddress
@@ -99,6 +100,7 @@ SMALLEST_CACHE_BYTES = 1 << 24
     type=click.Path(path_type=Path),
     help="A directory with replicas that is not waited for, for example a lost disk.",
 )
+@schema_options
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import click
 import trio
 
 from fusefs.forms import SUFFIXES
 from fusefs.reader import MountReader, PathError
+from schemas.places import SchemaPlaces
 from storage.engine import Engine
 from storage.errors import GroupExistsError, InvalidNameError
 from storage.model import Isolation
@@ -22,19 +23,32 @@ READ_BYTES = 512 * 1024
 """Asked for at once: what was printed of it is committed when the next piece is asked for."""
 
 
+class Shown(NamedTuple):
+    """The records that show, and the schemas by which they are decoded."""
+
+    isolation: Isolation
+    schemas: SchemaPlaces
+
+
 def file_of(group: str, path: str, *, follow: bool) -> str:
     """Return the path of `orders/log.kv` as a member reads it, to its end or for ever. Raises InvalidNameError."""
     topics, _, name = path.strip("/").partition("/")
     suffix = (name or "log").removeprefix("log")
     if suffix not in {"", *SUFFIXES}:
         raise InvalidNameError(
-            f"{path}: a group reads TOPIC/log, .kv, .json or .batch; of all partitions it is assigned"
+            f"{path}: a group reads TOPIC/log, {', '.join(SUFFIXES)}; of all partitions it is assigned"
         )
     return f"@groups/{group}/{topics}/{'log' if follow else 'drain'}{suffix}"
 
 
 def copy_as_member(
-    place: Place, group: str, path: str, output: BinaryIO, *, isolation: Isolation, follow: bool
+    place: Place,
+    group: str,
+    path: str,
+    output: BinaryIO,
+    *,
+    shown: Shown,
+    follow: bool,
 ) -> None:
     """Write what the group has not read yet. Raises StorageError, OSError."""
     name = file_of(group, path, follow=follow)
@@ -48,7 +62,7 @@ def copy_as_member(
         with suppress(GroupExistsError):
             engine.groups.create(group)
         try:
-            trio.run(_copy, engine, name, output, isolation, place.directories)
+            trio.run(_copy, engine, name, output, shown, place.directories)
         except PathError as error:
             raise click.ClickException(str(error)) from error
 
@@ -64,9 +78,15 @@ def _copy_file(path: Path, output: BinaryIO) -> None:
 
 
 async def _copy(
-    engine: Engine, name: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
+    engine: Engine,
+    name: str,
+    output: BinaryIO,
+    shown: Shown,
+    directories: tuple[Path, ...],
 ) -> None:
-    with closing(MountReader(engine, directories=directories, isolation=isolation)) as reader:
+    with closing(
+        MountReader(engine, directories=directories, isolation=shown.isolation, schemas=shown.schemas)
+    ) as reader:
         async with aclosing(reader.contents(reader.find(name))) as contents:
             async for data in contents:
                 output.write(data)

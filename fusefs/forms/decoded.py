@@ -1,0 +1,129 @@
+"""Payloads decoded by their schemas, in lines as `json_lines` has them: `log.avro.json`, `log.proto.json`, `log.jsonschema.json`.
+
+    {"topic":…,"partition":…,"offset":…,…,"key":…,"key_schema_id":7,"payload":{"id":1},"payload_schema_id":8}
+
+A key or payload that is framed for a schema registry (`schemas.frame`) is shown as the value of JSON that it is, and behind
+it the id of its schema. Where it cannot be decoded it is all there in base64, as `payload_base64`, with the id all the same.
+What has no frame is shown as in `log.json`, without an id.
+"""
+
+from __future__ import annotations
+
+from array import array
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+
+from fusefs.forms.json_lines import JSON
+from schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame_of
+from schemas.payload_reader import PayloadReader
+from schemas.schema import Kind
+from storage.codec.records import Columns
+from storage.model import Buffer
+
+KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.json": Kind.JSON}
+"""The languages of schemas, by the suffix of their form."""
+
+_RUN_BYTES = 2**18
+"""Bytes of keys and values of which the lines are made at once."""
+_PAYLOAD = b',"payload'
+_KEY = b',"key'
+
+
+class DecodedLines:
+    """See `Form`."""
+
+    tells_times = True
+
+    def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
+        """Show what a reading makes of payloads; `leave` is called before that, which may take long."""
+        self.suffix = suffix
+        self._reading = reading
+        self.leave = leave
+
+    @property
+    def outdated(self) -> bool:
+        return self._reading.outdated
+
+    def render(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> bytes:
+        self.leave()
+        return b"".join(line for _, line in self._lines(columns, topic, partition, start_offset, end_offset))
+
+    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+        self.leave()
+        line = JSON.render_one(columns, index, topic=topic, partition=partition)
+        return self._decoded(columns, index, line)
+
+    def measure(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> array[int]:
+        self.leave()
+        batches = columns.batches
+        sizes, batch = array("q", bytes(8 * len(batches))), 0
+        ends = batches.column("record_end")
+        for index, line in self._lines(columns, topic, partition, start_offset, end_offset):
+            while index >= ends[batch]:
+                batch += 1
+            sizes[batch] += len(line)
+        return sizes
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        raise NotImplementedError
+
+    def _lines(
+        self, columns: Columns, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield each record's index and line, some of them at a time."""
+        first, end = columns.find(start_offset), columns.find(end_offset)
+        while first < end:
+            last = min(columns.within(first, _RUN_BYTES), end)
+            text = JSON.render(
+                columns,
+                topic=topic,
+                partition=partition,
+                start_offset=columns.offsets[first],
+                end_offset=columns.offsets[last - 1] + 1,
+            )
+            for index, line in enumerate(text.splitlines(keepends=True), first):
+                yield index, self._decoded(columns, index, line)
+            first = last
+
+    def _decoded(self, columns: Columns, index: int, line: bytes) -> bytes:
+        """Put what is decoded into a line of `log.json`, in place of what is not."""
+        key, value = columns.key(index), columns.value(index)
+        key_header = value_header = None
+        if columns.header_lengths[index]:
+            for name, header in columns.headers(index):
+                if name == KEY_HEADER and key_header is None:
+                    key_header = header
+                elif name == VALUE_HEADER and value_header is None:
+                    value_header = header
+        framed_key = None if key is None else frame_of(key, key_header)
+        framed_value = None if value is None else frame_of(value, value_header)
+        if framed_value is None and framed_key is None:
+            return line
+        # No other `,"` stands within strings, where each `"` is escaped, nor before a name of the headers that is followed by `:`.
+        payload_at = line.rfind(_PAYLOAD)
+        key_at = _key_place(line, payload_at)
+        parts = [line[:key_at]]
+        parts.append(line[key_at:payload_at] if framed_key is None else self._field(b"key", key, framed_key))
+        parts.append(
+            line[payload_at:-2] if framed_value is None else self._field(b"payload", value, framed_value)
+        )
+        parts.append(b"}\n")
+        return b"".join(parts)
+
+    def _field(self, name: bytes, data: bytes | None, frame: FramedMessage) -> bytes:
+        text, schema_id = self._reading.decode(frame)
+        shown = b"%d" % schema_id if isinstance(schema_id, int) else b'"%s"' % str(schema_id).encode()
+        if text is None:
+            text, plain = b'"' + b64encode(data or b"") + b'"', b"_base64"
+        else:
+            plain = b""
+        return b',"%s%s":%s,"%s_schema_id":%s' % (name, plain, text, name, shown)
+
+
+def _key_place(line: bytes, end: int) -> int:
+    """Return where the field of the key begins: in front of the payload's, of which it is the last one."""
+    return max(line.rfind(_KEY + b'":', 0, end), line.rfind(_KEY + b'_base64":', 0, end))

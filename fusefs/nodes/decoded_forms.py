@@ -1,0 +1,59 @@
+"""The decoding of a mount: the forms that show payloads by their schemas, made when the first file in one is looked for.
+
+What a file shows must stay as it is while it is open, and schemas come later than records. So a form is kept for as long
+as nothing that was unknown to it may have become known, and then another one takes its place: in files opened from then on.
+Who follows is given each record once, by the schemas that are known at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fusefs.allowance import leave_event_loop
+from fusefs.forms import DECODED_SUFFIXES, Form, by_suffix
+
+if TYPE_CHECKING:
+    from fusefs.forms.decoded import DecodedLines
+    from schemas.catalog import SchemaCatalog
+
+
+class DecodedForms:
+    """The decoding forms of one mount. Used in one thread at a time."""
+
+    def __init__(self, open_catalog: Callable[[], SchemaCatalog] | None = None) -> None:
+        """Decode by the catalog that `open_catalog` returns when it is needed; without it no schema is known."""
+        self._open_catalog = open_catalog
+        self._catalog: SchemaCatalog | None = None
+        self._forms: dict[str, DecodedLines] = {}
+        self._following: dict[str, DecodedLines] = {}
+
+    def form(self, suffix: str) -> Form:
+        """Return the form of a suffix as it is now. Raises KeyError for none, MissingLibraryError."""
+        return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
+
+    def renewed(self, form: Form) -> Form:
+        """Return a form as it is now: for a file without a size, which is what it was opened as."""
+        return self.form(form.suffix) if form.outdated else form
+
+    def following(self, form: Form) -> Form:
+        """Return the form for who is given each record once."""
+        return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
+
+    def _decoded(self, suffix: str, *, lasting: bool = True) -> Form:
+        forms = self._forms if lasting else self._following
+        form = forms.get(suffix)
+        if form is None or form.outdated:
+            # Only here: most mounts and commands decode nothing.
+            from fusefs.forms.decoded import KINDS, DecodedLines  # noqa: PLC0415
+            from schemas.catalog import SchemaCatalog, check_libraries  # noqa: PLC0415
+            from schemas.payload_reader import PayloadReader  # noqa: PLC0415
+
+            check_libraries(KINDS[suffix])
+            if self._catalog is None:
+                self._catalog = SchemaCatalog(()) if self._open_catalog is None else self._open_catalog()
+            form = DecodedLines(
+                suffix, PayloadReader(KINDS[suffix], self._catalog, lasting=lasting), leave_event_loop
+            )
+            forms[suffix] = form
+        return form

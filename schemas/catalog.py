@@ -1,0 +1,121 @@
+"""The catalog of a mount's or a command's schemas: all its sources, and what was compiled of their schemas.
+
+What an id means never changes in a registry. So a schema that was compiled stays, whatever its source says later, and
+every reader sees the same of a payload. What was not found is asked for again by who asks again: `PayloadReader` decides when.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+
+from schemas.codecs.avro import AvroCodec
+from schemas.codecs.codec import SchemaCodec, library
+from schemas.codecs.protobuf import ProtobufCodec
+from schemas.schema import MAX_REFERENCES, Kind, PayloadSchema, SchemaError, SchemaId, SchemaReference
+from schemas.sources.source import SchemaSource
+
+MAX_COMPILED = 10_000
+MAX_COMPILED_BYTES = 64 * 2**20
+"""Text of schemas that may be compiled in all; further ones are not known."""
+
+CODECS: dict[Kind, Callable[..., SchemaCodec]] = {Kind.AVRO: AvroCodec, Kind.PROTOBUF: ProtobufCodec}
+
+
+class SchemaCatalog:
+    """Schemas and their codecs. Safe from any thread; but for `stamp`, every call may wait for long (blocking)."""
+
+    def __init__(self, sources: Sequence[SchemaSource]) -> None:
+        """Look into the sources in their order: the first one that has a schema is believed."""
+        self._sources = tuple(sources)
+        self._lock = threading.Lock()
+        self._compiled: dict[tuple[Kind, SchemaId], SchemaCodec | SchemaError] = {}
+        self._bytes = 0
+
+    def stamp(self) -> Hashable:
+        """Return what changes when there may be schemas that there were not before. Never waits."""
+        return tuple(source.stamp() for source in self._sources)
+
+    def codec(self, kind: Kind, schema_id: SchemaId) -> SchemaCodec | None:
+        """Return what decodes messages of a schema; None where the schema is not known now.
+
+        Raises SchemaError for one of another language, or that is refused; MissingLibraryError.
+        """
+        found = self._compiled.get((kind, schema_id))
+        if found is None:
+            with self._lock:
+                found = self._compiled.get((kind, schema_id)) or self._compile(kind, schema_id)
+        if isinstance(found, SchemaError):
+            raise found.with_traceback(None)
+        return found
+
+    def _compile(self, kind: Kind, schema_id: SchemaId) -> SchemaCodec | SchemaError | None:
+        if len(self._compiled) >= MAX_COMPILED or self._bytes >= MAX_COMPILED_BYTES:
+            return None
+        result: SchemaCodec | SchemaError
+        try:
+            found = self._find(lambda source: source.by_id(schema_id))
+            if found is None:
+                return None
+            schema, source = found
+            self._bytes += len(schema.text)
+            result = _codec_of(schema, kind, source)
+        except SchemaError as error:
+            result = SchemaError(f"schema {schema_id}: {error}")
+        self._compiled[kind, schema_id] = result
+        return result
+
+    def _find(
+        self, ask: Callable[[SchemaSource], PayloadSchema | None]
+    ) -> tuple[PayloadSchema, SchemaSource] | None:
+        for source in self._sources:
+            schema = ask(source)
+            if schema is not None:
+                return schema, source
+        return None
+
+
+def _codec_of(schema: PayloadSchema, kind: Kind, source: SchemaSource) -> SchemaCodec:
+    if schema.kind is not kind:
+        raise SchemaError(f"it is one of {schema.kind.value}")
+    return CODECS[kind](schema, needed_by(schema, source))
+
+
+def needed_by(schema: PayloadSchema, source: SchemaSource) -> dict[str, PayloadSchema]:
+    """Find all that a schema needs, each behind what it needs itself. Raises SchemaError for what is missing or needs itself."""
+    found: dict[str, PayloadSchema] = {}
+    under_way: set[tuple[str, int]] = set()
+
+    def follow(references: tuple[SchemaReference, ...]) -> None:
+        for reference in references:
+            place = reference.subject, reference.version
+            if place in under_way:
+                raise SchemaError(f"{reference.name!r:.80} needs itself")
+            if reference.name in found:
+                continue
+            if len(found) + len(under_way) >= MAX_REFERENCES:
+                raise SchemaError(f"it needs more than {MAX_REFERENCES} others")
+            one = source.referenced(reference)
+            if one is None:
+                raise SchemaError(f"it needs {reference.name!r:.80}, which is not there")
+            under_way.add(place)
+            follow(one.references)
+            under_way.discard(place)
+            found[reference.name] = one
+
+    follow(schema.references)
+    return found
+
+
+_LIBRARIES = {
+    Kind.AVRO: {"fastavro": "fastavro"},
+    Kind.PROTOBUF: {"google.protobuf": "protobuf", "grpc_tools": "grpcio-tools"},
+    Kind.JSON: dict[str, str](),
+}
+"""The libraries that each language needs, and the packages that have them."""
+
+
+def check_libraries(kind: Kind) -> None:
+    """Raise MissingLibraryError where a library is not installed that a language needs."""
+    for name, package in _LIBRARIES[kind].items():
+        library(name, package)

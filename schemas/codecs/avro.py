@@ -1,0 +1,60 @@
+"""Avro, by fastavro: messages in Avro's binary encoding, without a container.
+
+Values are shown as JSON has them: a union as its value; bytes and fixed as characters from U+0000 to U+00FF, as in Avro's
+JSON encoding; a decimal as a string with its digits; every other logical type as the number or string that it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+from schemas.codecs.avro_types import MemoryBound, Normalizer
+from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
+from schemas.schema import PayloadSchema, SchemaError
+
+_LIBRARY = ("fastavro", "fastavro")
+
+
+class AvroCodec:
+    """See `SchemaCodec`."""
+
+    def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
+        """Take a schema, and those that it needs by the names of their types, each behind those that it needs itself.
+
+        Raises SchemaError, MissingLibraryError.
+        """
+        fastavro = library(*_LIBRARY)
+        self._names: dict[str, Any] = {}
+        for one in needed.values():
+            self._parse(fastavro, one.text)
+        self._type = self._parse(fastavro, schema.text)
+        self._bound: MemoryBound = guarded(lambda: MemoryBound(self._type, self._names), "no schema of Avro")
+        # What is nested to any depth must not be read by recursion in C, which nothing bounds.
+        reader = library("fastavro._read_py", "fastavro") if self._bound.recursive else fastavro
+        self._read = reader.schemaless_reader
+
+    def _parse(self, fastavro: Any, text: str) -> Any:
+        said = guarded(lambda: json.loads(text), "no JSON")
+        plain = guarded(lambda: Normalizer().type_of(said), "no schema of Avro")
+        return guarded(lambda: fastavro.parse_schema(plain, named_schemas=self._names), "no schema of Avro")
+
+    def decode(self, message: bytes, path: bytes | None) -> bytes:
+        """See `SchemaCodec`."""
+        del path
+        most = self._bound.bytes_of(len(message))
+        if most > MAX_VALUE_BYTES:
+            raise SchemaError(
+                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
+            )
+        stream = BytesIO(message)
+        value = guarded(lambda: self._read(stream, self._type, None), "does not follow its schema")
+        if stream.tell() != len(message):
+            raise SchemaError(f"{len(message) - stream.tell()} bytes behind the message")
+        return json_text(value)
+
+    def encode(self, value: object) -> bytes:
+        """See `SchemaCodec`."""
+        raise NotImplementedError

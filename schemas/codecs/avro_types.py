@@ -1,0 +1,179 @@
+"""Types of Avro as they are taken: without what decoding does not need, and with a bound of what they decode to.
+
+A few bytes may follow a schema by which they decode to any number of values: arrays of nulls, records of records of
+empty records. So a type has an *excess*: the memory that a value of it takes beyond `rate` bytes for each of its bytes.
+The rate is the least at which no item of an array or map, and no record within itself, has one; a message of n bytes then
+takes at most the excess of its own type and `rate` times n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from schemas.schema import MAX_DEPTH, SchemaError
+
+AvroType: TypeAlias = Any
+"""A type as `fastavro.parse_schema` returns it: a name, a list (a union) or a dict."""
+
+MAX_TYPES = 50_000
+MAX_RATE = 2**20
+MAX_PRECISION = 1000
+"""Digits of a decimal beyond which it is shown as the bytes it is."""
+
+_NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
+_SIZES = {
+    "null": (8, 0),
+    "boolean": (8, 1),
+    "int": (40, 1),
+    "long": (40, 1),
+    "float": (40, 4),
+    "double": (40, 8),
+    "string": (60, 1),
+    "bytes": (60, 1),
+}
+"""Memory of a value, and its least bytes. What a string has beyond them costs six characters a byte at most: `PER_BYTE`."""
+PER_BYTE = 8
+_RECORD, _FIELD, _CONTAINER, _ENUM = 200, 48, 120, 64
+
+
+class Normalizer:
+    """Takes from a schema what decoding and encoding need; of logical types the decimals alone, which have no other reading."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TYPES
+
+    def type_of(self, said: AvroType, depth: int = 0) -> AvroType:
+        """Return the type. Raises SchemaError for what is none, or too many or too deep."""
+        self._left -= 1
+        if depth > MAX_DEPTH or self._left < 0:
+            raise SchemaError(f"more than {MAX_DEPTH} types within each other, or {MAX_TYPES} in all")
+        if isinstance(said, str):
+            return said
+        if isinstance(said, list):
+            return [self.type_of(branch, depth + 1) for branch in said]
+        if not isinstance(said, dict) or "type" not in said:
+            raise SchemaError(f"{said!r:.60} is no type of Avro")
+        kind = said["type"]
+        if kind in ("array", "map"):
+            part = "items" if kind == "array" else "values"
+            return {"type": kind, part: self.type_of(said.get(part), depth + 1)}
+        if isinstance(kind, str) and kind in _NAMED:
+            return self._named(said, kind, depth)
+        if kind == "bytes":
+            return {"type": "bytes", **_decimal(said)}
+        return self.type_of(kind, depth + 1)
+
+    def _named(self, said: dict[str, Any], kind: str, depth: int) -> dict[str, Any]:
+        named = {name: said[name] for name in ("name", "namespace") if isinstance(said.get(name), str)}
+        named["type"] = _NAMED[kind]
+        if kind == "enum":
+            return {**named, "symbols": said.get("symbols"), **_kept(said, "default")}
+        if kind == "fixed":
+            return {**named, "size": said.get("size"), **_decimal(said)}
+        fields = said.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
+            raise SchemaError(f"record {named.get('name')!r:.60} has no list of fields")
+        return {
+            **named,
+            "fields": [
+                {
+                    "name": field.get("name"),
+                    "type": self.type_of(field.get("type"), depth + 1),
+                    **_kept(field, "default"),
+                }
+                for field in fields
+            ],
+        }
+
+
+def _kept(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return {name: said[name]} if name in said else {}
+
+
+def _decimal(said: dict[str, Any]) -> dict[str, Any]:
+    """Return what says that bytes are a decimal, if they are a sensible one."""
+    precision, scale = said.get("precision"), said.get("scale", 0)
+    if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
+        return {}
+    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
+        return {}
+    return {"logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+class MemoryBound:
+    """A bound of the memory that messages of a type take as values."""
+
+    def __init__(self, avro_type: AvroType, names: Mapping[str, AvroType]) -> None:
+        """Find the least rate. Raises SchemaError where there is none."""
+        self._names = names
+        self.recursive = False
+        """True if a value may contain another one of its own type, to any depth."""
+        rate = 16
+        while rate <= MAX_RATE:
+            excess = _Excess(names, rate)
+            self._own = excess.of(avro_type)
+            self.recursive = self.recursive or excess.recursive
+            if excess.bounded:
+                self._rate = rate
+                return
+            rate *= 2
+        raise SchemaError("no bytes of a message bound what it decodes to: items of an array may take none")
+
+    def bytes_of(self, message_size: int) -> int:
+        """Return the most memory that a message of so many bytes takes."""
+        return max(self._own, 0) + (self._rate + PER_BYTE) * message_size
+
+
+class _Excess:
+    """The excess of types at one rate."""
+
+    def __init__(self, names: Mapping[str, AvroType], rate: int) -> None:
+        self._names = names
+        self._rate = rate
+        self._known: dict[str, int] = {}
+        self._under_way: set[str] = set()
+        self._repeated: set[str] = set()
+        self.bounded = True
+        self.recursive = False
+
+    def of(self, avro_type: AvroType) -> int:
+        if isinstance(avro_type, list):
+            return max(map(self.of, avro_type), default=0) - self._rate
+        kind = avro_type if isinstance(avro_type, str) else avro_type["type"]
+        if kind in _SIZES:
+            memory, size = _SIZES[kind]
+            return memory - self._rate * size
+        if kind == "array":
+            return self._container(self.of(avro_type["items"]) + 8)
+        if kind == "map":
+            return self._container(self.of(avro_type["values"]) + 120 - self._rate)
+        return self._named(avro_type if isinstance(avro_type, str) else avro_type["name"])
+
+    def _container(self, item: int) -> int:
+        if item > 0:
+            self.bounded = False
+        return _CONTAINER - self._rate
+
+    def _named(self, name: str) -> int:
+        if name in self._known:
+            return self._known[name]
+        if name in self._under_way:
+            self._repeated.add(name)
+            self.recursive = True
+            return 0  # At most, or it is not bounded: see below.
+        self._under_way.add(name)
+        excess = self._definition(self._names[name])
+        self._under_way.discard(name)
+        if name in self._repeated and excess > 0:
+            self.bounded = False
+        self._known[name] = excess
+        return excess
+
+    def _definition(self, named: AvroType) -> int:
+        if named["type"] == "enum":
+            return _ENUM - self._rate
+        if named["type"] == "fixed":
+            return 60 - self._rate * max(int(named["size"]), 0)
+        fields = named["fields"]
+        return _RECORD + sum(_FIELD + len(field["name"]) + self.of(field["type"]) for field in fields)

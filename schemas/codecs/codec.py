@@ -1,0 +1,91 @@
+"""The protocol of a codec."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from math import isfinite
+from types import ModuleType
+from typing import Protocol, TypeVar
+
+from schemas.schema import MissingLibraryError, SchemaError
+
+T = TypeVar("T")
+
+MAX_TEXT_BYTES = 64 * 2**20
+"""Largest text of one value: what one request takes apart (`storage.codec.compression.bounds`)."""
+MAX_VALUE_BYTES = 512 * 2**20
+"""Most memory that a message might take as a value, by its schema; what might take more is not tried."""
+
+
+class SchemaCodec(Protocol):
+    """A schema that was compiled. Safe from any thread."""
+
+    def decode(self, message: bytes, path: bytes | None) -> bytes:
+        """Return a message as JSON on one line, in UTF-8; `path` as in `FramedMessage`. Raises SchemaError."""
+        ...
+
+    def encode(self, value: object) -> bytes:
+        """Return the message of a value of JSON; of Protobuf with the path in front. Raises SchemaError."""
+        ...
+
+
+def library(name: str, package: str) -> ModuleType:
+    """Import a library. Raises MissingLibraryError, which names the extra that has it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingLibraryError(package) from None
+
+
+def guarded(make: Callable[[], T], what: str) -> T:
+    """Return what a library makes of what nobody checked; whatever it raises becomes a SchemaError."""
+    try:
+        return make()
+    except (SchemaError, MissingLibraryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the libraries document none of what they raise for hostile input
+        raise SchemaError(f"{what}: {type(error).__name__}: {error!s:.200}") from None
+
+
+def json_text(value: object) -> bytes:
+    """Write a value on one line, with what JSON has no word for as a string: NaN, infinities, bytes and decimals.
+
+    Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding. Raises SchemaError.
+    """
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        text = guarded(lambda: _ENCODER.encode(_finite(value)), "no JSON")
+    except RecursionError:
+        raise SchemaError("nested too deeply") from None
+    if len(text) > MAX_TEXT_BYTES:
+        raise SchemaError(f"a text of {len(text)} characters; at most {MAX_TEXT_BYTES} are shown")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # Half a surrogate pair, in a name of the schema.
+        return text.encode("ascii", "backslashreplace")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray):
+        return value.decode("latin-1")
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _finite(value: object) -> object:
+    """Return a value in which numbers that are none are strings, by Protobuf's names."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - NaN alone
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return value

@@ -1,0 +1,195 @@
+"""Protobuf: schemas as text or as a serialized FileDescriptorProto in base64, messages shown by Protobuf's JSON mapping.
+
+Text is compiled by `protoc` itself, which grpcio-tools has as a library: what it takes is what a registry's users write,
+and it is kept together with Protobuf. No program is started.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
+from schemas.frame import read_path
+from schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
+
+MAX_FIELD_NAME = 512
+"""Characters: each element of a repeated message shows the names of its fields again."""
+_COMPILING = threading.Lock()
+_PROTOC, _PROTOBUF = ("grpc_tools.protoc", "grpcio-tools"), "protobuf"
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_IMPORT = re.compile(r'(?:^|[;}])\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*(?=;)')
+_OWN = "topicfs-schema.proto"
+_SMALLEST_ELEMENT = 2
+_ELEMENT_BYTES = 400
+"""Memory of an element of a repeated message, beside the names of its fields."""
+
+
+def imports_of(text: str) -> list[str]:
+    """Return the paths that a text imports, but for those of Protobuf itself."""
+    return [
+        path for path in _IMPORT.findall(_COMMENT.sub("", text)) if not path.startswith("google/protobuf/")
+    ]
+
+
+class ProtobufCodec:
+    """See `SchemaCodec`."""
+
+    def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
+        """Take a schema, and those that it imports by their paths, each behind those that it imports itself.
+
+        Raises SchemaError, MissingLibraryError.
+        """
+        files = _compiled(schema, needed)
+        pool = library("google.protobuf.descriptor_pool", _PROTOBUF).DescriptorPool()
+        for file in files:
+            guarded(lambda file=file: pool.Add(file), "no schema of Protobuf")  # type: ignore[misc] # its default binds it
+        self._own = files[-1]
+        self._pool = pool
+        self._longest = max((len(name) for file in files for name in _names(file.message_type, 0)), default=0)
+        if self._longest > MAX_FIELD_NAME:
+            raise SchemaError(f"the name of a field has more than {MAX_FIELD_NAME} characters")
+        self._classes: dict[tuple[int, ...], Any] = {}
+
+    def decode(self, message: bytes, path: bytes | None) -> bytes:
+        """See `SchemaCodec`."""
+        steps, content = self._divided(message, path)
+        most = len(content) // _SMALLEST_ELEMENT * (_ELEMENT_BYTES + self._longest)
+        if most > MAX_VALUE_BYTES:
+            raise SchemaError(
+                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
+            )
+        json_format = library("google.protobuf.json_format", _PROTOBUF)
+        found = self._class_at(steps)
+        value = guarded(
+            lambda: json_format.MessageToDict(found.FromString(content), descriptor_pool=self._pool),
+            "does not follow its schema",
+        )
+        return json_text(value)
+
+    def encode(self, value: object) -> bytes:
+        """See `SchemaCodec`."""
+        raise NotImplementedError
+
+    def _divided(self, message: bytes, path: bytes | None) -> tuple[tuple[int, ...], bytes]:
+        try:
+            if path is not None:
+                return (read_path(path, MAX_DEPTH)[0] if path else (0,)), message
+            steps, end = read_path(message, MAX_DEPTH)
+        except ValueError as error:
+            raise SchemaError(str(error)) from None
+        return steps, message[end:]
+
+    def _class_at(self, steps: tuple[int, ...]) -> Any:
+        found = self._classes.get(steps)
+        if found is None:
+            types, names = self._own.message_type, []
+            for step in steps:
+                if not 0 <= step < len(types):
+                    raise SchemaError(f"the schema has no type at {'.'.join(map(str, steps))}")
+                names.append(types[step].name)
+                types = types[step].nested_type
+            full = ".".join(filter(None, (self._own.package, *names)))
+            factory = library("google.protobuf.message_factory", _PROTOBUF)
+            found = guarded(
+                lambda: factory.GetMessageClass(self._pool.FindMessageTypeByName(full)), "no type of Protobuf"
+            )
+            self._classes[steps] = found
+        return found
+
+
+def _names(types: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise SchemaError(f"more than {MAX_DEPTH} messages within each other")
+    for one in types:
+        yield from (field.json_name or field.name for field in one.field)
+        yield from _names(one.nested_type, depth + 1)
+
+
+def _compiled(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
+    """Return the files of a schema, its own last."""
+    serialized = _serialized(schema.text)
+    if serialized is None:
+        return _by_protoc(schema, needed)
+    files: dict[str, Any] = {}
+    for name, one in needed.items():
+        part = _serialized(one.text)
+        found = [part] if part is not None else _by_protoc(one, {})
+        found[-1].name = name
+        files.update({file.name: file for file in found})
+    for name in serialized.dependency:
+        if name not in files:
+            files.update({file.name: file for file in _well_known(name)})
+    return [*files.values(), serialized]
+
+
+def _serialized(text: str) -> Any:
+    """Return the FileDescriptorProto that is written in base64; None where the text is a source."""
+    descriptors = library("google.protobuf.descriptor_pb2", _PROTOBUF)
+    if any(mark in text for mark in '{};"'):
+        return None
+    try:
+        data = base64.b64decode(text.encode(), validate=True)
+        return descriptors.FileDescriptorProto.FromString(data) if data else None
+    except (ValueError, binascii.Error):
+        return None
+    except Exception as error:  # noqa: BLE001 - DecodeError, whose module is that of the library
+        raise SchemaError(f"no FileDescriptorProto in base64: {error!s:.200}") from None
+
+
+def _well_known(name: str) -> list[Any]:
+    text = f'syntax = "proto3"; import "{name}";' if re.fullmatch(r"google/protobuf/\w+\.proto", name) else ""
+    return _by_protoc(PayloadSchema(Kind.PROTOBUF, text), {})[:-1]
+
+
+def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
+    """Compile a text: the files that it needs, and its own last."""
+    protoc = library(*_PROTOC)
+    descriptors = library("google.protobuf.descriptor_pb2", _PROTOBUF)
+    known = Path(str(protoc.__file__)).parent / "_proto"
+    name = _OWN if schema.number is None else f"schema-{schema.number}.proto"
+    with tempfile.TemporaryDirectory(prefix="topicfs-protoc-") as made:
+        folder, result = Path(made, "sources"), Path(made, "result")
+        for path, text in [*((path, one.text) for path, one in needed.items()), (name, schema.text)]:
+            file = folder / _checked(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", errors="replace")
+        arguments = [
+            "protoc", f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={result}", name,
+        ]  # fmt: skip
+        status, said = _run(lambda: protoc.main(arguments), Path(made, "said"))
+        if status or not result.exists():
+            raise SchemaError(f"protoc: {said.replace(f'{folder}/', '').splitlines()[:1]!s:.300}")
+        files = descriptors.FileDescriptorSet.FromString(result.read_bytes()).file
+    return list(files)
+
+
+def _run(call: Callable[[], int], said: Path) -> tuple[int, str]:
+    """Run protoc, which writes what it has to say to standard error, with a file in place of that."""
+    with _COMPILING, said.open("wb") as file:
+        try:
+            kept = os.dup(2)
+        except OSError:
+            return call(), ""
+        try:
+            os.dup2(file.fileno(), 2)
+            status = call()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+    return status, said.read_text(errors="replace")
+
+
+def _checked(path: str) -> PurePosixPath:
+    """Return a path that leads below the folder it is put into. Raises SchemaError."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts or len(path) > 250 or "\0" in path:
+        raise SchemaError(f"{path!r:.60} is no path of an import")
+    return pure

@@ -1,0 +1,84 @@
+"""The frames of Confluent's serializers: which schema a payload follows.
+
+    in front of the payload      in the record's header `__key_schema_id` or `__value_schema_id`
+    ┌───┬─────────┬─────────     ┌───┬─────────┬─────      ┌───┬─────────────────┬─────
+    │ 0 │ id  u32 │ message      │ 0 │ id  u32 │           │ 1 │ GUID, 16 bytes  │
+    └───┴─────────┴─────────     └───┴─────────┴─────      └───┴─────────────────┴─────
+      5 bytes, big-endian          the payload is the message, with nothing in front
+
+The header is looked at first. Before a message of Protobuf, or behind what stands in the header, there is the path to
+the type of the message in its file: zigzag varints, their number first; a single 0 stands for the first type
+(https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format, and
+`SchemaId` in confluent-kafka-python's schema_registry/common/serde.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from schemas.schema import SchemaId
+
+KEY_HEADER, VALUE_HEADER = b"__key_schema_id", b"__value_schema_id"
+
+_NUMBER, _GUID = 0, 1
+_NUMBER_SIZE, _GUID_SIZE = 5, 17
+
+
+class FramedMessage(NamedTuple):
+    """A payload taken apart."""
+
+    schema_id: SchemaId
+    message: bytes
+    """The message; where `path` is None, of Protobuf the path to its type stands in front."""
+    path: bytes | None = None
+    """The rest of the header."""
+
+
+def frame_of(payload: bytes, header: bytes | None) -> FramedMessage | None:
+    """Take a payload apart; None for one that has no frame. `header` is the value of its header, if there is one."""
+    if header is not None and (found := _in_header(payload, header)) is not None:
+        return found
+    if len(payload) >= _NUMBER_SIZE and payload[0] == _NUMBER:
+        return FramedMessage(int.from_bytes(payload[1:_NUMBER_SIZE], "big"), payload[_NUMBER_SIZE:])
+    return None
+
+
+def _in_header(payload: bytes, header: bytes) -> FramedMessage | None:
+    if len(header) >= _NUMBER_SIZE and header[0] == _NUMBER:
+        return FramedMessage(int.from_bytes(header[1:_NUMBER_SIZE], "big"), payload, header[_NUMBER_SIZE:])
+    if len(header) >= _GUID_SIZE and header[0] == _GUID:
+        return FramedMessage(UUID(bytes=header[1:_GUID_SIZE]), payload, header[_GUID_SIZE:])
+    return None
+
+
+def framed(number: int, message: bytes) -> bytes:
+    """Put a schema's number in front of a message."""
+    return bytes([_NUMBER]) + number.to_bytes(4, "big") + message
+
+
+def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
+    """Read the path to a type of Protobuf, and where it ends. Raises ValueError for one longer than `most`, or torn."""
+    size, at = _zigzag(data, 0)
+    if not 0 <= size <= most:
+        raise ValueError(f"a path of {size} steps to a type")
+    if not size:
+        return (0,), at
+    steps = []
+    for _ in range(size):
+        step, at = _zigzag(data, at)
+        steps.append(step)
+    return tuple(steps), at
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 28:
+            raise ValueError("a torn path to a type")
+        octet = data[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        shift += 7
+        if not octet & 0x80:
+            return (value >> 1) ^ -(value & 1), at

@@ -1,0 +1,57 @@
+"""A reader of payloads: what was once unknown stays unknown to it, so that what it shows never changes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from schemas.catalog import SchemaCatalog
+from schemas.codecs.json_schema import decode_json
+from schemas.frame import FramedMessage
+from schemas.schema import Kind, SchemaError, SchemaId
+
+MAX_UNKNOWN = 65_536
+"""Ids that a reading remembers as unknown; with more of them any further one is unknown, too."""
+
+
+class Decoded(NamedTuple):
+    """A message as JSON on one line; None where it cannot be decoded."""
+
+    text: bytes | None
+    schema_id: SchemaId
+
+
+class PayloadReader:
+    """A reader of messages of one language, to which they always mean the same. Safe from any thread; decoding may wait for long (blocking)."""
+
+    def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
+        """Read by a catalog. Unless it is `lasting`, schemas that come later are used, for who reads everything once."""
+        self._kind = kind
+        self._catalog = catalog
+        self._lasting = lasting
+        self._unknown: set[SchemaId] = set()
+        self._stamp = catalog.stamp()
+        self._outdated = False
+
+    @property
+    def outdated(self) -> bool:
+        """True, from then on, if another reading might know what was unknown here. Never waits."""
+        if not self._outdated and self._unknown:
+            self._outdated = self._catalog.stamp() != self._stamp
+        return self._outdated
+
+    def decode(self, frame: FramedMessage) -> Decoded:
+        """Decode a message. Raises MissingLibraryError."""
+        schema_id = frame.schema_id
+        try:
+            if self._kind is Kind.JSON:
+                return Decoded(decode_json(frame.message), schema_id)
+            if self._lasting and (schema_id in self._unknown or len(self._unknown) >= MAX_UNKNOWN):
+                return Decoded(None, schema_id)
+            codec = self._catalog.codec(self._kind, schema_id)
+            if codec is not None:
+                return Decoded(codec.decode(frame.message, frame.path), schema_id)
+            if self._lasting:
+                self._unknown.add(schema_id)
+        except SchemaError:
+            pass
+        return Decoded(None, schema_id)

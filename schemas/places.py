@@ -1,0 +1,36 @@
+"""The places of schemas that a command is told, and the catalog of them and of the topic `_schemas`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.catalog import SchemaCatalog
+from schemas.sources.directory import DirectorySource
+from schemas.sources.registry import RegistrySource
+from schemas.sources.source import SchemaSource
+from schemas.sources.topic import SchemasTopic
+from storage.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlaces:
+    """The places where schemas are looked for, beside the topic `_schemas`."""
+
+    directory: Path | None = None
+    """A directory of files (`schemas.sources.directory`), which is looked into first."""
+    registry: str | None = None
+    """The URL of a registry, which is asked last."""
+    credentials: str | None = field(default=None, repr=False)
+    """`USER:PASSWORD` for the registry."""
+
+    def catalog(self, engine: Engine | None) -> SchemaCatalog:
+        """Open the catalog; nothing is read yet. Raises InvalidConfigError for what is no URL."""
+        sources: list[SchemaSource] = []
+        if self.directory is not None:
+            sources.append(DirectorySource(self.directory))
+        if engine is not None:
+            sources.append(SchemasTopic(engine))
+        if self.registry is not None:
+            sources.append(RegistrySource(self.registry, self.credentials))
+        return SchemaCatalog(sources)

@@ -1,0 +1,96 @@
+"""A schema as a registry keeps it, and the bounds of what is taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias, TypeGuard
+from uuid import UUID
+
+from storage.errors import StorageError
+
+MAX_SCHEMA_BYTES = 2**20
+"""Largest text of a schema: what a record of a registry's topic holds by default."""
+MAX_REFERENCES = 100
+"""Most schemas that one may need, those that these need among them."""
+MAX_DEPTH = 64
+"""Most levels of types within types, and of messages within messages."""
+MAX_ID = 2**32 - 1
+
+SchemaId: TypeAlias = int | UUID
+"""The number that a registry gave to a schema, or the GUID that is the same in every registry."""
+
+
+class SchemaError(ValueError):
+    """A schema that is refused, or a payload or value that does not follow its schema; the text says why."""
+
+
+class MissingLibraryError(StorageError):
+    """A library is not installed that decoding needs."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(
+            f"{library} is not installed: pip install 'topicfs[schemas]' brings what decoding needs"
+        )
+
+
+class Kind(Enum):
+    """The language of a schema, by the registry's names (`schemaType`)."""
+
+    AVRO = "AVRO"
+    PROTOBUF = "PROTOBUF"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReference:
+    """A schema that another one needs."""
+
+    name: str
+    """By which it is needed: the name of an Avro type, a path of an import of Protobuf, or a URI of JSON Schema."""
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSchema:
+    """The text of a schema, and what it needs."""
+
+    kind: Kind
+    text: str
+    references: tuple[SchemaReference, ...] = ()
+    number: int | None = None
+    """The number that payloads have in front, where it is known."""
+
+
+def schema_of(fields: Mapping[str, object], *, number: int | None = None) -> PayloadSchema:
+    """Read what the registry says of a schema, in a record of `_schemas` and in an answer alike.
+
+    `schemaType` is left out for Avro. Raises SchemaError.
+    """
+    text, kind = fields.get("schema"), fields.get("schemaType") or Kind.AVRO.value
+    if not isinstance(text, str) or len(text) > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"the schema is no text of at most {MAX_SCHEMA_BYTES} characters")
+    if not isinstance(kind, str) or kind not in Kind.__members__:
+        raise SchemaError(f"schemaType is {kind!r:.40}, none of {', '.join(Kind.__members__)}")
+    references = fields.get("references") or []
+    if not isinstance(references, list) or len(references) > MAX_REFERENCES:
+        raise SchemaError(f"references are no list of at most {MAX_REFERENCES}")
+    said = fields.get("id")
+    if number is None and is_number(said):
+        number = said
+    return PayloadSchema(Kind(kind), text, tuple(map(_reference, references)), number)
+
+
+def is_number(value: object) -> TypeGuard[int]:
+    """Return whether a value of JSON may be the number of a schema."""
+    return type(value) is int and 0 <= value <= MAX_ID
+
+
+def _reference(fields: object) -> SchemaReference:
+    if isinstance(fields, dict):
+        name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
+        if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
+            return SchemaReference(name, subject, version)
+    raise SchemaError("a reference has no name, subject and version")

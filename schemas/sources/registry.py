@@ -1,0 +1,187 @@
+"""A schema registry, asked over HTTP as Confluent's clients ask it.
+
+    GET /schemas/ids/12                     {"schema":"…","schemaType":"PROTOBUF","references":[…]}; no schemaType is Avro
+    GET /schemas/guids/GUID                 the same
+    GET /subjects/NAME/versions/3           {"subject":…,"version":3,"id":12,"schema":…,…}; `latest` for 3: the newest one
+
+(https://docs.confluent.io/platform/current/schema-registry/develop/api.html). An answer is waited for a bounded time, however
+slowly it comes. A registry that did not answer, or that made no sense, is not asked again for a while: what it would know is
+unknown meanwhile. So is for a while what it said that it does not have.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, NoReturn, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from schemas.schema import MAX_SCHEMA_BYTES, PayloadSchema, SchemaError, SchemaId, SchemaReference, schema_of
+from storage.errors import InvalidConfigError
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0
+REST_SECONDS = 30.0
+"""For so long a registry that failed is not asked, nor is what it did not have asked for again."""
+MAX_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
+MAX_MISSING = 10_000
+_NOT_FOUND = 404
+
+_LOG = logging.getLogger("topicfs")
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows nothing: who was given a password is asked, and nobody else."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+class RegistryUnavailableError(SchemaError):
+    """The registry did not answer, or what it answered makes no sense."""
+
+
+class RegistrySource:
+    """The schemas of a registry. See `SchemaSource`."""
+
+    def __init__(
+        self, url: str, credentials: str | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Ask at a URL, with `USER:PASSWORD` where it wants basic authentication. Raises InvalidConfigError for no URL."""
+        self.url = checked_url(url)
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if credentials is not None:
+            encoded = base64.b64encode(credentials.encode()).decode()
+            self._headers["Authorization"] = f"Basic {encoded}"
+        self._opener = build_opener(_NoRedirects)
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._asked_again_at = 0.0
+        self._rests = False
+        self._missing: dict[str, float] = {}
+
+    def stamp(self) -> Hashable:
+        """See `SchemaSource`: what is unknown may be known after a rest."""
+        return int(self._clock() / REST_SECONDS)
+
+    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
+        """See `SchemaSource`."""
+        if isinstance(schema_id, int):
+            return self._schema(f"/schemas/ids/{schema_id}", number=schema_id)
+        return self._schema(f"/schemas/guids/{schema_id}")
+
+    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+        """See `SchemaSource`."""
+        return self._schema(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
+
+    def newest(self, subject: str) -> PayloadSchema | None:
+        """See `SchemaSource`; it is asked for each time. Raises RegistryUnavailableError, for a writer has to know."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        with self._turn:
+            answer = self._answer(path)
+        return None if answer is None else schema_of(answer)
+
+    def _schema(self, path: str, *, number: int | None = None) -> PayloadSchema | None:
+        with (
+            self._turn
+        ):  # One at a time: a registry that hangs keeps one thread of its own, and not one each.
+            now = self._clock()
+            if now < self._missing.get(path, now):
+                return None
+            try:
+                answer = self._answer(path)
+            except RegistryUnavailableError:
+                return None
+            if answer is None:
+                if len(self._missing) >= MAX_MISSING:
+                    self._missing.clear()
+                self._missing[path] = now + REST_SECONDS
+                return None
+        return schema_of(answer, number=number)
+
+    def _answer(self, path: str) -> dict[str, Any] | None:
+        """Ask for an object; None where there is none. Raises RegistryUnavailableError."""
+        if self._rests and self._clock() < self._asked_again_at:
+            raise RegistryUnavailableError(
+                f"{self.url} failed lately, and is not asked for {REST_SECONDS:.0f} s"
+            )
+        self._rests = False
+        try:
+            status, body = in_time(lambda: self._get(path), ANSWER_SECONDS)
+        except (OSError, ValueError) as error:
+            self._fail(f"{path}: {error}")
+        if status == _NOT_FOUND:
+            return None
+        if status != 200:
+            self._fail(f"{path}: status {status}")
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            self._fail(f"{path}: no object of JSON")
+        return answer
+
+    def _fail(self, reason: str) -> NoReturn:
+        self._rests, self._asked_again_at = True, self._clock() + REST_SECONDS
+        _LOG.warning("schema registry %s: %s", self.url, reason)
+        raise RegistryUnavailableError(f"{self.url}{reason}")
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        request = Request(self.url + path, headers=self._headers)  # noqa: S310 - `checked_url` lets http and https in
+        try:
+            with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
+        except HTTPError as error:
+            with error:
+                return error.code, b""
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # noqa: BLE001 - http.client has errors that are neither, for answers that are none
+            raise ValueError(f"{type(error).__name__}: {error!s:.100}") from None
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of a registry without a slash at its end. Raises InvalidConfigError."""
+    try:
+        parts = urlsplit(url)
+        bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
+        secret = parts.username is not None or parts.password is not None
+        _ = parts.port
+    except ValueError:
+        bad, secret = True, False
+    if secret:
+        raise InvalidConfigError(
+            "the URL of a schema registry shows in lists of processes: name its user and password in a file or a variable"
+        )
+    if bad:
+        raise InvalidConfigError(f"{url}: no URL of a schema registry, as http://host:8081")
+    return url.rstrip("/")
+
+
+def in_time(call: Callable[[], T], seconds: float) -> T:
+    """Return what a call does within a time; after that it is left alone. Raises TimeoutError, and what the call does."""
+    ended: list[tuple[T | None, Exception | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((call(), None))
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            ended.append((None, error))
+
+    thread = threading.Thread(target=run, name="schema registry", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise TimeoutError(f"no answer within {seconds:.0f} s")
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value] # it is what the call returned

@@ -1,0 +1,225 @@
+"""The topic `_schemas`, in which a registry keeps all it knows: its log is its database.
+
+    key    {"keytype":"SCHEMA","subject":"orders-value","version":1,"magic":1}
+    value  {"subject":"orders-value","version":1,"id":7,"schemaType":"PROTOBUF","references":[…],"schema":"…","deleted":false}
+
+Other keytypes are CONFIG, MODE, NOOP and CLEAR_SUBJECT, which say nothing of schemas, and DELETE_SUBJECT, whose value
+{"subject":…,"version":…} deletes all versions up to one. What was deleted is still there for who has its id, as in the
+registry, until its record is compacted away. Of all this only the places of records are kept in memory: a schema is read
+from the log when it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from schemas.schema import (
+    MAX_SCHEMA_BYTES,
+    PayloadSchema,
+    SchemaId,
+    SchemaReference,
+    is_number,
+    schema_of,
+)
+from storage.codec.batch import read_header
+from storage.codec.columns import decode_each
+from storage.engine import Engine, Partition
+from storage.errors import CorruptBatchError, StorageError, UnknownTopicError
+from storage.model import Isolation, Offset, Record
+
+SCHEMAS_TOPIC = "_schemas"
+"""Its name by default: kafkastore.topic."""
+READ_BYTES = 2**20
+MAX_KEY_BYTES = 4096
+MAX_VERSIONS = 500_000
+"""Versions whose places are kept, some 200 bytes each; those that come later are not known."""
+
+_LOG = logging.getLogger("topicfs")
+
+
+class _Version(NamedTuple):
+    """The place of one version of a subject."""
+
+    offset: Offset
+    number: int | None
+    deleted: bool
+
+
+class SchemasTopic:
+    """The schemas of the topic `_schemas` of an engine. See `SchemaSource`."""
+
+    def __init__(self, engine: Engine, topic: str = SCHEMAS_TOPIC) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._partition: Partition | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._next = Offset(0)
+        self._rewrites = 0 if self._partition is None else self._partition.rewrites
+        self._numbers: dict[int, Offset] = {}
+        self._guids: dict[UUID, Offset] = {}
+        self._subjects: dict[str, dict[int, _Version]] = {}
+        self._versions = 0
+
+    def stamp(self) -> Hashable:
+        """See `SchemaSource`."""
+        try:
+            partition = self._engine.partition(self._topic, 0)
+        except UnknownTopicError:
+            return None
+        return id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
+
+    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
+        """See `SchemaSource`."""
+        with self._lock:
+            for again in (False, True):
+                self._catch_up(again=again)
+                offset = (
+                    self._numbers.get(schema_id) if isinstance(schema_id, int) else self._guids.get(schema_id)
+                )
+                if offset is None:
+                    return None
+                fields = self._value_at(offset)
+                if fields is not None and schema_id in (fields.get("id"), _guid(fields)):
+                    return schema_of(fields)
+        return None
+
+    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+        """See `SchemaSource`."""
+        return self._schema(lambda: self._subjects.get(reference.subject, {}).get(reference.version))
+
+    def newest(self, subject: str) -> PayloadSchema | None:
+        """See `SchemaSource`."""
+
+        def last() -> _Version | None:
+            versions = self._subjects.get(subject, {})
+            return next((one for _, one in sorted(versions.items(), reverse=True) if not one.deleted), None)
+
+        return self._schema(last)
+
+    def _schema(self, find: Any) -> PayloadSchema | None:
+        with self._lock:
+            for again in (False, True):
+                self._catch_up(again=again)
+                version = find()
+                if version is None:
+                    return None
+                fields = self._value_at(version.offset)
+                if fields is not None and fields.get("id") == version.number:
+                    return schema_of(fields)
+        return None
+
+    def _found(self) -> Partition | None:
+        try:
+            partition = self._engine.partition(self._topic, 0)
+        except UnknownTopicError:
+            return None
+        if self._partition is not partition:
+            self._partition = partition
+            partition.listen(_nothing)  # A remote engine follows then what is known of it.
+            self._next = Offset(-1)
+        return partition
+
+    def _catch_up(self, *, again: bool) -> None:
+        """Read what was added; all of it where compaction, which rewrites, moved records, or with `again`."""
+        partition = self._found()
+        if partition is None:
+            self._begin()
+            return
+        if again or self._next < 0 or partition.rewrites != self._rewrites:
+            self._begin()
+        for record in self._records(partition):
+            self._take(record)
+
+    def _records(self, partition: Partition) -> Iterator[Record]:
+        """Yield the records that were not read yet; a damaged batch is passed, one that cannot be is waited for."""
+        while self._next < partition.visible_end(Isolation.READ_COMMITTED):
+            offset = max(self._next, partition.log_start_offset)
+            fetched = partition.read(offset, max_bytes=READ_BYTES)
+            if not fetched.data:
+                return
+            try:
+                for columns in decode_each(fetched.data, aborted=fetched.aborted):
+                    yield from (columns.record(index) for index in range(columns.find(offset), len(columns)))
+                    offset = columns.batches[-1].end_offset
+                self._next = fetched.next_offset
+            except CorruptBatchError as error:
+                _LOG.warning("%s: a damaged batch at offset %d is passed: %s", self._topic, offset, error)
+                self._next = read_header(partition.read(offset, max_bytes=1).data).end_offset
+
+    def _take(self, record: Record) -> None:
+        key = _object(record.key, MAX_KEY_BYTES)
+        if key is None:
+            return
+        if key.get("keytype") == "SCHEMA":
+            self._take_version(key, record)
+        elif key.get("keytype") == "DELETE_SUBJECT":
+            value = _object(record.value, MAX_KEY_BYTES) or {}
+            versions = self._subjects.get(str(value.get("subject")), {})
+            last = value.get("version")
+            for number, version in versions.items():
+                if type(last) is int and number <= last:
+                    versions[number] = version._replace(deleted=True)
+
+    def _take_version(self, key: dict[str, Any], record: Record) -> None:
+        subject, number = key.get("subject"), key.get("version")
+        if not isinstance(subject, str) or type(number) is not int:
+            return
+        versions = self._subjects.setdefault(subject, {})
+        value = _object(record.value, 4 * MAX_SCHEMA_BYTES)
+        offset = Offset(record.offset)
+        if value is None:
+            if record.value is None:
+                self._versions -= versions.pop(number, None) is not None
+            return
+        schema_id = value.get("id")
+        if not is_number(schema_id) or self._versions >= MAX_VERSIONS:
+            return
+        self._versions += number not in versions
+        versions[number] = _Version(offset, schema_id, value.get("deleted") is True)
+        self._numbers[schema_id] = offset
+        guid = _guid(value)
+        if guid is not None:
+            self._guids[guid] = offset
+
+    def _value_at(self, offset: Offset) -> dict[str, Any] | None:
+        """Read a record's value again; None where it is gone, or cannot be read."""
+        assert self._partition is not None
+        try:
+            fetched = self._partition.read(offset, max_bytes=1)
+            for columns in decode_each(fetched.data, aborted=fetched.aborted):
+                index = columns.find(offset)
+                if index < len(columns) and columns.offsets[index] == offset:
+                    return _object(columns.value(index), 4 * MAX_SCHEMA_BYTES)
+        except StorageError:
+            pass
+        return None
+
+
+def _nothing() -> None:
+    """Listen to nothing."""
+
+
+def _guid(fields: dict[str, Any]) -> UUID | None:
+    try:
+        return UUID(str(fields["guid"])) if fields.get("guid") else None
+    except ValueError:
+        return None
+
+
+def _object(data: bytes | None, most: int) -> dict[str, Any] | None:
+    """Read an object of JSON; None for anything else, and for one of more bytes."""
+    if data is None or len(data) > most:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

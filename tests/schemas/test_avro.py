@@ -1,0 +1,157 @@
+"""Messages of Avro as JSON, and schemas and messages that mean harm."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import random
+from decimal import Decimal
+
+import pytest
+
+from schemas.codecs.avro import AvroCodec
+from schemas.schema import Kind, PayloadSchema, SchemaError
+from tests.schemas.examples import ORDER, avro, of_avro
+
+
+def record(**types: object) -> dict[str, object]:
+    return {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in types.items()]}
+
+
+def decoded(schema: object, message: bytes) -> bytes:
+    return AvroCodec(of_avro(schema), {}).decode(message, None)
+
+
+def test_a_record_is_an_object_in_the_order_of_its_fields():
+    """On one line, in UTF-8; a union is its value."""
+    message = avro(ORDER, {"id": 1, "note": "größer\n"})
+    assert '{"id":1,"note":"größer\\n"}'.encode() == decoded(ORDER, message)
+    assert b'{"id":-1,"note":null}' == decoded(ORDER, b"\x01\x00")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "shown"),
+    [
+        ("bytes", b"\x00\xff", '"\\u0000ÿ"'),
+        ({"type": "fixed", "name": "F", "size": 2}, b"a\x80", '"a\x80"'),
+        ("double", float("nan"), '"NaN"'),
+        ({"type": "array", "items": "float"}, [float("inf"), 1.5], '["Infinity",1.5]'),
+        ({"type": "map", "values": "int"}, {"a": 1}, '{"a":1}'),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", '"B"'),
+        (["null", "boolean"], True, "true"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Decimal("-1.20"), '"-1.20"'),
+        ({"type": "long", "logicalType": "timestamp-millis"}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "1767225600000"),
+        ({"type": "int", "logicalType": "date"}, dt.date(1970, 1, 2), "1"),
+        ({"type": "string", "logicalType": "uuid"}, "no uuid", '"no uuid"'),
+    ],
+)  # fmt: skip
+def test_each_type_has_one_rendering(schema, value, shown):
+    """Logical types are the numbers and strings that they are; decimals, whose bytes say nothing, have their digits."""
+    plain = value if schema == {"type": "string", "logicalType": "uuid"} else None
+    message = avro("string", plain) if plain else avro(schema, value)
+    assert shown.encode() == decoded(schema, message)
+
+
+def test_types_of_referenced_schemas_are_known():
+    """By their full names, with what these need themselves."""
+    line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
+    lines = {"type": "record", "name": "shop.Lines", "fields": [{"name": "all", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
+    codec = AvroCodec(
+        of_avro(record(lines="shop.Lines")), {"shop.Line": of_avro(line), "shop.Lines": of_avro(lines)}
+    )
+    assert b'{"lines":{"all":[{"count":3}]}}' == codec.decode(b"\x02\x06\x00", None)
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"\x02", b"\x02\x02", b"\x02\x02\x7fx", b"\x02\x00rest", b"\x02\x04", b"\xff" * 30]
+)
+def test_a_message_that_does_not_follow_its_schema_is_refused(message):
+    """Torn ones, ones with something behind them, and ones that name a branch that is not there."""
+    with pytest.raises(SchemaError):
+        decoded(ORDER, message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "nonsense", '"nonsense"', "[" * 100_000, "1", "{}", '{"type":"record","name":5,"fields":[]}',
+     '{"type":"record","name":"R","fields":{}}', '{"type":"fixed","name":"F","size":"x"}', '{"type":"enum","name":"E"}',
+     '{"type":"array"}', '{"type":"record","name":"R","fields":[{"type":"int"}]}',
+     '{"type":' * 500 + '"int"' + "}" * 500],
+)  # fmt: skip
+def test_what_is_no_schema_is_refused(text):
+    """With one kind of error, whatever the library raises."""
+    with pytest.raises(SchemaError):
+        AvroCodec(PayloadSchema(Kind.AVRO, text), {})
+
+
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": "null"},
+        {"type": "array", "items": EMPTY},
+        {"type": "array", "items": record(a="null", b=EMPTY)},
+        {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}},
+        {"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]},
+    ],
+)
+def test_items_that_take_no_bytes_are_refused(schema):
+    """A message of five bytes would have a billion of them."""
+    with pytest.raises(SchemaError, match="no bytes of a message bound"):
+        AvroCodec(of_avro(schema), {})
+
+
+def test_records_of_records_of_records_are_not_written_out():
+    """A schema of 2 KB that would decode no bytes at all to 10^40 fields."""
+    types: list[object] = [{"type": "record", "name": "R0", "fields": [{"name": "n", "type": "null"}]}]
+    types += [
+        {
+            "type": "record",
+            "name": f"R{n}",
+            "fields": [{"name": f"f{i}", "type": f"R{n - 1}"} for i in range(10)],
+        }
+        for n in range(1, 41)
+    ]
+    codec = AvroCodec(of_avro(types), {})
+    with pytest.raises(SchemaError, match="bytes of memory"):
+        codec.decode(b"\x50", None)
+
+
+def test_a_list_of_a_million_links_ends_no_process():
+    """Types that contain themselves are not read by recursion in C."""
+    link = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
+    assert b'{"next":{"next":null}}' == decoded(link, b"\x02\x00")
+    with pytest.raises(SchemaError):
+        decoded(link, b"\x02" * 1_000_000)
+
+
+def test_a_schema_has_bounds():
+    """Of its types, and of types within types."""
+    with pytest.raises(SchemaError, match="more than"):
+        AvroCodec(of_avro(record(**{f"f{n}": "int" for n in range(50_001)})), {})
+    nested: object = "int"
+    for _ in range(70):
+        nested = {"type": "array", "items": nested}
+    with pytest.raises(SchemaError, match="more than"):
+        AvroCodec(of_avro(nested), {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_bytes_are_a_value_or_refused(seed):
+    """A thousand messages, each a sound one with some bytes changed: nothing else is raised, and what is shown is JSON."""
+    chance = random.Random(seed)
+    schema = record(
+        a="long", b=["null", "string"], c={"type": "array", "items": {"type": "map", "values": "double"}},
+        d={"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    )  # fmt: skip
+    codec = AvroCodec(of_avro(schema), {})
+    sound = avro(schema, {"a": 7, "b": "text", "c": [{"x": 1.5}, {}], "d": Decimal("1.25")})
+    for _ in range(1000):
+        message = bytearray(sound)
+        for _ in range(chance.randrange(1, 4)):
+            message[chance.randrange(len(message))] = chance.randrange(256)
+        with contextlib.suppress(SchemaError):
+            json.loads(codec.decode(bytes(message), None))

@@ -1,0 +1,136 @@
+"""The catalog: which source is believed, what schemas need, and what stays as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas import catalog as module
+from schemas.catalog import SchemaCatalog
+from schemas.frame import FramedMessage
+from schemas.payload_reader import Decoded, PayloadReader
+from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
+from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
+
+ORDER_1 = b"\x02\x00"
+
+
+class Kept:
+    """A source of what a test put there."""
+
+    def __init__(self, *schemas: PayloadSchema) -> None:
+        self.by_number = {schema.number: schema for schema in schemas}
+        self.by_subject: dict[str, PayloadSchema] = {}
+        self.asked = 0
+
+    def stamp(self):
+        return len(self.by_number)
+
+    def by_id(self, schema_id):
+        self.asked += 1
+        return self.by_number.get(schema_id)
+
+    def referenced(self, reference):
+        return self.by_subject.get(reference.subject)
+
+    def newest(self, subject):
+        return self.by_subject.get(subject)
+
+
+def needing(name: str, *subjects: str) -> PayloadSchema:
+    text = f'{{"type":"record","name":"{name}","fields":[]}}'
+    return PayloadSchema(Kind.AVRO, text, tuple(SchemaReference(one, one, 1) for one in subjects), 1)
+
+
+def test_the_first_source_that_has_a_schema_is_believed():
+    """And a schema is compiled once."""
+    first, second = Kept(of_avro("int", 7)), Kept(of_avro("string", 7), of_avro("string", 8))
+    catalog = SchemaCatalog((first, second))
+    assert b"1" == catalog.codec(Kind.AVRO, 7).decode(b"\x02", None)
+    assert b'""' == catalog.codec(Kind.AVRO, 8).decode(b"\x00", None)
+    assert catalog.codec(Kind.AVRO, 7) is catalog.codec(Kind.AVRO, 7)
+    assert (2, 1) == (first.asked, second.asked)
+    assert catalog.codec(Kind.AVRO, 9) is None
+
+
+def test_what_an_id_means_never_changes():
+    """Whatever a source says later: an open file must not show something else."""
+    source = Kept(of_avro("int", 7), of_avro("nonsense", 8))
+    catalog = SchemaCatalog((source,))
+    catalog.codec(Kind.AVRO, 7)
+    with pytest.raises(SchemaError, match="schema 8"):
+        catalog.codec(Kind.AVRO, 8)
+    source.by_number = {7: of_avro("string", 7), 8: of_avro("int", 8)}
+    assert b"1" == catalog.codec(Kind.AVRO, 7).decode(b"\x02", None)
+    with pytest.raises(SchemaError, match="schema 8"):
+        catalog.codec(Kind.AVRO, 8)
+
+
+def test_a_schema_of_another_language_is_refused():
+    """And its own language still takes it."""
+    catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
+    with pytest.raises(SchemaError, match="PROTOBUF"):
+        catalog.codec(Kind.AVRO, 8)
+    assert b"{}" == catalog.codec(Kind.PROTOBUF, 8).decode(b"\x00", None)
+
+
+def test_needed_schemas_come_before_who_needs_them():
+    """Each once, however many need it."""
+    source = Kept()
+    source.by_subject = {"b": needing("b", "c"), "c": needing("c")}
+    assert ["c", "b"] == list(module.needed_by(needing("a", "b", "c"), source))
+
+
+def test_schemas_that_need_themselves_or_too_much_are_refused():
+    """A circle, a missing one, and a chain of thousands."""
+    source = Kept()
+    source.by_subject = {"b": needing("b", "c"), "c": needing("c", "b")}
+    with pytest.raises(SchemaError, match="needs itself"):
+        module.needed_by(needing("a", "b"), source)
+    with pytest.raises(SchemaError, match="not there"):
+        module.needed_by(needing("a", "x"), source)
+    source.by_subject = {str(n): needing(f"n{n}", str(n + 1)) for n in range(5000)}
+    with pytest.raises(SchemaError, match="more than 100"):
+        module.needed_by(needing("a", "0"), source)
+
+
+def test_compiled_schemas_have_a_bound(monkeypatch):
+    """Beyond it a schema is unknown, and those before it are not forgotten."""
+    monkeypatch.setattr(module, "MAX_COMPILED", 2)
+    catalog = SchemaCatalog((Kept(*(of_avro("int", number) for number in range(3))),))
+    assert [True, True, False] == [catalog.codec(Kind.AVRO, number) is not None for number in range(3)]
+    assert catalog.codec(Kind.AVRO, 0) is not None
+
+
+def test_a_reading_keeps_what_was_unknown_to_it():
+    """It says that another one may know more, once there is more; and a stream uses it at once."""
+    source = Kept()
+    catalog = SchemaCatalog((source,))
+    reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)
+    frame = FramedMessage(7, ORDER_1)
+    assert Decoded(None, 7) == reading.decode(frame) == stream.decode(frame)
+    assert not reading.outdated
+    source.by_number[7] = of_avro(ORDER, 7)
+    assert reading.outdated
+    assert Decoded(None, 7) == reading.decode(frame)
+    shown = b'{"id":1,"note":null}'
+    assert Decoded(shown, 7) == stream.decode(frame) == PayloadReader(Kind.AVRO, catalog).decode(frame)
+
+
+def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
+    """However many schemas come."""
+    source = Kept(of_avro(ORDER, 7))
+    reading = PayloadReader(Kind.AVRO, SchemaCatalog((source,)))
+    reading.decode(FramedMessage(7, ORDER_1))
+    source.by_number[8] = of_avro("int", 8)
+    assert not reading.outdated
+
+
+def test_json_needs_no_schema():
+    """It is shown as it stands: numbers to their last digit, on one line."""
+    reading = PayloadReader(Kind.JSON, SchemaCatalog(()))
+    message = b' {"a": 1.10,\n"b":12345678901234567890123, "a":"\\n"}\n'
+    assert Decoded(b'{"a": 1.10, "b":12345678901234567890123, "a":"\\n"}', 7) == reading.decode(
+        FramedMessage(7, message)
+    )
+    for bad in (b"", b"{", b"NaN", b"\xff", b"[" * 100_000, b'"\n"', b"1 2"):
+        assert Decoded(None, 7) == reading.decode(FramedMessage(7, bad))

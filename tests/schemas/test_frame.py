@@ -1,0 +1,63 @@
+"""Frames of payloads, as Confluent's documentation of the wire format has them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from schemas.frame import FramedMessage, frame_of, framed, read_path
+
+GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
+
+
+def test_a_payload_begins_with_a_zero_and_the_id():
+    """Four bytes, the highest first."""
+    assert FramedMessage(258, b"message") == frame_of(b"\x00\x00\x00\x01\x02message", None)
+    assert FramedMessage(2**32 - 1, b"") == frame_of(b"\x00\xff\xff\xff\xff", None)
+    assert b"\x00\x00\x00\x01\x02message" == framed(258, b"message")
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x00", b"\x00\x00\x00\x01", b"hello", b"\x01" + GUID.bytes + b"x"]
+)
+def test_anything_else_has_no_frame(payload):
+    """What is too short, and what begins otherwise; a GUID stands in headers alone."""
+    assert frame_of(payload, None) is None
+
+
+def test_a_header_says_it_in_place_of_the_payload():
+    """By its id or its GUID; the payload is the message then, whatever it begins with."""
+    message = b"\x00\x00\x00\x00\x09 as it is"
+    assert FramedMessage(7, message, b"") == frame_of(message, b"\x00\x00\x00\x00\x07")
+    assert FramedMessage(GUID, message, b"\x02\x02") == frame_of(message, b"\x01" + GUID.bytes + b"\x02\x02")
+
+
+@pytest.mark.parametrize("header", [b"", b"\x00", b"\x01" + GUID.bytes[:15], b"\x02" + GUID.bytes])
+def test_a_header_that_says_nothing_is_passed(header):
+    """The payload is looked at as if there were none."""
+    assert FramedMessage(7, b"x") == frame_of(b"\x00\x00\x00\x00\x07x", header)
+    assert frame_of(b"x", header) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "end"),
+    [
+        (b"\x00message", (0,), 1),
+        (b"\x02\x00message", (0,), 2),
+        (b"\x04\x02\x04message", (1, 2), 3),
+        (b"\x02\x80\x01", (64,), 3),
+    ],
+)
+def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
+    """Their number first; none means the first type of the file."""
+    assert (path, end) == read_path(data, 64)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x02", b"\x04\x00", b"\xff\xff\xff\xff\xff\xff\x01", b"\x01", b"\xff\x7f"]
+)
+def test_a_path_that_is_torn_or_too_long_is_none(data):
+    """Nothing is read behind the end, and no list of a billion steps is begun."""
+    with pytest.raises(ValueError):
+        read_path(data, 64)

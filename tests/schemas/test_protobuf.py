@@ -1,0 +1,127 @@
+"""Messages of Protobuf as JSON, and schemas and messages that mean harm."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import random
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from schemas.codecs.protobuf import ProtobufCodec, imports_of
+from schemas.schema import SchemaError
+from tests.schemas.examples import ORDER_PROTO, of_protobuf
+
+MESSAGE = b"\x08\x07\x12\x02hi\x1a\x02\x08\x05"
+SHOWN = b'{"id":"7","note":"hi","lines":[{"count":5}]}'
+
+
+@pytest.fixture(scope="module")
+def codec() -> ProtobufCodec:
+    return ProtobufCodec(of_protobuf(ORDER_PROTO), {})
+
+
+def test_a_message_is_shown_by_protobufs_own_mapping(codec):
+    """Numbers of 64 bits as strings, fields that have their default left out."""
+    assert SHOWN == codec.decode(b"\x00" + MESSAGE, None)
+    assert b"{}" == codec.decode(b"\x00", None)
+
+
+def test_the_path_says_which_type_of_the_file_it_is(codec):
+    """The second one, and one within the first; in front of the message, or in the header."""
+    assert b'{"reason":"no"}' == codec.decode(b"\x02\x02\x0a\x02no", None)
+    assert b'{"count":5}' == codec.decode(b"\x04\x00\x00\x08\x05", None)
+    assert b'{"reason":"no"}' == codec.decode(b"\x0a\x02no", b"\x02\x02")
+    assert SHOWN == codec.decode(MESSAGE, b"")
+
+
+def test_imports_are_resolved():
+    """Those of the registry by their names, and those of Protobuf itself."""
+    text = 'syntax = "proto3"; import "a/line.proto"; import "google/protobuf/timestamp.proto";\n'
+    text += "message M { Line line = 1; google.protobuf.Timestamp at = 2; }"
+    needed = {"a/line.proto": of_protobuf('syntax = "proto3"; message Line { int32 count = 1; }')}
+    codec = ProtobufCodec(of_protobuf(text), needed)
+    assert b'{"line":{"count":5},"at":"1970-01-01T00:00:01Z"}' == codec.decode(
+        b"\x00\x0a\x02\x08\x05\x12\x02\x08\x01", None
+    )
+
+
+def test_a_serialized_descriptor_is_a_schema_too():
+    """In base64, as a registry gives it where `format=serialized` is asked for."""
+    file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    field = file.message_type.add(name="M").field.add(name="at", number=1, label=1, type=11)
+    field.type_name = ".google.protobuf.Timestamp"
+    codec = ProtobufCodec(of_protobuf(base64.b64encode(file.SerializeToString()).decode()), {})
+    assert b'{"at":"1970-01-01T00:00:01Z"}' == codec.decode(b"\x00\x0a\x02\x08\x01", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "imports"),
+    [
+        (
+            'import "a.proto";\nimport public "b/c.proto" ;\n  import weak "d.proto";',
+            ["a.proto", "b/c.proto", "d.proto"],
+        ),
+        ('import "google/protobuf/any.proto";', []),
+        ('// import "a.proto";\nmessage M {}', []),
+    ],
+)
+def test_the_imports_of_a_text_are_found(text, imports):
+    """But for those that come with Protobuf."""
+    assert imports == imports_of(text)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"", b"\x02", b"\x02\x08", b"\x00\xff", b"\x00\x0a\x99", b"\x04\x00\x09", b"\x01", b"\x80" * 9],
+)
+def test_a_message_that_does_not_follow_its_schema_is_refused(codec, message):
+    """Torn ones, and paths to no type."""
+    with pytest.raises(SchemaError):
+        codec.decode(message, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "message", "AAAA", "!!!", 'syntax = "proto3"; message {', 'syntax = "proto3"; import "missing.proto";',
+     'syntax = "proto3";' + "message A {" * 5000, 'syntax = "proto3"; message M { X x = 1; }',
+     'syntax = "proto3"; message M { int32 ' + "x" * 600 + " = 1; }"],
+)  # fmt: skip
+def test_what_is_no_schema_is_refused(text, capfd):
+    """And what protoc says of it is in the error, not on standard error."""
+    with pytest.raises(SchemaError):
+        ProtobufCodec(of_protobuf(text), {}).decode(b"\x00", None)
+    assert "" == capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up.proto", "a/../../b.proto", "", "x" * 300, "a\0b"])
+def test_an_import_leads_nowhere_else(path, tmp_path):
+    """Names of imports are a registry's: they do not write over other files."""
+    with pytest.raises(SchemaError, match="no path of an import"):
+        ProtobufCodec(of_protobuf('syntax = "proto3";'), {path: of_protobuf('syntax = "proto3";')})
+
+
+def test_messages_within_messages_have_a_bound():
+    """As Protobuf's own readers have it."""
+    text = 'syntax = "proto3"; message M { M m = 1; }'
+    deep = b""
+    for _ in range(150):
+        size = len(deep)
+        deep = b"\x0a" + (bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])) + deep
+    with pytest.raises(SchemaError):
+        ProtobufCodec(of_protobuf(text), {}).decode(b"\x00" + deep, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_bytes_are_a_message_or_refused(codec, seed):
+    """A thousand changed messages: nothing else is raised, and what is shown is JSON."""
+    chance = random.Random(seed)
+    for _ in range(1000):
+        message = bytearray(b"\x00" + MESSAGE)
+        for _ in range(chance.randrange(1, 4)):
+            message[chance.randrange(len(message))] = chance.randrange(256)
+        with contextlib.suppress(SchemaError):
+            json.loads(codec.decode(bytes(message), None))

@@ -1,0 +1,205 @@
+"""A schema registry asked over HTTP: a small server that speaks its endpoints, and servers that do not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import UUID
+
+import pytest
+
+from schemas.catalog import SchemaCatalog
+from schemas.frame import FramedMessage
+from schemas.payload_reader import Decoded, PayloadReader
+from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
+from schemas.sources import registry
+from schemas.sources.registry import RegistrySource, RegistryUnavailableError
+from storage.errors import InvalidConfigError
+from tests.schemas.examples import ORDER, ORDER_PROTO
+
+ANSWERS = {
+    "/schemas/ids/7": {"schema": json.dumps(ORDER)},
+    "/schemas/ids/8": {"schema": ORDER_PROTO, "schemaType": "PROTOBUF", "references": []},
+    f"/schemas/guids/{UUID(int=7)}": {"schema": json.dumps(ORDER), "guid": str(UUID(int=7))},
+    "/subjects/a%2Fb-value/versions/2": {"subject": "a/b-value", "version": 2, "id": 9, "schema": '"int"'},
+    "/subjects/a%2Fb-value/versions/latest": {
+        "subject": "a/b-value",
+        "version": 3,
+        "id": 10,
+        "schema": '"int"',
+    },
+}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str]]]:
+    """Serve GETs by a function; the URL, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def say(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def as_registry(handler: BaseHTTPRequestHandler) -> None:
+    found = ANSWERS.get(handler.path)
+    if found is None:
+        say(handler, 404, b'{"error_code":40403,"message":"Schema not found"}')
+    else:
+        say(handler, 200, json.dumps(found).encode())
+
+
+def test_schemas_are_asked_for_by_id_guid_and_version():
+    """Those that are not there are asked for once in a while; what is compiled of the others is kept by the catalog."""
+    clock = Clock()
+    with serving(as_registry) as (url, asked):
+        source = RegistrySource(url + "/", clock=clock)
+        assert PayloadSchema(Kind.AVRO, json.dumps(ORDER), (), 7) == source.by_id(7)
+        assert PayloadSchema(Kind.PROTOBUF, ORDER_PROTO, (), 8) == source.by_id(8)
+        assert json.dumps(ORDER) == source.by_id(UUID(int=7)).text
+        assert 9 == source.referenced(SchemaReference("x", "a/b-value", 2)).number
+        assert 10 == source.newest("a/b-value").number
+        assert source.newest("none") is None
+        asked.clear()
+        assert [None, None] == [source.by_id(99), source.by_id(99)]
+        assert ["/schemas/ids/99"] == asked
+        before = source.stamp()
+        clock.now += registry.REST_SECONDS
+        assert before != source.stamp()
+        assert source.by_id(99) is None
+        assert 2 == len(asked)
+
+
+def test_payloads_are_decoded_by_a_registry():
+    """Each schema is asked for once."""
+    with serving(as_registry) as (url, asked):
+        reading = PayloadReader(Kind.AVRO, SchemaCatalog((RegistrySource(url),)))
+        for _ in range(3):
+            assert Decoded(b'{"id":1,"note":null}', 7) == reading.decode(FramedMessage(7, b"\x02\x00"))
+        assert ["/schemas/ids/7"] == asked
+
+
+def test_who_asks_names_itself():
+    """By basic authentication, and to nobody else: a redirection is not followed."""
+    seen = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        seen.append(handler.headers["Authorization"])
+        say(handler, 302, b"", Location="http://127.0.0.1:9/elsewhere")
+
+    with serving(answer) as (url, _asked):
+        assert RegistrySource(url, "user:secret").by_id(7) is None
+    assert ["Basic dXNlcjpzZWNyZXQ="] == seen
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, b"garbage"), (200, b"[]"), (200, b"[" * 100_000), (200, b"\xff"), (500, b"{}"), (401, b"{}"), (200, b" " * (5 << 20))],
+    ids=["no json", "no object", "nested", "no text", "error", "refused", "huge"],
+)  # fmt: skip
+def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body):
+    """Schemas are unknown meanwhile; who writes is told why."""
+    clock = Clock()
+    with serving(lambda handler: say(handler, status, body)) as (url, asked):
+        source = RegistrySource(url, clock=clock)
+        assert source.by_id(7) is None
+        assert source.by_id(8) is None
+        with pytest.raises(RegistryUnavailableError, match="failed lately"):
+            source.newest("orders-value")
+        assert 1 == len(asked)
+        clock.now += registry.REST_SECONDS + 1
+        with pytest.raises(RegistryUnavailableError, match="latest"):
+            source.newest("orders-value")
+        assert 2 == len(asked)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"schema":1}', b'{"schema":"x","schemaType":"XML"}', b'{"schema":"x","references":1}', b'{"schema":"x","references":[1]}'])  # fmt: skip
+def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
+    """The registry itself is fine."""
+    with serving(lambda handler: say(handler, 200, body)) as (url, _asked), pytest.raises(SchemaError):
+        RegistrySource(url).by_id(7)
+
+
+def test_a_registry_that_hangs_is_waited_for_a_bounded_time(monkeypatch):
+    """Also one that sends a byte now and then, which keeps every single read short."""
+    monkeypatch.setattr(registry, "ANSWER_SECONDS", 0.2)
+    ended = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        while not ended.wait(0.02):
+            try:
+                handler.wfile.write(b"X")
+            except OSError:
+                return
+
+    with serving(drip) as (url, asked):
+        source = RegistrySource(url)
+        assert [None] * 3 == [source.by_id(7), source.by_id(7), source.by_id(8)]
+        assert 1 == len(asked)
+        ended.set()
+
+
+def test_a_registry_that_is_not_there_is_none():
+    """A refused connection is an answer like any other failure."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        source = RegistrySource(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        assert source.by_id(7) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8081",
+        "ftp://host",
+        "http://",
+        "http://host?a=b",
+        "http://[bad",
+        "file:///etc/passwd",
+        "http://host:port",
+    ],
+)
+def test_what_is_no_url_is_refused(url):
+    """HTTP alone."""
+    with pytest.raises(InvalidConfigError, match="no URL"):
+        RegistrySource(url)
+
+
+def test_a_password_does_not_stand_in_the_url():
+    """Where everybody on the machine sees it."""
+    with pytest.raises(InvalidConfigError, match="lists of processes"):
+        RegistrySource("http://user:secret@host:8081")

@@ -1,0 +1,149 @@
+"""Schemas out of the topic `_schemas`, as a registry writes it, follows it and cleans it up."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+
+from schemas.schema import Kind, PayloadSchema, SchemaReference
+from schemas.sources.topic import SchemasTopic
+from storage.engine import Engine
+from storage.manager import open_engine
+from tests.schemas.examples import ORDER, ORDER_PROTO, appended, engine_with, line, registered
+
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+
+
+@pytest.fixture
+def engine(tmp_path):
+    lines = b"".join([
+        line(None, b'{"keytype":"NOOP","magic":0}'),
+        registered("orders-value", 1, 7, "string"),
+        registered("orders-value", 2, 8, ORDER, references=[{"name": "shop.Line", "subject": "lines", "version": 3}]),
+        registered("refunds-value", 1, 9, ORDER_PROTO, "PROTOBUF", guid=GUID),
+        line(b'{"compatibilityLevel":"FULL"}', b'{"keytype":"CONFIG","subject":null,"magic":0}'),
+    ])  # fmt: skip
+    engine = engine_with(tmp_path / "data", lines)
+    yield engine
+    engine.close()
+
+
+def grow(engine: Engine, *lines: bytes) -> None:
+    appended(engine.topic("_schemas"), b"".join(lines))
+
+
+def test_schemas_are_found_by_id_guid_and_version(engine):
+    """With their language, which is Avro where nothing is said, and with what they need."""
+    source = SchemasTopic(engine)
+    assert PayloadSchema(Kind.AVRO, '"string"', (), 7) == source.by_id(7)
+    need = SchemaReference("shop.Line", "lines", 3)
+    assert PayloadSchema(Kind.AVRO, json.dumps(ORDER), (need,), 8) == source.by_id(8)
+    protobuf = PayloadSchema(Kind.PROTOBUF, ORDER_PROTO, (), 9)
+    assert protobuf == source.by_id(UUID(GUID))
+    assert protobuf == source.referenced(SchemaReference("any", "refunds-value", 1))
+    assert source.by_id(10) is None
+    assert source.by_id(UUID(int=1)) is None
+    assert source.referenced(SchemaReference("any", "refunds-value", 2)) is None
+
+
+def test_what_is_registered_later_is_found(engine):
+    """And the stamp says that there may be something new."""
+    source = SchemasTopic(engine)
+    assert source.by_id(10) is None
+    before = source.stamp()
+    grow(engine, registered("more-value", 1, 10, "int"))
+    assert before != source.stamp()
+    assert "int" == json.loads(source.by_id(10).text)
+
+
+def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
+    """Deleted ones are passed; they are there for who has their id."""
+    source = SchemasTopic(engine)
+    assert 8 == source.newest("orders-value").number
+    grow(engine, registered("orders-value", 2, 8, ORDER, deleted=True))
+    assert 7 == source.newest("orders-value").number
+    assert 8 == source.by_id(8).number
+    grow(
+        engine,
+        line(
+            b'{"subject":"orders-value","version":2}',
+            b'{"keytype":"DELETE_SUBJECT","subject":"orders-value","magic":0}',
+        ),
+    )
+    assert source.newest("orders-value") is None
+    assert 7 == source.by_id(7).number
+    grow(engine, line(None, b'{"keytype":"SCHEMA","subject":"refunds-value","version":1,"magic":1}'))
+    assert source.newest("refunds-value") is None
+    assert source.newest("unknown-value") is None
+
+
+def test_records_that_are_none_of_a_registry_are_passed(engine):
+    """Whatever a key or a value is: no JSON, no object, of other types, nested for ever, or huge."""
+    good = b'{"keytype":"SCHEMA","subject":"bad-value","version":1,"magic":1}'
+    bad = [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"id":"x"}',
+        b'{"id":-1}',
+        b'{"id":true}',
+        b'{"id":99999999999}',
+        b"[" * 100_000,
+    ]
+    grow(engine, *(line(value, good) for value in bad))
+    grow(
+        engine,
+        *(
+            line(b"{}", key)
+            for key in (b"", b"[1]", b'{"keytype":"SCHEMA","subject":1,"version":1}', b"x" * 5000)
+        ),
+    )
+    grow(engine, line(b'{"id":11}', None), registered("after-value", 1, 12, "int"))
+    source = SchemasTopic(engine)
+    assert 12 == source.by_id(12).number
+    assert source.newest("bad-value") is None
+
+
+def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
+    """The topic may come later, and may be deleted and made again."""
+    engine = engine_with(tmp_path / "data", b"", topic="orders")
+    source = SchemasTopic(engine)
+    assert source.stamp() is None
+    assert source.by_id(7) is None
+    appended(engine.create_topic("_schemas"), registered("a-value", 1, 7, "int"))
+    assert 7 == source.by_id(7).number
+    engine.delete_topic("_schemas")
+    assert source.by_id(7) is None
+    appended(engine.create_topic("_schemas"), registered("a-value", 1, 8, "int"))
+    assert source.by_id(7) is None
+    assert 8 == source.by_id(8).number
+    engine.close()
+
+
+def test_schemas_whose_records_were_deleted_are_unknown(engine):
+    """Nothing of a schema is kept but where it stands."""
+    source = SchemasTopic(engine)
+    assert 7 == source.by_id(7).number
+    partition = engine.topic("_schemas").partitions()[0]
+    partition.delete_records(3)
+    assert source.by_id(7) is None
+    assert 9 == source.by_id(9).number
+
+
+def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
+    """What stands behind it is found."""
+    engine = engine_with(tmp_path / "data", registered("a-value", 1, 7, "int"))
+    grow(engine, registered("b-value", 1, 8, "int"))
+    grow(engine, registered("c-value", 1, 9, "int"))
+    engine.close()
+    log = next((tmp_path / "data/_schemas-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[data.index(b"b-value")] ^= 1
+    log.write_bytes(data)
+    engine = open_engine(tmp_path / "data", read_only=True)
+    source = SchemasTopic(engine)
+    assert [7, None, 9] == [found and found.number for found in map(source.by_id, (7, 8, 9))]
+    engine.close()
