@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from schemas.codecs.avro import AvroCodec
 from schemas.codecs.codec import SchemaCodec, library
+from schemas.codecs.json_schema import JsonSchemaCodec
 from schemas.codecs.protobuf import ProtobufCodec
 from schemas.schema import MAX_REFERENCES, Kind, PayloadSchema, SchemaError, SchemaId, SchemaReference
 from schemas.sources.source import SchemaSource
@@ -19,7 +20,11 @@ MAX_COMPILED = 10_000
 MAX_COMPILED_BYTES = 64 * 2**20
 """Text of schemas that may be compiled in all; further ones are not known."""
 
-CODECS: dict[Kind, Callable[..., SchemaCodec]] = {Kind.AVRO: AvroCodec, Kind.PROTOBUF: ProtobufCodec}
+CODECS: dict[Kind, Callable[..., SchemaCodec]] = {
+    Kind.AVRO: AvroCodec,
+    Kind.PROTOBUF: ProtobufCodec,
+    Kind.JSON: JsonSchemaCodec,
+}
 
 
 class SchemaCatalog:
@@ -49,12 +54,35 @@ class SchemaCatalog:
             raise found.with_traceback(None)
         return found
 
-    def _compile(self, kind: Kind, schema_id: SchemaId) -> SchemaCodec | SchemaError | None:
+    def newest(self, kind: Kind, subject: str) -> tuple[int, SchemaCodec] | None:
+        """Return the newest schema of a subject, by its number, and what encodes by it; None where there is none.
+
+        Raises SchemaError as `codec`, and where a registry does not answer; MissingLibraryError.
+        """
+        found = self._find(lambda source: source.newest(subject))
+        if found is None:
+            return None
+        schema, source = found
+        if schema.number is None:
+            raise SchemaError(f"the schema of {subject} has no id")
+        with self._lock:
+            codec = self._compiled.get((kind, schema.number))
+            if codec is None:
+                codec = self._compile(kind, schema.number, (schema, source))
+        if isinstance(codec, SchemaError):
+            raise codec.with_traceback(None)
+        if codec is None:
+            raise SchemaError(f"schema {schema.number}: too many schemas are in use")
+        return schema.number, codec
+
+    def _compile(
+        self, kind: Kind, schema_id: SchemaId, found: tuple[PayloadSchema, SchemaSource] | None = None
+    ) -> SchemaCodec | SchemaError | None:
         if len(self._compiled) >= MAX_COMPILED or self._bytes >= MAX_COMPILED_BYTES:
             return None
         result: SchemaCodec | SchemaError
         try:
-            found = self._find(lambda source: source.by_id(schema_id))
+            found = found or self._find(lambda source: source.by_id(schema_id))
             if found is None:
                 return None
             schema, source = found

@@ -80,6 +80,11 @@ class Framing(Protocol):
         ...
 
     @property
+    def asks_elsewhere(self) -> bool:
+        """True if what is appended may have to be asked for elsewhere: in the event loop's thread it never is."""
+        ...
+
+    @property
     def may_take_long(self) -> bool:
         """True if `takes_long` is ever true."""
         ...
@@ -112,6 +117,7 @@ class Lines:
     """A record ends with its newline, or with its file."""
 
     lingers = True
+    asks_elsewhere = False
     may_take_long = False
 
     def takes_long(self, framed: bytes) -> bool:
@@ -152,11 +158,23 @@ class ParsedLines(Lines):
         return len(framed) > PARSED_BYTES
 
 
+class SchemaLines(ParsedLines):
+    """Lines of JSON that are encoded by a schema, which a registry may have."""
+
+    lingers = False
+    asks_elsewhere = True
+
+    def takes_long(self, framed: bytes) -> bool:
+        del framed
+        return True
+
+
 class RecordBatches:
     """A batch says itself how long it is; only whole ones are appended."""
 
     lingers = False
     """They are large by themselves, and one that is refused shall not take others' with it."""
+    asks_elsewhere = False
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
@@ -189,6 +207,7 @@ class RecordBatches:
 LINES = Lines()
 SPREAD_LINES = SpreadLines()
 PARSED_LINES = ParsedLines()
+SCHEMA_LINES = SchemaLines()
 BATCHES = RecordBatches()
 
 

@@ -88,7 +88,7 @@ class AppendHandle:
         self._durable = durable or appending.acks is Acks.ALL
         self._asker = None if appending.asker is None else appending.asker(opener_pid, "/" + target.name)
         self._remote = self._asker is not None
-        self._threaded = self._durable or self._remote
+        self._threaded = self._durable or self._remote or framing.asks_elsewhere
         can_linger = not self._remote or appending.remote_linger is not None
         self._lingers = appending.acks is Acks.NONE and framing.lingers and not self._durable and can_linger
         self._checked = b""

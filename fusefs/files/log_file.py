@@ -15,12 +15,12 @@ import errno
 from collections.abc import Awaitable, Callable
 
 from fusefs.appending.flags import Access, check_append
-from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, Framing
+from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import BATCH, JSON, Form
+from fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
 from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
 from fusefs.nodes.nodes import (
     FOR_LONG,
@@ -183,21 +183,9 @@ def framing_of(form: Form) -> Framing:
     """Return the rules by which what is written to a file of that form is cut."""
     if form is BATCH:
         return BATCHES
+    if form.suffix in DECODED_SUFFIXES:
+        return SCHEMA_LINES
     return PARSED_LINES if form is JSON else LINES
-
-
-class DecodedLogFile(ViewNode):
-    """`log.avro.json` and the like: every retained record, its payload decoded by its schema."""
-
-    __slots__ = ("_form",)
-    entry_timeout = DECODED_SECONDS
-
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles, form: Form) -> None:
-        super().__init__(parent, name, files, files.views.whole(form))
-        self._form = form
-
-    def is_current(self) -> bool:
-        return not self._form.outdated and self._view is self._files.views.whole(self._form)
 
 
 class LogFile(ViewNode):
@@ -236,6 +224,16 @@ class LogFile(ViewNode):
 
     def truncate(self, size: int, *, emptied: bool) -> None:
         accept_truncation(size, self._view.size if self._view.measured else None, emptied=emptied)
+
+
+class DecodedLogFile(LogFile):
+    """`log.avro.json` and the like: payloads decoded by their schemas; what is written is encoded by the newest one."""
+
+    __slots__ = ()
+    entry_timeout = DECODED_SECONDS
+
+    def is_current(self) -> bool:
+        return not self._form.outdated and super().is_current()
 
 
 def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted: bool) -> None:

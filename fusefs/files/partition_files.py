@@ -70,7 +70,8 @@ class PartitionFiles:
         target = self._targets.get(form.suffix)
         if target is None:
             context = self.context
-            encoder = Encoder(form, context.clock, context.reports)
+            written = context.decoding.writing(form, self.partition.topic)
+            encoder = Encoder(written, context.clock, context.reports)
             acks_all = context.appending.checks_replicas
             target = PartitionTarget(
                 f"{self.path}/log{form.suffix}", self.partition, encoder, acks_all=acks_all

@@ -63,7 +63,8 @@ class TopicFiles:
         """The target of lines of a form that are written to the topic itself."""
         target = self._targets.get(form.suffix)
         if target is None:
-            encoder = Encoder(form, self.context.clock, self.context.reports)
+            written = self.context.decoding.writing(form, self.topic.name)
+            encoder = Encoder(written, self.context.clock, self.context.reports)
             acks_all = self.context.appending.checks_replicas
             name = f"{self.topic.name}/log{form.suffix}"
             target = TopicTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)

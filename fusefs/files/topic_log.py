@@ -175,13 +175,15 @@ class TopicLogFile(MergedFile):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
-        spreads = len(self._files.topic.partitions()) > MANY_PARTITIONS
+        framing = framing_of(self._form)
+        if not framing.asks_elsewhere and len(self._files.topic.partitions()) > MANY_PARTITIONS:
+            framing = SPREAD_LINES
         return AppendHandle(
             self._files.target(self._form),
             self.context.appending,
             opener_pid=pid,
             durable=durable,
-            framing=SPREAD_LINES if spreads else framing_of(self._form),
+            framing=framing,
         )
 
     def truncate(self, size: int, *, emptied: bool) -> None:

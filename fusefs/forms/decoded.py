@@ -5,6 +5,10 @@
 A key or payload that is framed for a schema registry (`schemas.frame`) is shown as the value of JSON that it is, and behind
 it the id of its schema. Where it cannot be decoded it is all there in base64, as `payload_base64`, with the id all the same.
 What has no frame is shown as in `log.json`, without an id.
+
+Written lines are encoded by the newest schemas of their topic's subjects, TOPIC-value and TOPIC-key (TopicNameStrategy); what
+they say of ids is ignored, and `payload_base64` is taken as it is. A null payload is a tombstone. A key that is a string is
+taken as it is where TOPIC-key has no schema.
 """
 
 from __future__ import annotations
@@ -12,12 +16,15 @@ from __future__ import annotations
 from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from fusefs.forms.json_lines import JSON
+from fusefs.forms.json_parser import IGNORED, RefusedLineError, parse_records, plain_octets
 from schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame_of
 from schemas.payload_reader import PayloadReader
-from schemas.schema import Kind
-from storage.codec.records import Columns
+from schemas.payload_writer import PayloadWriter
+from schemas.schema import Kind, SchemaError
+from storage.codec.records import Columns, columns_of, encode_columns
 from storage.model import Buffer
 
 KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.json": Kind.JSON}
@@ -25,6 +32,7 @@ KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.jso
 
 _RUN_BYTES = 2**18
 """Bytes of keys and values of which the lines are made at once."""
+_IGNORED = IGNORED | {"key_schema_id", "payload_schema_id"}
 _PAYLOAD = b',"payload'
 _KEY = b',"key'
 
@@ -69,7 +77,7 @@ class DecodedLines:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        raise NotImplementedError
+        raise NotImplementedError("lines are written to a topic, by its schemas: EncodedLines")
 
     def _lines(
         self, columns: Columns, topic: str, partition: int, start_offset: int, end_offset: int
@@ -122,6 +130,54 @@ class DecodedLines:
         else:
             plain = b""
         return b',"%s%s":%s,"%s_schema_id":%s' % (name, plain, text, name, shown)
+
+
+class EncodedLines(DecodedLines):
+    """The form of lines that are written to one topic."""
+
+    def __init__(
+        self, suffix: str, reader: PayloadReader, topic: str, writer: Callable[[], PayloadWriter]
+    ) -> None:
+        """Encode by what `writer` returns, for each text anew."""
+        super().__init__(suffix, reader)
+        self._topic = topic
+        self._writer = writer
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        """Encode lines (blocking: their schema may have to be asked for). Raises FormError where one does not follow it."""
+        records = parse_records(text, timestamp, _Encoding(self._topic, self._writer()).octets, _IGNORED)
+        return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
+
+
+class _Encoding:
+    """The keys and payloads of the lines of one text."""
+
+    def __init__(self, topic: str, writer: PayloadWriter) -> None:
+        self._subjects = {"key": f"{topic}-key", "payload": f"{topic}-value"}
+        self._writer = writer
+
+    def octets(self, fields: dict[str, Any], name: str) -> bytes | None:
+        value = fields.get(name)
+        if value is None or f"{name}_base64" in fields:
+            return plain_octets(fields, name)
+        subject = self._subjects[name]
+        try:
+            if name == "key" and isinstance(value, str) and not self._writer.has_schema(subject):
+                return plain_octets(fields, name)
+            payload = self._writer.encode(subject, value)
+        except SchemaError as error:
+            raise RefusedLineError(f"{name}: {error}") from None
+        _drop_header(fields, KEY_HEADER if name == "key" else VALUE_HEADER)
+        return payload
+
+
+def _drop_header(fields: dict[str, Any], header: bytes) -> None:
+    """Remove the header that names another schema than the one in front of what was just encoded."""
+    for name in ("headers", "headers_base64"):
+        flat = fields.get(name)
+        if isinstance(flat, list) and not len(flat) % 2:
+            kept = [flat[at : at + 2] for at in range(0, len(flat), 2) if flat[at] != header.decode()]
+            fields[name] = [part for pair in kept for part in pair]
 
 
 def _key_place(line: bytes, end: int) -> int:

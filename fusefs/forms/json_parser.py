@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import binascii
 import json
-from typing import Any, Never
+from collections.abc import Callable
+from typing import Any, Never, TypeAlias
 
 from fusefs.forms.form import FormError
 from storage.model import Buffer, Header, Offset, Record, Timestamp
@@ -21,12 +22,20 @@ TAKEN = frozenset({"ts", "key", "key_base64", "payload", "payload_base64", "head
 _INT64_END = 2**63
 
 
-class _RefusedError(Exception):
+Octets: TypeAlias = Callable[[dict[str, Any], str], bytes | None]
+"""Returns the key or the payload of a line's fields. Raises RefusedLineError."""
+
+
+class RefusedLineError(Exception):
     """A line's fault, without the line's number."""
 
 
-def parse_records(text: Buffer, timestamp: int) -> list[Record]:
+def parse_records(
+    text: Buffer, timestamp: int, octets: Octets | None = None, ignored: frozenset[str] = IGNORED
+) -> list[Record]:
     """A record a line, offsets from 0; `timestamp` for those that tell none.
+
+    `octets` makes keys and payloads of what stands there, and fields so named are `ignored`.
 
     Raises FormError naming the first bad line, ValueError if the last line has no LF.
     """
@@ -36,39 +45,37 @@ def parse_records(text: Buffer, timestamp: int) -> list[Record]:
     records = []
     for index, line in enumerate(lines):
         try:
-            records.append(_record(line, Offset(index), timestamp))
-        except _RefusedError as error:
+            fields = _fields(line, ignored)
+            records.append(_record(fields, Offset(index), timestamp, octets or plain_octets))
+        except RefusedLineError as error:
             raise FormError(index + 1, str(error)) from None
     return records
 
 
-def _record(line: bytes, offset: Offset, timestamp: int) -> Record:
-    fields = _fields(line)
+def _record(fields: dict[str, Any], offset: Offset, timestamp: int, octets: Octets) -> Record:
     time = fields.get("ts", timestamp)
     if type(time) is not int or not -_INT64_END <= time < _INT64_END:
-        raise _RefusedError("ts is no integer of 64 bits")
+        raise RefusedLineError("ts is no integer of 64 bits")
     if "payload" not in fields and "payload_base64" not in fields:
-        raise _RefusedError("payload is missing (null stands for a tombstone)")
-    return Record(
-        offset, Timestamp(time), _octets(fields, "key"), _octets(fields, "payload"), _headers(fields)
-    )
+        raise RefusedLineError("payload is missing (null stands for a tombstone)")
+    return Record(offset, Timestamp(time), octets(fields, "key"), octets(fields, "payload"), _headers(fields))
 
 
-def _fields(line: bytes) -> dict[str, Any]:
+def _fields(line: bytes, ignored: frozenset[str]) -> dict[str, Any]:
     """The object on the line, all of whose fields are known."""
     try:
         value = _DECODER.decode(line.decode())
     except UnicodeDecodeError:
-        raise _RefusedError("no UTF-8") from None
+        raise RefusedLineError("no UTF-8") from None
     except RecursionError:
-        raise _RefusedError("nested too deeply") from None
+        raise RefusedLineError("nested too deeply") from None
     except ValueError as error:
-        raise _RefusedError(f"no JSON: {error}") from None
+        raise RefusedLineError(f"no JSON: {error}") from None
     if not isinstance(value, dict):
-        raise _RefusedError("no JSON object")
-    unknown = value.keys() - TAKEN - IGNORED
+        raise RefusedLineError("no JSON object")
+    unknown = value.keys() - TAKEN - ignored
     if unknown:
-        raise _RefusedError(f"unknown field {min(unknown)!r}")
+        raise RefusedLineError(f"unknown field {min(unknown)!r}")
     return value
 
 
@@ -80,22 +87,22 @@ def _no_constant(name: str) -> Never:
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
-def _octets(fields: dict[str, Any], name: str) -> bytes | None:
+def plain_octets(fields: dict[str, Any], name: str) -> bytes | None:
     """A key or payload, plain or in base64; None for null, and for a key that is missing."""
     if f"{name}_base64" in fields:
         if name in fields:
-            raise _RefusedError(f"{name} stands there twice, plain and in base64")
+            raise RefusedLineError(f"{name} stands there twice, plain and in base64")
         return _from_base64(fields[f"{name}_base64"], f"{name}_base64")
     return _from_text(fields.get(name), name)
 
 
 def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
     if "headers" in fields and "headers_base64" in fields:
-        raise _RefusedError("headers stand there twice, plain and in base64")
+        raise RefusedLineError("headers stand there twice, plain and in base64")
     name = "headers_base64" if "headers_base64" in fields else "headers"
     flat = fields.get(name, [])
     if not isinstance(flat, list) or len(flat) % 2:
-        raise _RefusedError(f"{name} is no array of names and values in turn")
+        raise RefusedLineError(f"{name} is no array of names and values in turn")
     value_of = _from_base64 if name == "headers_base64" else _from_text
     return tuple(
         Header(_header_name(flat[at]), value_of(flat[at + 1], f"a value of {name}"))
@@ -105,30 +112,30 @@ def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
 
 def _header_name(value: object) -> bytes:
     if not isinstance(value, str):
-        raise _RefusedError("a header's name is no string")
+        raise RefusedLineError("a header's name is no string")
     try:
         return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise _RefusedError("a header's name holds half a surrogate pair") from None
+        raise RefusedLineError("a header's name holds half a surrogate pair") from None
 
 
 def _from_text(value: object, name: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise _RefusedError(f"{name} is no string")
+        raise RefusedLineError(f"{name} is no string")
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise _RefusedError(f"{name} holds half a surrogate pair") from None
+        raise RefusedLineError(f"{name} holds half a surrogate pair") from None
 
 
 def _from_base64(value: object, name: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise _RefusedError(f"{name} is no string")
+        raise RefusedLineError(f"{name} is no string")
     try:
         return binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise _RefusedError(f"{name} is no base64: {error}") from None
+        raise RefusedLineError(f"{name} is no base64: {error}") from None

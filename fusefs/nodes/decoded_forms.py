@@ -8,6 +8,7 @@ Who follows is given each record once, by the schemas that are known at that mom
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fusefs.allowance import leave_event_loop
@@ -40,20 +41,37 @@ class DecodedForms:
         """Return the form for who is given each record once."""
         return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
 
+    def writing(self, form: Form, topic: str) -> Form:
+        """Return the form for lines that are written to a topic."""
+        if form.suffix not in DECODED_SUFFIXES:
+            return form
+        from fusefs.forms.decoded import KINDS, EncodedLines  # noqa: PLC0415 - as below
+        from schemas.payload_reader import PayloadReader  # noqa: PLC0415
+        from schemas.payload_writer import PayloadWriter  # noqa: PLC0415
+
+        kind, catalog = KINDS[form.suffix], self._opened()
+        writer = partial(PayloadWriter, kind, catalog)
+        return EncodedLines(form.suffix, PayloadReader(kind, catalog), topic, writer)
+
+    def _opened(self) -> SchemaCatalog:
+        from schemas.catalog import SchemaCatalog  # noqa: PLC0415
+
+        if self._catalog is None:
+            self._catalog = SchemaCatalog(()) if self._open_catalog is None else self._open_catalog()
+        return self._catalog
+
     def _decoded(self, suffix: str, *, lasting: bool = True) -> Form:
         forms = self._forms if lasting else self._following
         form = forms.get(suffix)
         if form is None or form.outdated:
             # Only here: most mounts and commands decode nothing.
             from fusefs.forms.decoded import KINDS, DecodedLines  # noqa: PLC0415
-            from schemas.catalog import SchemaCatalog, check_libraries  # noqa: PLC0415
+            from schemas.catalog import check_libraries  # noqa: PLC0415
             from schemas.payload_reader import PayloadReader  # noqa: PLC0415
 
             check_libraries(KINDS[suffix])
-            if self._catalog is None:
-                self._catalog = SchemaCatalog(()) if self._open_catalog is None else self._open_catalog()
             form = DecodedLines(
-                suffix, PayloadReader(KINDS[suffix], self._catalog, lasting=lasting), leave_event_loop
+                suffix, PayloadReader(KINDS[suffix], self._opened(), lasting=lasting), leave_event_loop
             )
             forms[suffix] = form
         return form

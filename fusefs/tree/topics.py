@@ -13,7 +13,7 @@ from fusefs.files.follow_file import FollowNode
 from fusefs.files.replicas import ReplicasFile
 from fusefs.files.status import TopicStatusFile
 from fusefs.files.topic_files import TopicFiles
-from fusefs.files.topic_log import MergedFile, TopicLogFile, TopicTimesFile
+from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, DECODED_SUFFIXES, FORMS, Form
@@ -44,7 +44,7 @@ def _follow(parent: TopicDirectory, name: str, *, form: Form) -> Node:
 
 
 def _decoded_log(parent: TopicDirectory, name: str, *, suffix: str) -> Node:
-    return MergedFile(parent, name, parent.files, parent.context.decoding.form(suffix))
+    return _log(parent, name, form=parent.context.decoding.form(suffix))
 
 
 def _decoded_follow(parent: TopicDirectory, name: str, *, suffix: str) -> Node:

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 
 from schemas.codecs.avro_types import MemoryBound, Normalizer
+from schemas.codecs.avro_values import AvroValue
 from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
 from schemas.schema import PayloadSchema, SchemaError
 
@@ -35,6 +36,7 @@ class AvroCodec:
         # What is nested to any depth must not be read by recursion in C, which nothing bounds.
         reader = library("fastavro._read_py", "fastavro") if self._bound.recursive else fastavro
         self._read = reader.schemaless_reader
+        self._write = fastavro.schemaless_writer
 
     def _parse(self, fastavro: Any, text: str) -> Any:
         said = guarded(lambda: json.loads(text), "no JSON")
@@ -57,4 +59,7 @@ class AvroCodec:
 
     def encode(self, value: object) -> bytes:
         """See `SchemaCodec`."""
-        raise NotImplementedError
+        stream = BytesIO()
+        datum = guarded(lambda: AvroValue(self._names).of(self._type, value), "does not follow its schema")
+        guarded(lambda: self._write(stream, self._type, datum), "does not follow its schema")
+        return stream.getvalue()

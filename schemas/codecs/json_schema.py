@@ -1,12 +1,18 @@
-"""JSON Schema: messages are JSON, which is shown as it stands, whatever its schema says."""
+"""JSON Schema: messages are JSON. They are shown as they stand, whatever their schema says, and written if it lets them in."""
 
 from __future__ import annotations
 
 import json
-from typing import Never
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Never
 
-from schemas.codecs.codec import guarded
-from schemas.schema import SchemaError
+from schemas.codecs.codec import guarded, json_text, library
+from schemas.schema import PayloadSchema, SchemaError
+
+MAX_CHECKS = 200_000
+"""Keywords of a schema that are checked for one value, each for each part of it that it is about."""
+_LIBRARY = "jsonschema"
 
 
 def _no_constant(name: str) -> Never:
@@ -22,3 +28,68 @@ def decode_json(message: bytes) -> bytes:
     guarded(lambda: _DECODER.decode(message.decode()), "no JSON")
     # Within strings a line end is always escaped; anywhere else it is a space.
     return message.strip(b" \t\r\n").replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+class JsonSchemaCodec:
+    """See `SchemaCodec`."""
+
+    def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
+        """Take a schema, and those that it refers to by their URIs. Nothing is fetched from elsewhere.
+
+        Raises SchemaError, MissingLibraryError.
+        """
+        self._checks = threading.local()
+        self._validator = guarded(lambda: self._made(schema, needed), "no JSON Schema")
+
+    def _made(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> Any:
+        validators = library("jsonschema.validators", _LIBRARY)
+        referencing = library("referencing", _LIBRARY)
+        said = _checked(json.loads(schema.text))
+        kind = validators.validator_for(said, default=validators.Draft7Validator)
+        kind.check_schema(said)
+        registry = referencing.Registry()
+        default = library("referencing.jsonschema", _LIBRARY).DRAFT7
+        for name, one in needed.items():
+            contents = _checked(json.loads(one.text))
+            resource = referencing.Resource.from_contents(contents, default_specification=default)
+            registry = registry.with_resource(name, resource)
+        counted = {name: self._counted(check) for name, check in kind.VALIDATORS.items()}
+        return validators.extend(kind, counted)(said, registry=registry)
+
+    def _counted(self, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        """Return a check that counts: what refers to itself twice, twice over, would never end."""
+
+        def counting(*arguments: Any) -> Iterator[Any]:
+            self._checks.left -= 1
+            if self._checks.left < 0:
+                raise SchemaError(f"more than {MAX_CHECKS} checks")
+            yield from check(*arguments) or ()
+
+        return counting
+
+    def decode(self, message: bytes, path: bytes | None) -> bytes:
+        """See `SchemaCodec`."""
+        del path
+        return decode_json(message)
+
+    def encode(self, value: object) -> bytes:
+        """See `SchemaCodec`."""
+        self._checks.left = MAX_CHECKS
+        wrong = guarded(lambda: next(self._validator.iter_errors(value), None), "cannot be checked")
+        if wrong is not None:
+            raise SchemaError(f"{wrong.message:.200}, at {wrong.json_path:.100}")
+        return json_text(value)
+
+
+def _checked(said: Any) -> Any:
+    """Return a schema without patterns, which could take for ever to match: what has one is not written to. Raises SchemaError."""
+    left = [said]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("pattern"), str) or isinstance(part.get("patternProperties"), dict):
+                raise SchemaError("it has patterns, which are not checked here")
+            left.extend(part.values())
+        elif isinstance(part, list):
+            left.extend(part)
+    return said

@@ -75,8 +75,18 @@ class ProtobufCodec:
         return json_text(value)
 
     def encode(self, value: object) -> bytes:
-        """See `SchemaCodec`."""
-        raise NotImplementedError
+        """See `SchemaCodec`: a message of the first type of the file."""
+        json_format = library("google.protobuf.json_format", _PROTOBUF)
+        if not isinstance(value, dict):
+            raise SchemaError(f"{value!r:.60} is no object, as a message is")
+        made = self._class_at((0,))()
+        guarded(
+            lambda: json_format.ParseDict(
+                value, made, descriptor_pool=self._pool, max_recursion_depth=MAX_DEPTH
+            ),
+            "does not follow its schema",
+        )
+        return b"\0" + guarded(lambda: bytes(made.SerializeToString(deterministic=True)), "no message")
 
     def _divided(self, message: bytes, path: bytes | None) -> tuple[tuple[int, ...], bytes]:
         try:

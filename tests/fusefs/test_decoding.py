@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import sys
 from uuid import UUID
 
@@ -14,6 +15,13 @@ from tests.doubles.mount_client import MountClient
 from tests.schemas.examples import ORDER, ORDER_PROTO, avro, framed, line, registered
 
 PAYLOAD = framed(7, avro(ORDER, {"id": 1, "note": "eins"}))
+WITH_KIND = {
+    **ORDER,
+    "fields": [
+        ORDER["fields"][0],
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, "default": "A"},
+    ],
+}
 REFUND = framed(8, b"\x02\x02\x0a\x02no")
 
 
@@ -161,11 +169,103 @@ async def test_a_member_of_a_group_reads_them(shop: MountClient):
     assert b"" == await shop.cat("@groups/billing/orders/drain.avro.json")
 
 
-async def test_nothing_is_written_through_them(shop: MountClient):
-    """They are shown, and no more."""
-    with pytest.raises(FileError) as caught:
-        await shop.append("orders/0/log.avro.json", b'{"payload":{"id":1}}\n')
-    assert errno.EPERM == caught.value.number
+async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountClient):
+    """With the frame in front; a key that is a string is as it is, where no schema says otherwise."""
+    await shop.append("_schemas/0/log.json", registered("orders-value", 2, 30, WITH_KIND))
+    await shop.append("orders/0/log.avro.json", b'{"payload":{"id":5,"kind":"B"},"key":"k","ts":5}\n')
+    assert framed(30, b"\x0a\x02") == await shop.cat("orders/0/8")
+    assert b'"ts":5,"key":"k","payload":{"id":5,"kind":"B"},"payload_schema_id":30}\n' in await shop.cat(
+        "orders/0/8.avro.json"
+    )
+    await shop.append("_schemas/0/log.json", registered("orders-key", 1, 31, "int"))
+    await shop.append(
+        "orders/0/log.avro.json", b'{"payload":null,"key":3}\n{"payload":{"id":6},"key":null}\n'
+    )
+    assert b'"key":3,"key_schema_id":31,"payload":null}\n' in await shop.cat("orders/0/9.avro.json")
+    assert framed(30, b"\x0c\x00") == await shop.cat("orders/0/10")
+
+
+async def test_what_is_shown_is_taken_back(shop: MountClient):
+    """Ids are ignored, base64 is as it is, and a header that names another schema goes."""
+    await shop.mkdir("copy")
+    await shop.append("_schemas/0/log.json", registered("copy-value", 1, 40, ORDER))
+    await shop.append("_schemas/0/log.json", registered("copy-key", 1, 7, ORDER))
+    lines = (await shop.cat("orders/0/log.avro.json")).splitlines(keepends=True)
+    kept = [one for one in lines if b'"plain"' not in one and b'"key":"' not in one]
+    await shop.append("copy/0/log.avro.json", b"".join(kept))
+    shown = fields(await shop.cat("copy/0/log.avro.json"), "key", "payload", "payload_schema_id")
+    assert [[{"id": 2, "note": None}, None, ""], [None, {"id": 3, "note": None}, 40]] == shown[1:3]
+    assert [None, {"id": 1, "note": "eins"}, 40] == shown[0]
+    assert b"__value_schema_id" not in await shop.cat("copy/0/2.json")
+    assert await shop.cat("orders/0/7") == await shop.cat("copy/0/4")
+
+
+@pytest.mark.parametrize(
+    ("line_", "reason"),
+    [
+        (b'{"payload":{"id":"x"}}', "line 2: payload: 'x' is no long, at .id"),
+        (b'{"payload":{"id":1,"more":1}}', "line 2: payload: record shop.Order has no field 'more'"),
+        (b'{"payload":{"id":1},"key":[1]}', "line 2: key: subject orders-key has no schema"),
+        (b'{"key":"k"}', "line 2: payload is missing"),
+        (b'{"payload":{"id":1},"unknown":1}', "line 2: unknown field 'unknown'"),
+        (b"no json", "line 2: no JSON"),
+    ],
+)
+async def test_a_bad_line_refuses_the_write_and_says_why(shop: MountClient, line_: bytes, reason: str):
+    """EINVAL, and nothing of it is kept, the good line neither."""
+    with pytest.raises(FileError, match=re.escape(reason)) as caught:
+        await shop.append("orders/0/log.avro.json", b'{"payload":{"id":1}}\n' + line_ + b"\n")
+    assert errno.EINVAL == caught.value.number
+    assert any(reason in one for one in shop.context.reports.lines())
+    with pytest.raises(FileError):
+        shop.lookup("orders/0/8")
+
+
+async def test_a_topic_without_a_schema_takes_no_lines(shop: MountClient):
+    """Nor one whose newest schema is of another language, or is none; base64 goes in as it is."""
+    await shop.mkdir("bare")
+    with pytest.raises(FileError, match="subject bare-value has no schema"):
+        await shop.append("bare/0/log.avro.json", b'{"payload":1}\n')
+    await shop.append("_schemas/0/log.json", registered("bare-value", 1, 8, ORDER_PROTO, "PROTOBUF"))
+    with pytest.raises(FileError, match="it is one of PROTOBUF"):
+        await shop.append("bare/0/log.avro.json", b'{"payload":1}\n')
+    await shop.append("bare/0/log.proto.json", b'{"payload":{"id":"7"}}\n')
+    assert framed(8, b"\x00\x08\x07") == await shop.cat("bare/0/0")
+    await shop.append("_schemas/0/log.json", registered("bare-value", 2, 41, {"type": "nonsense"}))
+    with pytest.raises(FileError, match="schema 41"):
+        await shop.append("bare/0/log.avro.json", b'{"payload":1}\n')
+    await shop.append("bare/0/log.avro.json", b'{"payload_base64":"AAAA"}\n')
+    assert b"\x00\x00\x00" == await shop.cat("bare/0/1")
+
+
+async def test_json_schema_is_checked_when_it_is_written(shop: MountClient):
+    """Though not when it is shown."""
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    await shop.append("_schemas/0/log.json", registered("orders-value", 3, 50, json.dumps(schema), "JSON"))
+    await shop.append("orders/0/log.jsonschema.json", b'{"payload":{"id":1}}\n')
+    assert framed(50, b'{"id":1}') == await shop.cat("orders/0/8")
+    with pytest.raises(FileError, match="is not of type"):
+        await shop.append("orders/0/log.jsonschema.json", b'{"payload":{"id":"x"}}\n')
+
+
+async def test_lines_of_a_topic_go_where_their_encoded_key_says(shop: MountClient):
+    """To the partition of the key's bytes, as those of Kafka's own producer."""
+    await shop.mkdir("orders/3")
+    await shop.append(
+        "orders/log.avro.json", b"".join(b'{"payload":{"id":%d},"key":"k%d"}\n' % (n, n) for n in range(8))
+    )
+    await shop.append("orders/log.kv", b"".join(b"k%d\tv\n" % n for n in range(8)))
+    for number in range(1, 4):
+        keys = [one[0] for one in fields(await shop.cat(f"orders/{number}/log.json"), "key")]
+        assert keys[: len(keys) // 2] == keys[len(keys) // 2 :]
+
+
+async def test_a_line_without_its_end_is_encoded_at_the_close(shop: MountClient):
+    """And refused there, with a line of reason."""
+    await shop.append("orders/0/log.avro.json", b'{"payload":{"id":1}}')
+    assert framed(7, b"\x02\x00") == await shop.cat("orders/0/8")
+    with pytest.raises(FileError, match="is no long"):
+        await shop.append("orders/0/log.avro.json", b'{"payload":{"id":"x"}}')
 
 
 @pytest.mark.parametrize(("suffix", "library", "package"), [("avro", "fastavro", "fastavro"), ("proto", "grpc_tools", "grpcio-tools")])  # fmt: skip

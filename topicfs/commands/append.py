@@ -12,8 +12,10 @@ import click
 from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from fusefs.appending.partitioners import KafkaPartitioner
 from fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
-from fusefs.forms import FORMS, FormError, by_suffix
+from fusefs.forms import DECODED_SUFFIXES, FORMS, FormError
+from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.reports import Reports
+from schemas.places import SchemaPlaces
 from storage.codec.headers import Codec
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
@@ -33,8 +35,9 @@ from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
+from topicfs.schema_options import schema_options
 
-RECORD_FILES = tuple(f"log{form.suffix}" for form in FORMS)
+RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
@@ -63,6 +66,10 @@ UNBOUNDED = 2**31
             "topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch",
             "a copy batch by batch, which keeps codecs and producers too",
         ),
+        (
+            """echo '{"payload":{"id":1}}' | topicfs append orders/0/log.avro.json""",
+            "encoded by the newest schema of the topic",
+        ),
         ("topicfs append --data kafka://host:9092 orders/0 FILE", "to a running cluster"),
     ),
 )
@@ -84,13 +91,22 @@ UNBOUNDED = 2**31
     type=click.Choice(["1", "all"]),
     help="Of a cluster: go on when lines are in their leader's log, or in those of all replicas in sync.  [default: all]",
 )
+@schema_options
 @place_option
 def append(
-    target: str, *, file: Path, producer: str | None, compression: str | None, acks: str | None, place: Place
+    target: str,
+    *,
+    file: Path,
+    producer: str | None,
+    compression: str | None,
+    acks: str | None,
+    place: Place,
+    schemas: SchemaPlaces,
 ) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
-    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is checked before its first
+    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch; or log.avro.json,
+    log.proto.json, log.jsonschema.json, whose payloads are encoded by the topic's newest schema. A FILE is checked before its first
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
     the command ends, everything is on disk, or on as many replicas of a cluster as it asks for. While a daemon owns
     the directory, append through its mount.
@@ -123,14 +139,15 @@ def append(
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with place.opened_for_writing(through_mount=hint) as engine:
-            lines_target = _target(engine, path, codec)
+            encoder = _encoder(engine, path, codec, schemas)
+            lines_target = _target(engine, path, encoder)
             framing = BATCHES if path.name == BATCH_FILE else LINES
             if source != "-" and stream.seekable():
                 _each(stream, framing, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
                 _append_once(
-                    engine, place.directories[0], path, codec, producer=producer, stream=stream, file=file
+                    engine, place.directories[0], path, encoder, producer=producer, stream=stream, file=file
                 )
                 return
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
@@ -142,7 +159,7 @@ def _append_once(
     engine: Engine,
     directory: Path,
     path: TopicPath,
-    codec: Codec | None,
+    encoder: Encoder,
     *,
     producer: str,
     stream: IO[bytes],
@@ -154,7 +171,6 @@ def _append_once(
     partitions = {number: engine.partition(topic.name, number) for number in numbers}
     registry = ProducerRegistry(directory, NativeFileSystem())
     run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
-    encoder = _encoder(path, codec)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
@@ -163,15 +179,16 @@ def _append_once(
     )
 
 
-def _encoder(path: TopicPath, codec: Codec | None) -> Encoder:
-    return Encoder(by_suffix(path.name.removeprefix("log")), system_clock, Reports(system_clock), codec)
+def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: SchemaPlaces) -> Encoder:
+    forms = DecodedForms(partial(schemas.catalog, engine))
+    form = forms.writing(forms.form(path.name.removeprefix("log")), path.topic)
+    return Encoder(form, system_clock, Reports(system_clock), codec)
 
 
-def _target(engine: Engine, path: TopicPath, codec: Codec | None) -> LineTarget:
+def _target(engine: Engine, path: TopicPath, encoder: Encoder) -> LineTarget:
     topic = engine.topic(path.topic)
     if topic.internal:
         raise PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
-    encoder = _encoder(path, codec)
     if path.partition is None:
         return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
     return PartitionTarget(str(path), engine.partition(topic.name, path.partition), encoder)

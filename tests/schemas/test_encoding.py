@@ -1,0 +1,158 @@
+"""Values of JSON as messages, by the schemas of the three languages: what is shown is written back, and a misfit is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from schemas.codecs.avro import AvroCodec
+from schemas.codecs.json_schema import JsonSchemaCodec
+from schemas.codecs.protobuf import ProtobufCodec
+from schemas.schema import Kind, PayloadSchema, SchemaError
+from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
+
+ALL = {
+    "type": "record",
+    "name": "All",
+    "fields": [
+        {"name": "a", "type": ["null", "int", "string", {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}]},
+        {"name": "b", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
+        {"name": "c", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "e", "type": {"type": "fixed", "name": "F", "size": 2}},
+        {"name": "f", "type": "bytes"},
+        {"name": "g", "type": ["string", {"type": "enum", "name": "G", "symbols": ["X"]}], "default": "none"},
+    ],
+}  # fmt: skip
+GOOD = {"a": 1, "b": [{"x": 1.5}, {}], "c": "B", "d": "1.25", "e": "ab", "f": "\x00ÿ", "g": "X"}
+
+
+def json_schema(schema: object) -> JsonSchemaCodec:
+    return JsonSchemaCodec(PayloadSchema(Kind.JSON, json.dumps(schema)), {})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
+)  # fmt: skip
+def test_what_is_shown_of_avro_is_written_back(changed):
+    """Each branch of a union, and what JSON has no word for."""
+    codec = AvroCodec(of_avro(ALL), {})
+    value = GOOD | changed
+    assert value == json.loads(codec.decode(codec.encode(value), None))
+
+
+def test_golden_bytes_of_avro():
+    """A zigzag varint, and the branch of a union in front of it."""
+    assert b"\x0e\x02\x04hi" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7, "note": "hi"})
+    assert b"\x0e\x00" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7})
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"a": 2**31}, "at .a"),
+        ({"a": True}, "at .a"),
+        ({"a": {"x": "no"}}, "at .a.x"),
+        ({"b": [{"x": "1"}]}, r"'1' is no double, at .b\[0\].x"),
+        ({"c": "C"}, "at .c"),
+        ({"d": "x"}, "is no decimal"),
+        ({"d": "NaN"}, "is no decimal"),
+        ({"d": "1.234"}, "does not follow"),
+        ({"e": "abc"}, "2 bytes"),
+        ({"f": "€"}, "bytes"),
+        ({"h": 1}, "no field 'h'"),
+        ({"c": None}, "at .c"),
+        ({"f": "\ud800"}, "bytes"),
+    ],
+)
+def test_a_value_that_does_not_fit_avro_is_refused_with_its_place(changed, reason):
+    """Numbers out of range, strings that are no symbols, fields that no record has."""
+    with pytest.raises(SchemaError, match=reason):
+        AvroCodec(of_avro(ALL), {}).encode(GOOD | changed)
+
+
+def test_a_missing_field_needs_a_default():
+    """The default is written then."""
+    codec = AvroCodec(of_avro(ALL), {})
+    value = {name: part for name, part in GOOD.items() if name != "g"}
+    assert "none" == json.loads(codec.decode(codec.encode(value), None))["g"]
+    del value["c"]
+    with pytest.raises(SchemaError, match="'c' is missing"):
+        codec.encode(value)
+
+
+def test_unions_within_unions_end():
+    """A value that fits none of very many branches is refused after a bounded number of tries."""
+    inner: object = {"type": "record", "name": "R0", "fields": [{"name": "n", "type": "int"}]}
+    names = [inner]
+    for depth in range(1, 25):
+        branches = [f"R{depth - 1}", {"type": "map", "values": f"R{depth - 1}"}]
+        names.append({"type": "record", "name": f"R{depth}", "fields": [{"name": "n", "type": branches}]})
+    value: object = {"n": "x"}
+    for _ in range(1, 25):
+        value = {"n": value}
+    with pytest.raises(SchemaError):
+        AvroCodec(of_avro(names), {}).encode(value)
+
+
+def test_what_is_shown_of_protobuf_is_written_back():
+    """The first type of the file, with the short path in front."""
+    codec = ProtobufCodec(of_protobuf(ORDER_PROTO), {})
+    message = b"\x00\x08\x07\x12\x02hi\x1a\x02\x08\x05"
+    assert message == codec.encode({"id": "7", "note": "hi", "lines": [{"count": 5}]})
+    assert message == codec.encode(json.loads(codec.decode(message, None)))
+
+
+@pytest.mark.parametrize(
+    "value", [1, "x", [], {"id": "x"}, {"unknown": 1}, {"lines": {}}, {"id": 2**64}, {"note": 1}]
+)
+def test_a_value_that_does_not_fit_protobuf_is_refused(value):
+    """Fields that are not there, and values of other types."""
+    with pytest.raises(SchemaError):
+        ProtobufCodec(of_protobuf(ORDER_PROTO), {}).encode(value)
+
+
+def test_json_is_written_if_its_schema_lets_it_in():
+    """As compact JSON."""
+    codec = json_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+    assert b'{"id":1,"note":"\xc3\xa4"}' == codec.encode({"id": 1, "note": "ä"})
+    for bad, reason in (
+        ({"id": "1"}, "'1' is not of type 'integer', at \\$.id"),
+        ({}, "required"),
+        (1, "object"),
+    ):
+        with pytest.raises(SchemaError, match=reason):
+            codec.encode(bad)
+
+
+def test_referenced_json_schemas_are_those_of_the_registry():
+    """By their names; nothing is fetched from a network."""
+    needed = {"id.json": PayloadSchema(Kind.JSON, '{"type":"integer"}')}
+    schema = PayloadSchema(Kind.JSON, '{"properties":{"id":{"$ref":"id.json"}}}')
+    codec = JsonSchemaCodec(schema, needed)
+    assert b'{"id":1}' == codec.encode({"id": 1})
+    with pytest.raises(SchemaError, match="integer"):
+        codec.encode({"id": "x"})
+    with pytest.raises(SchemaError):
+        json_schema({"$ref": "http://127.0.0.1:9/schema.json"}).encode(1)
+
+
+def doubling(levels: int) -> dict[str, object]:
+    definitions = {
+        f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}, {"$ref": f"#/definitions/d{n + 1}"}]}
+        for n in range(levels)
+    }
+    return {"definitions": {**definitions, f"d{levels}": {}}, "$ref": "#/definitions/d0"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"$ref": "#"}, doubling(60), {"pattern": "(a+)+$"}, {"patternProperties": {"(a+)+$": {}}}, {"type": 5}, [], 1],
+    ids=["circle", "doubling", "pattern", "patterns", "bad type", "list", "number"],
+)  # fmt: skip
+def test_json_schemas_that_mean_harm_are_refused(schema):
+    """Circles, what doubles sixty times, and patterns that a text of forty letters keeps busy for ever."""
+    with pytest.raises(SchemaError):
+        json_schema(schema).encode("a" * 40 + "b")

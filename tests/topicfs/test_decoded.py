@@ -1,0 +1,121 @@
+"""`topicfs cat` and `topicfs append` with payloads that have a schema, and where they are told to look for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from schemas.sources import registry
+from tests.schemas.examples import ORDER, ORDER_PROTO, avro, framed, line, registered
+from tests.schemas.test_registry import as_registry, say, serving
+
+PAYLOAD = framed(7, avro(ORDER, {"id": 1, "note": "hi"}))
+SHOWN = b'"key":null,"payload":{"id":1,"note":"hi"},"payload_schema_id":7}\n'
+UNKNOWN = b'"key":null,"payload_base64":"AAAAAAcCAgRoaQ==","payload_schema_id":7}\n'
+
+
+@pytest.fixture
+def shop(topicfs):
+    """A topic `orders` with one payload, and no schema."""
+    topicfs("topics", "create", "orders")
+    assert 0 == topicfs("append", "orders/0/log.json", stdin=line(PAYLOAD)).status
+    return topicfs
+
+
+def register(topicfs, *lines: bytes) -> None:
+    topicfs("topics", "create", "_schemas")
+    assert 0 == topicfs("append", "_schemas/0/log.json", stdin=b"".join(lines)).status
+
+
+@pytest.mark.parametrize("name", ["log", "0", "-1", "latest", "@0-"])
+def test_the_schemas_of_the_same_directory_decode_it(shop, name):
+    """A dead broker's disk needs nothing else; before they are there, the bytes show."""
+    assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(UNKNOWN)
+    register(shop, registered("orders-value", 1, 7, ORDER))
+    assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(SHOWN)
+
+
+def test_schemas_may_be_files(shop, tmp_path):
+    """`--schema-dir`; a directory that is not there is an error of the option."""
+    (tmp_path / "7.avsc").write_text(json.dumps(ORDER))
+    assert shop("cat", "--schema-dir", str(tmp_path), "orders/0/0.avro.json").output.endswith(SHOWN)
+    assert b"does not exist" in shop("cat", "--schema-dir", "nowhere", "orders/0/0.avro.json").errors
+
+
+def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, tmp_path, monkeypatch):
+    """Never from the command line."""
+    seen = []
+
+    def answer(handler):
+        seen.append(handler.headers["Authorization"])
+        as_registry(handler)
+
+    (tmp_path / "auth").write_text("user:secret\n")
+    with serving(answer) as (url, _asked):
+        asked = ("cat", "--schema-registry", url, "orders/0/0.avro.json")
+        assert shop(*asked).output.endswith(SHOWN)
+        assert shop(*asked, "--schema-registry-auth", str(tmp_path / "auth")).output.endswith(SHOWN)
+        monkeypatch.setenv("TOPICFS_SCHEMA_REGISTRY_AUTH", "user:secret")
+        assert shop(*asked).output.endswith(SHOWN)
+    assert [None, "Basic dXNlcjpzZWNyZXQ=", "Basic dXNlcjpzZWNyZXQ="] == seen
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--schema-registry", "host:8081"), b"no URL of a schema registry"),
+        (("--schema-registry", "http://u:p@host"), b"lists of processes"),
+        (("--schema-registry-auth", "auth"), b"belongs to a registry"),
+        (("--schema-registry", "http://host", "--schema-registry-auth", "bad"), b"no line USER:PASSWORD"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(shop, options, reason, tmp_path):
+    """In one line."""
+    (tmp_path / "auth").write_text("user:secret")
+    (tmp_path / "bad").write_text("secret")
+    ran = shop("cat", *options, "orders/0/0.avro.json")
+    assert 0 != ran.status
+    assert reason in ran.errors
+    assert b"secret" not in ran.errors
+
+
+def test_a_registry_that_answers_garbage_costs_no_line(shop):
+    """What it would know shows in base64."""
+    with serving(lambda handler: say(handler, 200, b"<html>")) as (url, _asked):
+        ran = shop("cat", "--schema-registry", url, "orders/0/log.avro.json")
+    assert 0 == ran.status
+    assert ran.output.endswith(UNKNOWN)
+    assert registry.REST_SECONDS
+
+
+def test_lines_are_encoded_by_the_newest_schema(shop):
+    """A file of lines is checked first: one that does not fit refuses all of them."""
+    register(
+        shop,
+        registered("orders-value", 1, 7, ORDER),
+        registered("refunds-value", 1, 8, ORDER_PROTO, "PROTOBUF"),
+    )
+    shop("topics", "create", "refunds")
+    assert 0 == shop("append", "orders/0/log.avro.json", stdin=b'{"payload":{"id":1,"note":"hi"}}\n').status
+    assert PAYLOAD == shop("cat", "orders/0/1").output
+    assert 0 == shop("append", "refunds/log.proto.json", stdin=b'{"payload":{"id":"7"}}\n').status
+    assert framed(8, b"\x00\x08\x07") == shop("cat", "refunds/0/0").output
+    ran = shop("append", "orders/0/log.avro.json", stdin=b'{"payload":{"id":2}}\n{"payload":{"id":"x"}}\n')
+    assert b"line 2: payload: 'x' is no long, at .id" in ran.errors
+    assert 1 == ran.status
+    assert b"offsets 0 to 1 exist" in shop("cat", "orders/0/2").errors
+
+
+def test_lines_are_encoded_by_a_registry(shop):
+    """Which must answer: nothing is written by guess."""
+    with serving(as_registry) as (url, _asked):
+        ran = shop(
+            "append", "--schema-registry", url, "orders/0/log.avro.json", stdin=b'{"payload":{"id":1}}\n'
+        )
+        assert b"subject orders-value has no schema" in ran.errors
+    with serving(lambda handler: say(handler, 500, b"")) as (url, _asked):
+        ran = shop(
+            "append", "--schema-registry", url, "orders/0/log.avro.json", stdin=b'{"payload":{"id":1}}\n'
+        )
+        assert b"status 500" in ran.errors
