@@ -6,14 +6,17 @@ pyspark, the extra `topicfs[spark]`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
-__all__ = ["kafka_jars", "register"]
+    from schemas.schema import Kind
+
+__all__ = ["from_topicfs_avro", "from_topicfs_json", "from_topicfs_protobuf", "kafka_jars", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -25,6 +28,76 @@ def register(spark: SparkSession) -> None:
             raise SparkMissingError from None
         raise
     data_source.register(spark)
+
+
+def from_topicfs_avro(
+    column: Column | str,
+    path: str | None = None,
+    *,
+    schema_dir: str | None = None,
+    schema_registry: str | None = None,
+    schema_registry_auth: str | None = None,
+    client_config: str | None = None,
+) -> Column:
+    """Decode a column of payloads that are framed for a schema registry, each by its own schema.
+
+        topics.select(from_topicfs_avro("value", "/srv/topics").payload)
+
+    A struct: `payload`, the value as JSON; `payload_schema_id`; and `payload_base64`, all the bytes, where they could not be
+    decoded or have no frame. Schemas come from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a
+    cluster `kafka://host:9092`) as it is now, and from `schema_registry`, with `USER:PASSWORD` for `schema_registry_auth`.
+    Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
+    """
+    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+
+    return _decoded(
+        Kind.AVRO, column, path, client_config, (schema_dir, schema_registry, schema_registry_auth)
+    )
+
+
+def from_topicfs_protobuf(
+    column: Column | str,
+    path: str | None = None,
+    *,
+    schema_dir: str | None = None,
+    schema_registry: str | None = None,
+    schema_registry_auth: str | None = None,
+    client_config: str | None = None,
+) -> Column:
+    """Decode a column of messages of Protobuf, as `from_topicfs_avro` does."""
+    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+
+    return _decoded(
+        Kind.PROTOBUF, column, path, client_config, (schema_dir, schema_registry, schema_registry_auth)
+    )
+
+
+def from_topicfs_json(column: Column | str) -> Column:
+    """Decode a column of messages of JSON Schema, as `from_topicfs_avro` does: what is in the frame is JSON."""
+    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+
+    return _decoded(Kind.JSON, column, None, None, (None, None, None))
+
+
+def _decoded(
+    kind: Kind,
+    column: Column | str,
+    path: str | None,
+    client_config: str | None,
+    told: tuple[str | None, str | None, str | None],
+) -> Column:
+    from schemas.places import SchemaPlaces  # noqa: PLC0415 (as in `register`)
+
+    try:
+        from pipeline.payload_columns import decoded_column  # noqa: PLC0415 (everything else works without Spark)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
+            raise SparkMissingError from None
+        raise
+    directory, registry, credentials = told
+    absolute = None if directory is None else Path(directory).absolute()
+    places = SchemaPlaces(directory=absolute, registry=registry, credentials=credentials)
+    return decoded_column(kind, column, path, client_config, places)
 
 
 def kafka_jars() -> str:

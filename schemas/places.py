@@ -24,13 +24,14 @@ class SchemaPlaces:
     credentials: str | None = field(default=None, repr=False)
     """`USER:PASSWORD` for the registry."""
 
-    def catalog(self, engine: Engine | None) -> SchemaCatalog:
-        """Open the catalog; nothing is read yet. Raises InvalidConfigError for what is no URL."""
+    def catalog(self, engine: Engine | None, *others: SchemaSource) -> SchemaCatalog:
+        """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
         sources: list[SchemaSource] = []
         if self.directory is not None:
             sources.append(DirectorySource(self.directory))
         if engine is not None:
             sources.append(SchemasTopic(engine))
+        sources.extend(others)
         if self.registry is not None:
             sources.append(RegistrySource(self.registry, self.credentials))
         return SchemaCatalog(sources)

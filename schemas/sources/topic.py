@@ -11,6 +11,7 @@ from the log when it is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -21,11 +22,13 @@ from uuid import UUID
 from schemas.schema import (
     MAX_SCHEMA_BYTES,
     PayloadSchema,
+    SchemaError,
     SchemaId,
     SchemaReference,
     is_number,
     schema_of,
 )
+from schemas.sources.kept import KeptSchemas
 from storage.codec.batch import read_header
 from storage.codec.columns import decode_each
 from storage.engine import Engine, Partition
@@ -103,6 +106,22 @@ class SchemasTopic:
             return next((one for _, one in sorted(versions.items(), reverse=True) if not one.deleted), None)
 
         return self._schema(last)
+
+    def kept(self) -> KeptSchemas:
+        """Read all schemas that there are now, but for bad ones (blocking)."""
+        kept = KeptSchemas()
+        with self._lock:
+            partition, values = self._found(), dict[int, bytes | None]()
+            self._begin()
+            for record in () if partition is None else self._records(partition):
+                self._take(record)
+                values[record.offset] = record.value
+            for subject, versions in self._subjects.items():
+                for number, version in versions.items():
+                    fields = _object(values[version.offset], 4 * MAX_SCHEMA_BYTES) or {}
+                    with contextlib.suppress(SchemaError):
+                        kept.add((subject, number), schema_of(fields), _guid(fields), deleted=version.deleted)
+        return kept
 
     def _schema(self, find: Any) -> PayloadSchema | None:
         with self._lock:

@@ -147,3 +147,21 @@ def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
     source = SchemasTopic(engine)
     assert [7, None, 9] == [found and found.number for found in map(source.by_id, (7, 8, 9))]
     engine.close()
+
+
+def test_all_schemas_can_be_taken_elsewhere(engine):
+    """With what each version is, and which are deleted; bad ones are left behind."""
+    grow(
+        engine,
+        registered("bad-value", 1, 11, "int", "XML"),
+        registered("orders-value", 2, 8, ORDER, deleted=True),
+    )
+    source = SchemasTopic(engine)
+    kept = source.kept()
+    for schema_id in (7, 8, 9, UUID(GUID)):
+        assert source.by_id(schema_id) == kept.by_id(schema_id)
+    assert kept.by_id(11) is None
+    assert 7 == kept.newest("orders-value").number == source.newest("orders-value").number
+    assert kept.newest("none") is None
+    assert 9 == kept.referenced(SchemaReference("any", "refunds-value", 1)).number
+    assert kept.stamp() is None

@@ -1,0 +1,107 @@
+"""Columns of payloads decoded by their schemas: `from_topicfs_avro` and its siblings.
+
+Spark's own `from_avro` takes one schema for all rows and knows no frame; here each payload says by which schema it was
+written. The schemas of the topic `_schemas` are read once, by the driver, when the function is called, and go to the tasks
+with the function; a directory of files and a registry are asked by the tasks, which keep what they were told.
+"""
+
+from __future__ import annotations
+
+import threading
+from base64 import b64encode
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.functions import arrow_udf
+
+from cluster.place import cluster_address, is_cluster
+from pipeline.places.paths import data_directories
+from schemas.catalog import check_libraries
+from schemas.frame import frame_of
+from schemas.payload_reader import PayloadReader
+from schemas.places import SchemaPlaces
+from schemas.schema import Kind
+from schemas.sources.kept import KeptSchemas
+from schemas.sources.topic import SchemasTopic
+from storage.engine import Engine
+from storage.replicas.startup import open_directories
+
+RESULT = "struct<payload: string, payload_schema_id: bigint, payload_base64: string>"
+_ARROW = pa.struct(
+    [("payload", pa.string()), ("payload_schema_id", pa.int64()), ("payload_base64", pa.string())]
+)
+
+
+def decoded_column(
+    kind: Kind, column: Column | str, path: str | None, client_config: str | None, places: SchemaPlaces
+) -> Column:
+    """Return the column of what payloads are, as `RESULT` has it. See `pipeline.from_topicfs_avro`."""
+    check_libraries(kind)
+    decoder = _Decoder(kind, _kept(path, client_config), places)
+    make: Any = arrow_udf  # its types know neither methods nor structs
+    udf = make(decoder.decode, RESULT)
+    decoded: Column = udf((col(column) if isinstance(column, str) else column).cast("binary"))
+    return decoded
+
+
+def _kept(path: str | None, client_config: str | None) -> KeptSchemas:
+    if path is None:
+        return KeptSchemas()
+    with closing(_opened(path, client_config)) as engine:
+        return SchemasTopic(engine).kept()
+
+
+def _opened(path: str, client_config: str | None) -> Engine:
+    """Open data directories, or a cluster, to be read. Raises PipelineError, StorageError, OSError."""
+    if not is_cluster(path):
+        return open_directories(data_directories(path), read_only=True)
+    from cluster.engine import open_engine  # noqa: PLC0415 - a cluster alone needs its client
+    from cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - as above
+
+    security = PLAINTEXT if client_config is None else read_security(Path(client_config))
+    return open_engine(cluster_address(path), security, read_only=True)
+
+
+class _Decoder:
+    """A decoder of payloads, which goes to the tasks."""
+
+    def __init__(self, kind: Kind, kept: KeptSchemas, places: SchemaPlaces) -> None:
+        self._kind, self._kept, self._places = kind, kept, places
+        self._lock = threading.Lock()
+        self._reader: PayloadReader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what was compiled, and the lock."""
+        return {"_kind": self._kind, "_kept": self._kept, "_places": self._places}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _reader=None)
+
+    def decode(self, payloads: pa.Array) -> pa.Array:
+        """Decode the payloads of some rows."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = PayloadReader(self._kind, self._places.catalog(None, self._kept))
+            reader = self._reader
+        return pa.array([_shown(reader, payload.as_py()) for payload in payloads], _ARROW)
+
+
+def _shown(reader: PayloadReader, payload: bytes | None) -> dict[str, object] | None:
+    """Return the row of a payload: its JSON, or all of it in base64; null for a tombstone."""
+    if payload is None:
+        return None
+    frame = frame_of(payload, None)
+    if frame is None:
+        return {"payload_base64": _base64(payload)}
+    text, schema_id = reader.decode(frame)
+    if text is None:
+        return {"payload_schema_id": schema_id, "payload_base64": _base64(payload)}
+    return {"payload": text.decode(), "payload_schema_id": schema_id}
+
+
+def _base64(payload: bytes) -> str:
+    return b64encode(payload).decode("ascii")

@@ -1,0 +1,97 @@
+"""Columns of payloads decoded by their schemas, in real Spark tasks."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import pipeline
+from schemas.schema import MissingLibraryError
+from tests.schemas.examples import ORDER, ORDER_PROTO, appended, avro, engine_with, framed, line, registered
+from tests.schemas.test_registry import as_registry, serving
+
+pytestmark = pytest.mark.spark
+
+PAYLOADS = [
+    framed(7, avro(ORDER, {"id": 1, "note": "größer"})),
+    framed(7, avro(ORDER, {"id": 2})),
+    None,
+    framed(99, b"unknown"),
+    framed(7, b"\xff"),
+    b"plain",
+    b"",
+]
+DECODED = [
+    ('{"id":1,"note":"größer"}', 7, None),
+    ('{"id":2,"note":null}', 7, None),
+    None,
+    (None, 99, "AAAAAGN1bmtub3du"),
+    (None, 7, "AAAAAAf/"),
+    (None, None, "cGxhaW4="),
+    (None, None, ""),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Topics `orders` and `_schemas` in a data directory."""
+    path = tmp_path_factory.mktemp("decoded") / "data"
+    lines = registered("orders-value", 1, 7, ORDER) + registered("r-value", 1, 8, ORDER_PROTO, "PROTOBUF")
+    engine = engine_with(path, lines)
+    appended(engine.create_topic("orders"), b"".join(map(line, PAYLOADS)))
+    engine.close()
+    return path
+
+
+def orders(spark, data):
+    pipeline.register(spark)
+    return spark.read.format("topicfs").options(path=str(data), subscribe="orders").load().orderBy("offset")
+
+
+def rows(decoded):
+    return [row[0] and tuple(row[0]) for row in decoded.collect()]
+
+
+def test_each_payload_is_decoded_by_its_own_schema(spark, data):
+    """By those of the topic `_schemas`; what cannot be decoded fails no query."""
+    assert DECODED == rows(orders(spark, data).select(pipeline.from_topicfs_avro("value", str(data))))
+
+
+def test_a_column_may_be_computed(spark, data):
+    """And its parts are columns like any other."""
+    topic = orders(spark, data)
+    decoded = pipeline.from_topicfs_avro(topic.value, str(data))
+    ids = topic.select(decoded.payload_schema_id.alias("id")).where("id is not null").collect()
+    assert [7, 7, 99, 7] == [row.id for row in ids]
+
+
+def test_schemas_of_files_are_read_by_the_tasks(spark, data, tmp_path):
+    """As those of a mount."""
+    (tmp_path / "7.avsc").write_text(json.dumps(ORDER))
+    decoded = pipeline.from_topicfs_avro("value", schema_dir=str(tmp_path))
+    assert DECODED == rows(orders(spark, data).select(decoded))
+
+
+def test_a_registry_is_asked_by_the_tasks(spark, data):
+    """For what neither has."""
+    with serving(as_registry) as (url, _asked):
+        decoded = pipeline.from_topicfs_avro("value", schema_registry=url)
+        assert DECODED == rows(orders(spark, data).select(decoded))
+
+
+def test_the_other_languages_have_functions_too(spark, data):
+    """Protobuf, and JSON, which needs no schema."""
+    payloads = spark.createDataFrame([(framed(8, b"\x02\x02\x0a\x02no"),)], "value binary")
+    decoded = payloads.select(pipeline.from_topicfs_protobuf("value", str(data)))
+    assert [('{"reason":"no"}', 8, None)] == rows(decoded)
+    payloads = spark.createDataFrame([(framed(9, b'{"a":1.10}'),)], "value binary")
+    assert [('{"a":1.10}', 9, None)] == rows(payloads.select(pipeline.from_topicfs_json("value")))
+
+
+def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
+    """Before any task runs."""
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(MissingLibraryError, match="fastavro"):
+        pipeline.from_topicfs_avro("value", str(data))
