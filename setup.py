@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 COMPILED = (
     "storage/codec/binary/memory.py",
     "storage/codec/binary/header_writer.py",
+    "storage/counts/topic_counts.py",
     "storage/codec/headers.py",
     "storage/codec/batch.py",
     "storage/codec/record_parts.py",
@@ -25,6 +26,7 @@ COMPILED = (
     "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",
     "fusefs/requests/device.py",
+    "fusefs/requests/request_counts.py",
     "fusefs/requests/common_requests.py",
     "fusefs/forms/values.py",
     "fusefs/forms/kv.py",

@@ -29,6 +29,7 @@ from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
 from cluster.topics.watch import Watch
 from storage.codec.headers import Codec
+from storage.counts.engine_counts import EngineCounts
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Cancel, Replication, records_of
 from storage.errors import (
@@ -109,7 +110,8 @@ class ClusterEngine:
             topics = leaders.metadata.topics.values()
             self._cache.find(leaders.metadata.cluster_id, {one.topic_id for one in topics})
         production = None if read_only else Production(ProducerIds(leaders), codec)
-        self._catalog = Catalog(leaders, self._windows, production, self._cache)
+        self.counts = EngineCounts()
+        self._catalog = Catalog(leaders, self._windows, production, self._cache, self.counts)
         self._catalog.follow(leaders.metadata)
         self._admin = Admin(leaders)
         for one in self._catalog.partitions() if self._cache else ():
@@ -184,6 +186,7 @@ class ClusterEngine:
             self._check_empty(topic)
         self._admin.delete_topic(name, topic.topic_id)
         self.look(deleted=topic.topic_id)
+        self.counts.topic_deleted(name)
 
     @changes
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 # isort: off
 import fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
@@ -24,6 +25,8 @@ from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting_reads import Program, WaitingReads
+from fusefs.metrics.address import MetricsAddress
+from fusefs.metrics.gauges import MountGauges
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
@@ -37,6 +40,7 @@ from fusefs.nodes.measuring_queue import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
 from fusefs.requests.common_requests import CommonRequests, stand_in_front
+from fusefs.requests.request_counts import RequestCounts
 from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.threads.remote import RemoteCalls
 from fusefs.views.view_file import ViewStore
@@ -45,6 +49,10 @@ from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
 from storage.messages import PrintableFormatter, reason_of
 from storage.replicas.startup import open_directories
+
+if TYPE_CHECKING:
+    from fusefs.metrics.collector import MetricsCollector
+    from fusefs.metrics.server import MetricsServer
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -93,7 +101,8 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     raise_open_files()
     keep_freed_memory()
     try:
-        # Here, after leaving the terminal: the lock on the directory does not survive a fork.
+        # Here, after leaving the terminal: the lock on the directory does not survive a fork, and nobody else is to hold the port.
+        metrics = None if options.metrics is None else listen(options.metrics)
         engine = open_when_free(options)
     except (StorageError, OSError) as error:
         readiness.failed(reason_of(error))
@@ -105,6 +114,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     words = LastWords()
     manager = manager or ServiceManager()
     daemon = _Daemon(options, engine, readiness, words, manager)
+    daemon.metrics_server = metrics
     try:
         status = trio.run(daemon.run)
     except Exception as error:
@@ -117,6 +127,13 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
         for line in lost:
             readiness.failed(line)
     return 1 if lost else status
+
+
+def listen(address: MetricsAddress) -> MetricsServer:
+    """Listen for Prometheus; its library is loaded for who asks for it. Raises StorageError."""
+    from fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - as above
+
+    return MetricsServer(address)
 
 
 def open_when_free(
@@ -205,11 +222,15 @@ class _Daemon:
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
         self._common: CommonRequests | None = None
+        self._counts = RequestCounts()
+        self.metrics_server: MetricsServer | None = None
+        """Answers Prometheus, where it is to be answered."""
+        self._made_collector: MetricsCollector | None = None
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
         self._filesystem = filesystem = TopicFileSystem(self._context())
-        self._common = common = CommonRequests(filesystem, turns(), (os.getuid(), os.getgid()))
+        self._common = common = CommonRequests(filesystem, turns(), (os.getuid(), os.getgid()), self._counts)
         if self._request_loop is RequestLoop.DIRECT:
             stand_in_front(common)
         self._mount(filesystem, common)
@@ -220,12 +241,16 @@ class _Daemon:
                 nursery.start_soon(self._became_ready)
                 nursery.start_soon(self._tell_alive)
                 use(self._request_loop, pyfuse3)
+                if self.metrics_server is not None:
+                    self.metrics_server.serve(self._collector())
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
                 self._manager.stopping("unmounted: putting everything on disk")
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
             self.lost = [line for line in self._reports.lines() if line not in told_before]
         finally:
+            if self.metrics_server is not None:
+                self.metrics_server.close()
             self._kernel.end()
             stand_in_front(None)
             pyfuse3.close(unmount=True)
@@ -234,7 +259,7 @@ class _Daemon:
     def _mount(self, filesystem: TopicFileSystem, common: CommonRequests) -> None:
         mountpoint = self._options.mountpoint.absolute()
         try:
-            pyfuse3.init(Operations(filesystem, common), str(mountpoint), self._mount_options())
+            pyfuse3.init(Operations(filesystem, common, self._counts), str(mountpoint), self._mount_options())
         except RuntimeError as error:
             # What exactly is amiss, libfuse has written to standard error.
             remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
@@ -290,8 +315,26 @@ class _Daemon:
             kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
+            metrics=lambda: self._collector().text(),
             started=self._started,
             decoding=DecodedForms(partial(options.schemas.catalog, self._engine)),
+        )
+
+    def _collector(self) -> MetricsCollector:
+        """Return what collects the metrics; its library is loaded now, which who asks for none does not wait for."""
+        if self._made_collector is None:
+            from fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - as above
+
+            mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
+            self._made_collector = MetricsCollector(self._engine, mount)
+        return self._made_collector
+
+    def _gauges(self) -> MountGauges:
+        return MountGauges(
+            request_loop=self._loop_in_use().value,
+            open_files=self._filesystem.open_files if self._filesystem else 0,
+            waiting_reads=len(self._waiting),
+            waiting_reads_limit=self._waiting.bound,
         )
 
     def _status_lines(self) -> list[str]:
@@ -307,6 +350,7 @@ class _Daemon:
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
             f"request_loop {self._loop_in_use().value}",
+            *(f"metrics http://{server.address}/metrics" for server in [self.metrics_server] if server),
             f"uptime_s {(system_clock() - self._started) // 1000}",
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",

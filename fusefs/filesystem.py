@@ -353,6 +353,11 @@ class TopicFileSystem:
         self._files[fh] = _OpenFile(handle, node)
         return Opened(fh, handle)
 
+    def follows(self, fh: int) -> bool:
+        """Return whether reads of an open file wait for more at its end."""
+        file = self._files.get(fh)
+        return file is not None and file.handle.follows
+
     async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
         """Read from an open file; waits only where that has no end."""
         file = self._files[fh]

@@ -14,11 +14,12 @@ import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyfuse3
 
@@ -26,6 +27,7 @@ from fusefs.errors import FileError
 from fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
 from fusefs.requests.common_requests import CommonRequests
+from fusefs.requests.request_counts import NUMBERS, RequestCounts
 
 log = logging.getLogger("topicfs")
 
@@ -47,27 +49,35 @@ def _pid(ctx: Any) -> int:
     return ctx.pid if ctx else 0
 
 
-async def _answer(name: str, handled: Awaitable[T]) -> T:
-    """Wait for a handler, and let nothing but FUSEError out of it."""
+async def _answer(counts: RequestCounts, name: str, handled: Awaitable[T]) -> T:
+    """Wait for a handler, count what became of it, and let nothing but FUSEError out of it."""
+    began = time.monotonic_ns()
     try:
         return await handled
     except FileError as error:
+        counts.note_error(NUMBERS[name], error.number)
         raise pyfuse3.FUSEError(error.number) from None
-    except pyfuse3.FUSEError:
+    except pyfuse3.FUSEError as error:
+        counts.note_error(NUMBERS[name], error.errno)
         raise
     except Exception:
         log.exception("%s: unexpected", name)
+        counts.note_error(NUMBERS[name], errno.EIO)
         raise pyfuse3.FUSEError(errno.EIO) from None
+    finally:
+        counts.note(NUMBERS[name], time.monotonic_ns() - began)
 
 
-def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Wrap a handler so that it raises nothing but FUSEError."""
+def answered(
+    handler: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]]:
+    """Wrap a handler so that it is counted, and raises nothing but FUSEError."""
 
     @functools.wraps(handler)
-    def answering(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        return _answer(handler.__name__, handler(*args, **kwargs))
+    def answering(self: Operations, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return _answer(self.counts, handler.__name__, handler(self, *args, **kwargs))
 
-    return answering
+    return answering  # type: ignore[return-value] # wraps() knows no self
 
 
 class KernelNotifications:
@@ -133,9 +143,18 @@ class Operations(pyfuse3.Operations):
 
     enable_writeback_cache = False
 
-    def __init__(self, filesystem: TopicFileSystem, common: CommonRequests | None = None) -> None:
-        """Handle by `filesystem`; where `common` answers requests first, go on with what was begun there."""
+    def __init__(
+        self,
+        filesystem: TopicFileSystem,
+        common: CommonRequests | None = None,
+        counts: RequestCounts | None = None,
+    ) -> None:
+        """Handle by `filesystem`; where `common` answers requests first, go on with what was begun there.
+
+        `counts`: where what is answered here is counted.
+        """
         super().__init__()
+        self.counts = RequestCounts() if counts is None else counts
         self._filesystem = filesystem
         self._begun = _nothing_begun if common is None else common.take
         self._uid = os.getuid()
@@ -175,10 +194,12 @@ class Operations(pyfuse3.Operations):
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """Take from lookup counts."""
+        began = time.monotonic_ns()
         try:
             self._filesystem.forget(inode_list)
         except Exception:
             log.exception("forget: unexpected")
+        self.counts.note(NUMBERS["forget"], time.monotonic_ns() - began)
 
     @answered
     async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
@@ -255,25 +276,37 @@ class Operations(pyfuse3.Operations):
             keep_cache=handle.keep_cache,
         )
 
-    @answered
-    async def read(self, fh: int, off: int, size: int) -> bytes:
+    def read(self, fh: int, off: int, size: int) -> Coroutine[Any, Any, bytes]:
+        kind = "follow" if self._filesystem.follows(fh) else "read"
+        return _answer(self.counts, kind, self._read(self._begun() or self._filesystem.read(fh, off, size)))
+
+    async def _read(self, reading: Awaitable[bytes | memoryview]) -> bytes:
+        found = await reading
+        self.counts.bytes_read += len(found)
         # Any contiguous buffer does, whatever the stub says: a view of a mapping saves a copy.
-        return cast("bytes", await (self._begun() or self._filesystem.read(fh, off, size)))
+        return cast("bytes", found)
 
     # With each line of a shell all three are asked for: without a coroutine of their own.
 
     def write(self, fh: int, off: int, buf: bytes) -> Coroutine[Any, Any, int]:
-        return _answer("write", self._begun() or self._filesystem.write(fh, buf, off))
+        return _answer(
+            self.counts, "write", self._write(self._begun() or self._filesystem.write(fh, buf, off))
+        )
+
+    async def _write(self, writing: Awaitable[int]) -> int:
+        written = await writing
+        self.counts.bytes_written += written
+        return written
 
     def flush(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer("flush", self._begun() or self._filesystem.flush(fh))
+        return _answer(self.counts, "flush", self._begun() or self._filesystem.flush(fh))
 
     @answered
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._filesystem.fsync(fh)
 
     def release(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer("release", self._begun() or self._filesystem.release(fh))
+        return _answer(self.counts, "release", self._begun() or self._filesystem.release(fh))
 
     @answered
     async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:

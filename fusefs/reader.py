@@ -193,6 +193,11 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
             *(f"warning {line}" for line in engine.warnings),
         ]
 
+    def metrics() -> str:
+        from fusefs.metrics.collector import MetricsCollector  # noqa: PLC0415 - its library is for who asks for them
+
+        return MetricsCollector(engine).text()
+
     return MountContext(
         engine=engine,
         settings=settings,
@@ -211,6 +216,7 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         kernel=NoKernel(),
         view_store=lambda _partition: None,
         status_lines=status_lines,
+        metrics=metrics,
         started=system_clock(),
         decoding=decoding,
     )

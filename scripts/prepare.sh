@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 readonly venv=.venv
 readonly minimum="3.11"
 build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
-test_packages=(attr fish groff-base jq kcat less man-db mandoc openssl parallel rsync shellcheck systemd tar vim zsh)
+test_packages=(attr fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
 
 fail() {
     printf 'topicfs: %s\n' "$1" >&2

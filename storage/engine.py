@@ -21,7 +21,7 @@ was called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -29,6 +29,7 @@ from storage.codec.batch import scan
 from storage.codec.headers import BatchHeader
 from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.membership import Groups
 from storage.model import (
     Appended,
@@ -36,6 +37,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     SegmentInfo,
@@ -132,6 +134,10 @@ class Partition(Protocol):
 
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read (*known*)."""
+        ...
+
+    def glance(self) -> PartitionGlance:
+        """Return what those need who look at all partitions again and again (*known*)."""
         ...
 
     def status(self) -> PartitionStatus:
@@ -287,6 +293,10 @@ class Topic(Protocol):
         """Return the partitions by number, ascending; a snapshot (*known*)."""
         ...
 
+    def opened(self) -> Iterable[Partition]:
+        """Return the partitions that are at hand; of very many that nobody has asked for yet, none is opened for it (*known*)."""
+        ...
+
 
 def records_of(topic: Topic) -> int:
     """Return the number of offsets of a topic, compaction's gaps and markers among them (*known*)."""
@@ -363,6 +373,11 @@ class Engine(Protocol):
     @property
     def scrub(self) -> str | None:
         """The counts of what was scrubbed and healed since the engine was opened, as a line; None where nothing was (*known*)."""
+        ...
+
+    @property
+    def counts(self) -> EngineCounts:
+        """The counts of what it did since it was opened (*known*)."""
         ...
 
     @property

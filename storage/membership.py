@@ -226,6 +226,14 @@ class Groups(Protocol):
         """Return the groups in numbers; None where nobody has used groups yet (*known*)."""
         ...
 
+    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
+        """Return the position of each group in each partition, as far as that is at hand (*known*).
+
+        None of a remote engine. The first call of an engine that has read nothing about groups yet has it read, and does
+        not wait for that.
+        """
+        ...
+
     def listed(self) -> Mapping[str, GroupListing]:
         """Return the groups by name, ascending; a snapshot (*asked*). Raises GroupError, OSError."""
         ...
@@ -323,6 +331,10 @@ class NoGroups:
 
     def summary(self) -> None:
         """Nobody uses groups here."""
+
+    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
+        """There are none."""
+        return {}
 
     listed = describe = positions = positions_in = set_positions = delete_positions = create = delete = (
         _refuse

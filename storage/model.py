@@ -219,6 +219,20 @@ class PartitionStatus:
         return _spelled_state(self.offline)
 
 
+class PartitionGlance(NamedTuple):
+    """The part of a partition's state that is known without a look at a disk or a question: for who looks at very many."""
+
+    start_offset: Offset
+    stable_end: Offset
+    """The last stable offset."""
+    end_offset: Offset
+    log_bytes: int | None
+    """Bytes of its batches; None where they are not known."""
+    offline: bool
+    missing_replicas: int = 0
+    """Number of its replicas that are not in sync."""
+
+
 @dataclass(frozen=True, slots=True)
 class DirectoryStatus:
     """The state of one of an engine's data directories."""

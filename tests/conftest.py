@@ -38,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "fuse": None if FUSE_DEVICE.exists() else f"{FUSE_DEVICE} is missing",
         "java": None if shutil.which("java") and shutil.which("mvn") else "java or mvn is missing",
         "spark": spark_absent(),
+        "promtool": None if shutil.which("promtool") else "promtool is missing",
         "root": None if os.geteuid() == 0 else "mounting a file system needs root",
     }
     for item in items:

@@ -45,7 +45,7 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import TopicPartition
+from storage.model import Offset, TopicPartition
 from storage.partitioning import coordinator_partition
 from storage.remote import asks, changes
 
@@ -85,6 +85,10 @@ class ClusterGroups:
         with self._lock:
             members = sum(map(len, self._members.values()))
         return None if self._known is None else GroupsSummary(len(self._known[1]), members)
+
+    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
+        """Return none: they are their coordinators' to know."""
+        return {}
 
     def listed(self) -> Mapping[str, GroupListing]:
         known = self._known

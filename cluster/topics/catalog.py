@@ -16,6 +16,7 @@ from cluster.topics.partition import ClusterPartition, PartitionServices
 from cluster.topics.producer import Production
 from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
+from storage.counts.engine_counts import EngineCounts
 from storage.engine import Listeners
 from storage.errors import ClusterError
 from storage.model import TopicPartition
@@ -34,6 +35,7 @@ class Catalog:
         windows: WindowCache,
         production: Production | None = None,
         cache: Cache | None = None,
+        counts: EngineCounts | None = None,
     ) -> None:
         """Make the catalog. Without `production` partitions are read-only; with `cache` fetched records are kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
@@ -42,7 +44,7 @@ class Catalog:
         self.generation = 0
         """A number that grows with each change of the topics, and of the partitions that have listeners."""
         self._leaders, self._windows = leaders, windows
-        self._services = PartitionServices(leaders, windows, production, cache)
+        self._services = PartitionServices(leaders, windows, production, cache, counts or EngineCounts())
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._absences: dict[str, int] = {}

@@ -21,6 +21,7 @@ from cluster.topics.producer import PartitionProducer, Production
 from cluster.topics.reader import PartitionReader, WindowCache
 from storage.codec.batch import find_end, scan
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Listeners
 from storage.errors import (
     ClusterError,
@@ -35,6 +36,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     SegmentInfo,
@@ -54,6 +56,8 @@ class PartitionServices(NamedTuple):
     """None: partitions are read-only."""
     cache: Cache | None
     """The place on disk for what is fetched."""
+    counts: EngineCounts
+    """The counts of the engine."""
 
 
 class ClusterPartition:
@@ -76,7 +80,8 @@ class ClusterPartition:
 
         `followed` is called with the first listener, and when the bounds have moved and no answer has said where to.
         """
-        leaders, windows, production, cache = services
+        leaders, windows, production, cache, self._engine_counts = services
+        self._counts = self._engine_counts.topic(name.topic)
         self.name = name
         self.topic_id = topic_id
         self.bounds = bounds
@@ -127,6 +132,16 @@ class ClusterPartition:
     def visible_end(self, isolation: Isolation) -> Offset:
         return self.bounds.visible_end(isolation)
 
+    def glance(self) -> PartitionGlance:
+        bounds, metadata = self.bounds, self._leaders.metadata
+        return PartitionGlance(
+            start_offset=bounds.log_start_offset,
+            stable_end=bounds.last_stable_offset,
+            end_offset=bounds.high_watermark,
+            log_bytes=None,
+            offline=metadata.leader(self.name).node not in metadata.brokers,
+        )
+
     @asks
     def status(self) -> PartitionStatus:
         self._check_exists()
@@ -158,19 +173,33 @@ class ClusterPartition:
         self._check_exists()
         if self._producer is None:
             raise self._read_only()
-        return self._producer.append(batches, durable=durable, encoded_here=encoded_here)
+        size = len(batches)
+        appended = self._producer.append(batches, durable=durable, encoded_here=encoded_here)
+        self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
+        return appended
 
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
-        return self._at_hand(offset, max_bytes, isolation) or self._read(offset, max_bytes, isolation)
+        found = self._at_hand(offset, max_bytes, isolation)
+        if found is not None:
+            self._engine_counts.cache_hits += 1
+        else:
+            found = self._read(offset, max_bytes, isolation)
+        size, reads = len(found.data), self._counts.reads
+        reads.size_bytes += size
+        return found
 
     @asks
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         self._reader.wait_for_ahead()
         self._reader.compare(self.bounds)
         found = self._at_hand(offset, max_bytes, isolation)
-        return found or self._reader.read(offset, max_bytes, isolation)
+        if found is not None:
+            self._engine_counts.cache_hits += 1
+            return found
+        self._engine_counts.cache_misses += 1
+        return self._reader.read(offset, max_bytes, isolation)
 
     def _at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched | None:
         """Return batches that were fetched before, if any. Raises OffsetOutOfRangeError, PartitionGoneError."""

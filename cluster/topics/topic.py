@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -56,6 +56,9 @@ class ClusterTopic:
 
     def partitions(self) -> Mapping[int, ClusterPartition]:
         return self.known
+
+    def opened(self) -> Iterable[ClusterPartition]:
+        return self.known.values()
 
     def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
         """Wait until the brokers say settings as they were changed (blocking); some write a value in another way."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fusefs.appending.handle import Acks
 from fusefs.following.waiting_reads import MAX_WAITING
+from fusefs.metrics.address import MetricsAddress
 from fusefs.mounting.request_loop import RequestLoop
 from schemas.places import SchemaPlaces
 from storage.config.broker import EngineConfig
@@ -51,6 +52,8 @@ class MountOptions:
     """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
     debug: bool = False
     """Log every decision of interest, not only failures."""
+    metrics: MetricsAddress | None = None
+    """The address at which Prometheus is answered; without one there is `@metrics` alone."""
     opens: Callable[[], Engine] | None = None
     """Opens another engine than that of the directories, after the daemon has left the terminal."""
     place: str = ""

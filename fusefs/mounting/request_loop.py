@@ -11,7 +11,7 @@ had, there is the short one, which reads the kernel's next request before asking
 Nearly half of what a request costs is trio's scheduler. pyfuse3 reaches trio through one name of its module, which
 its own asyncio mode replaces too; so here a stand-in for trio takes that name. All of it is trio, but for the two
 things above. In either loop everything else (timers, signals, what threads bring back, reads that wait) gets its
-turn after `REQUESTS_IN_A_ROW` requests or `SECONDS_IN_A_ROW`, and whenever no request is there.
+turn after `REQUESTS_IN_A_ROW` requests or `NANOSECONDS_IN_A_ROW`, and whenever no request is there.
 
 Both rest on how pyfuse3's loop is written, so they are used with versions alone that were read for this (`fits`).
 """
@@ -32,7 +32,7 @@ from storage.errors import InvalidConfigError
 REQUESTS_IN_A_ROW = 64
 """Served before others get their turn, which costs about as much as half a request."""
 
-SECONDS_IN_A_ROW = 0.001
+NANOSECONDS_IN_A_ROW = 1_000_000
 """Served before others get their turn: of large reads and writes that is a few."""
 
 READ_VERSIONS = ("3.5.",)
@@ -93,12 +93,12 @@ class Turns:
     def begin(self) -> None:
         """Begin to count: everybody else has just had a turn."""
         self._requests = 0
-        self._until = time.perf_counter() + SECONDS_IN_A_ROW
+        self._until = time.monotonic_ns() + NANOSECONDS_IN_A_ROW
 
-    def is_over(self) -> bool:
-        """Count one request; return whether it is the others' turn."""
+    def is_over(self, now: int) -> bool:
+        """Count one request, which ended at `now` by the monotonic clock; return whether it is the others' turn."""
         self._requests += 1
-        return self._requests >= REQUESTS_IN_A_ROW or time.perf_counter() >= self._until
+        return self._requests >= REQUESTS_IN_A_ROW or now >= self._until
 
 
 class RequestLock:
@@ -115,7 +115,7 @@ class RequestLock:
         self._waiting = trio.lowlevel.ParkingLot()
 
     async def __aenter__(self) -> None:
-        if self._turns.is_over():
+        if self._turns.is_over(time.monotonic_ns()):
             # Here and not behind the lock: pyfuse3 looks for the end of the session between lock and wait, and an
             # end told in between would be waited for in vain.
             await trio.lowlevel.checkpoint()

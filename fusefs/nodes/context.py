@@ -80,6 +80,8 @@ class MountContext:
     """Time at which the mount began: the time shown of what has none of its own."""
     decoding: DecodedForms = field(default_factory=DecodedForms)
     """The forms of names, those among them that decode payloads."""
+    metrics: Callable[[], str] = lambda: ""
+    """Returns the text of `@metrics` (blocking, for long where there are very many partitions)."""
     tails: Tails = field(default_factory=Tails)
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

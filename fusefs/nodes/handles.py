@@ -35,6 +35,8 @@ class Handle:
     """True if its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
     speaks: bool = False
     """True if what is written are words about what was read before their position: `say` takes them, not `write`."""
+    follows: bool = False
+    """True if a read at the end waits for more: how long it takes says nothing of the mount."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
@@ -205,6 +207,8 @@ class TextHandle(Handle):
 class FollowFile(Handle):
     """An open `follow`."""
 
+    follows = True
+
     def __init__(self, follow: FollowHandle) -> None:
         self._follow = follow
 
@@ -233,7 +237,7 @@ class Spoken(Protocol):
 class SpokenFile(Handle):
     """An open file of a group or of a queue."""
 
-    speaks = True
+    speaks = follows = True
 
     def __init__(self, spoken: Spoken) -> None:
         self._spoken = spoken

@@ -30,9 +30,11 @@ from fusefs.requests.begun_coroutine import BegunCoroutine
 if cython.compiled:
     from cython.cimports.fusefs.requests import device, wire
     from cython.cimports.fusefs.requests.in_front import is_seen_first, take_place
+    from cython.cimports.fusefs.requests.request_counts import RequestCounts, now
     from cython.cimports.storage.codec.binary import memory
 else:
     from fusefs.requests import device, wire
+    from fusefs.requests.request_counts import RequestCounts, now
     from storage.codec.binary import memory
 
 log = logging.getLogger("topicfs")
@@ -48,7 +50,7 @@ _COMES_AGAIN = (errno.EAGAIN, errno.EINTR, errno.ENOENT)
 class LoopTurns(Protocol):
     """The turns of requests and of all else: see `fusefs.mounting.request_loop`."""
 
-    def is_over(self) -> bool: ...
+    def is_over(self, now: int) -> bool: ...
 
 
 class Handlers(Protocol):
@@ -72,17 +74,28 @@ class CommonRequests:
     _handlers: Any
     _turns: Any
     _begun: Any
+    _counts: RequestCounts
     _uid: cython.uint
     _gid: cython.uint
     _request: bytearray
     _answered: bytearray
     _descriptor: cython.int
 
-    def __init__(self, handlers: Handlers, turns: LoopTurns, owner: tuple[int, int]) -> None:
-        """Answer by `handlers`, in `turns` with others; all files belong to `owner`, a user and a group."""
+    def __init__(
+        self,
+        handlers: Handlers,
+        turns: LoopTurns,
+        owner: tuple[int, int],
+        counts: RequestCounts | None = None,
+    ) -> None:
+        """Answer by `handlers`, in `turns` with others; all files belong to `owner`, a user and a group.
+
+        `counts`: where what is answered here is counted.
+        """
         self._handlers = handlers
         self._turns = turns
         self._begun = None
+        self._counts = RequestCounts() if counts is None else counts
         self._uid, self._gid = owner
         self._request = memory.new_octets(wire.LARGEST_REQUEST_SIZE)
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
@@ -110,6 +123,9 @@ class CommonRequests:
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long
+        opcode: cython.uint
+        began: cython.longlong
+        ended: cython.longlong
         if descriptor != self._descriptor:
             # Nobody waits in a read: whether there is a request is for the event loop to see.
             os.set_blocking(descriptor, False)
@@ -117,6 +133,7 @@ class CommonRequests:
         if self._begun is not None:  # Nothing that libfuse takes for a request leaves one.
             log.error("a request was begun and never taken up")
             self.take().close()
+        began = now()
         while True:
             size = device.receive(self._descriptor, octets, wire.LARGEST_REQUEST_SIZE)
             if size < 0:
@@ -124,7 +141,12 @@ class CommonRequests:
                 return -errno.EINTR if -size in _COMES_AGAIN else size
             if size < wire.REQUEST_HEADER_SIZE or not self._is_answered(octets, size):
                 return size
-            if self._turns.is_over():
+            opcode = device.number_at(octets, 4, 4)
+            ended = now()
+            # One look at the clock a request: the next one begins where this one ended.
+            self._counts.note(opcode, ended - began)
+            began = ended
+            if self._turns.is_over(ended):
                 return -errno.EINTR
 
     @cython.cfunc
@@ -149,6 +171,7 @@ class CommonRequests:
             number: int = getattr(error, "number", 0)
             if not number:
                 log.exception("request %d: unexpected", opcode)
+            self._counts.note_error(opcode, number or errno.EIO)
             if opcode not in (wire.FORGET, wire.BATCH_FORGET):
                 self._write(octets, -(number or errno.EIO), 0, None)
         return True
@@ -191,8 +214,10 @@ class CommonRequests:
         body: object = None
         if opcode == wire.READ:
             body = result
+            self._counts.bytes_read += len(result)
         elif opcode == wire.WRITE:
             size = wire.WRITTEN_SIZE
+            self._counts.bytes_written += result
             device.put_number(target, at, 8, result)
         elif opcode == wire.OPEN:
             size = wire.OPENED_SIZE

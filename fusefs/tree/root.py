@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from fusefs.errors import FileError, file_error
+from fusefs.files.metrics import MetricsFile
 from fusefs.files.status import DaemonStatusFile
 from fusefs.files.topic_files import AllTopics
 from fusefs.following.waiting_reads import Program
@@ -24,8 +25,15 @@ def _groups(parent: RootDirectory, name: str) -> Node:
     return GroupsDirectory(parent, name)
 
 
+def _metrics(parent: RootDirectory, name: str) -> Node:
+    return MetricsFile(parent.context, parent, name)
+
+
 NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@groups": _groups, "@status": _status}
-"""The daemon's own names; all are listed."""
+"""The daemon's own names that are listed."""
+
+UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": _metrics}
+"""Those that are there by name alone: it is another text each time, so that copies of a mount would always differ."""
 
 
 class RootDirectory(Directory):
@@ -41,7 +49,7 @@ class RootDirectory(Directory):
         return [*NAMES, *self.topics.names()]
 
     def make(self, name: str) -> Node:
-        own = NAMES.get(name)
+        own = NAMES.get(name) or UNLISTED.get(name)
         if own is not None:
             return own(self, name)
         return TopicDirectory(self, name, self.topics.get(name))
@@ -70,7 +78,7 @@ class RootDirectory(Directory):
     async def remove_directory(self, name: str, pid: int) -> None:
         """Delete a topic: an empty one, or with --allow-delete any."""
         engine = self.context.engine
-        if name in NAMES:
+        if name in NAMES or name in UNLISTED:
             raise FileError(errno.EPERM)
         files = self.topics.get(name)
         if engine.read_only:

@@ -18,8 +18,10 @@ from storage.model import Buffer, Offset, TimestampType
 if cython.compiled:
     from cython.cimports.storage.codec.binary import fields, memory
     from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, three_crc32c_fit
+    from cython.cimports.storage.counts.topic_counts import TopicCounts
 else:
     from storage.codec.binary import fields, memory
+    from storage.counts.topic_counts import TopicCounts
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
@@ -132,16 +134,23 @@ def assign_one(
     leader_epoch: cython.longlong,
     max_batch_bytes: cython.longlong,
     latest_timestamp: cython.longlong,
+    counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do what `assign_plain` does, for one batch, in a third of the time; return its last offset and max timestamp."""
+    """Do what `assign_plain` does, for one batch, in a third of the time; return its last offset and max timestamp.
+
+    It is counted as a small append in `counts`.
+    """
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
         return None
     _put_integer(octets, 0, base_offset, 8)
     _put_integer(octets, fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
-    last_offset: cython.longlong = base_offset + _int32(octets, fields.LAST_OFFSET_DELTA_POSITION)
-    return last_offset, _int64(octets, fields.MAX_TIMESTAMP_POSITION)
+    last_offset_delta: cython.longlong = _int32(octets, fields.LAST_OFFSET_DELTA_POSITION)
+    counts.small_appends += 1
+    counts.records += last_offset_delta + 1
+    counts.bytes_appended += end
+    return base_offset + last_offset_delta, _int64(octets, fields.MAX_TIMESTAMP_POSITION)
 
 
 @cython.cfunc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.checkpoints.partition_metadata import (
@@ -12,6 +12,7 @@ from storage.checkpoints.partition_metadata import (
     write_topic_id,
 )
 from storage.config.broker import EngineConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.directories.contents import Contents, read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
@@ -30,6 +31,8 @@ class DataDirectory:
     config: EngineConfig
     flusher: Flusher
     """Flusher of all logs in it."""
+    counts: EngineCounts = field(default_factory=EngineCounts)
+    """The counts of the engine."""
 
     @property
     def read_only(self) -> bool:

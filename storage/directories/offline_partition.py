@@ -21,6 +21,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     SegmentInfo,
@@ -92,6 +93,10 @@ class OfflinePartition:
     def visible_end(self, isolation: Isolation) -> Offset:
         del isolation
         return self._log_start_offset
+
+    def glance(self) -> PartitionGlance:
+        start = self._log_start_offset
+        return PartitionGlance(start, start, start, log_bytes=None, offline=True)
 
     def status(self) -> PartitionStatus:
         return PartitionStatus(

@@ -171,6 +171,10 @@ class LogCleaner:
             memory = self._config.cleaner_dedupe_buffer_bytes
             done = self._clean_claimed(log, now, memory)
             log.parts.first_dirty_offset = min(done.end_offset, log.log_end_offset)
+        counts = log.parts.counts.engine
+        freed = max(done.bytes_before - done.bytes_after, 0)
+        counts.cleanings += 1
+        counts.cleaned_bytes += freed
         _log_pass(log, due, done, self._clock() - began)
         if done.end_offset <= due.first_dirty_offset:
             raise CleaningStoppedError(

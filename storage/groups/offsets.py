@@ -53,6 +53,14 @@ class OffsetStore:
     def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
         return self._committed.get(group, {})
 
+    def known(self) -> dict[str, dict[TopicPartition, Offset]]:
+        """Return all positions as they are at this moment, from any thread: each copy below is made in one step."""
+        found = {group: own.copy() for group, own in self._committed.copy().items()}
+        return {
+            group: {place: Offset(stored.position.offset) for place, stored in own.items()}
+            for group, own in found.items()
+        }
+
     def groups(self) -> Collection[str]:
         """The groups with positions, those of open transactions too."""
         return self._committed.keys() | {group for own in self._pending.values() for group in own}

@@ -113,6 +113,7 @@ class LogAppender:
             self._note_epoch(parts.leader_epoch, base_offset)
             state = self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
             self._publish(state, pending)
+            parts.counts.note_append(len(incoming), state.end_offset - base_offset, len(batches))
             return Appended(
                 base_offset=base_offset,
                 last_offset=Offset(state.end_offset - 1),
@@ -144,14 +145,17 @@ class LogAppender:
         if len(batch) > active.bytes_until_due or epoch != parts.noted_epoch or parts.room.reserved:
             return None
         latest = min(active.latest_timestamp, now + rules.after_max_ms)
-        assigned = assign_one(batch, state.end_offset, epoch, rules.max_message_bytes, latest)
+        end_offset, counts = state.end_offset, parts.counts
+        assigned = assign_one(batch, end_offset, epoch, rules.max_message_bytes, latest, counts)
         if assigned is None:
             return None
         last_offset, max_timestamp = assigned
         try:
             active.extend(batch, last_offset, max_timestamp)
-        except PartitionOfflineError as error:
-            parts.mark_offline(str(error))
+        except BaseException as error:
+            counts.take_back(last_offset + 1 - end_offset, len(batch))
+            if isinstance(error, PartitionOfflineError):
+                parts.mark_offline(str(error))
             raise
         return state.extended(last_offset + 1, active.size)
 
@@ -170,6 +174,7 @@ class LogAppender:
         if epoch != parts.noted_epoch:
             self._note_epoch(epoch, base_offset)
         state = self._write(batches, placed, base_offset, now)
+        parts.counts.note_append(len(placed), state.end_offset - base_offset, len(batches))
         active = state.chain.segments[-1]
         if len(batches) < active.settings.index_interval_bytes:  # Behind a larger one an entry is due anyway.
             active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, placed[-1][1])
@@ -386,6 +391,7 @@ class LogAppender:
             raise
         self._seal(old, base_offset)
         parts.state = parts.state.rolled(segment)
+        parts.counts.engine.rolls += 1
         parts.flusher.submit(self.flush_sealed)
         _LOGGER.info(
             "%s: rolled %020d: %s; %d bytes, next is %020d (%d ms)",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
+from storage.counts.engine_counts import Durations
 from storage.disk.filesystem import FileSystem
 from storage.model import Offset, Timestamp
 from storage.segment.chain import Chain
@@ -45,8 +46,11 @@ class FlushProgress:
     in a checkpoint, and cannot go back; loading sees by the ends of the indexes that they were not trimmed.
     """
 
-    def __init__(self, files: FileSystem, recovery_point: Offset, now: Timestamp) -> None:
+    def __init__(
+        self, files: FileSystem, recovery_point: Offset, now: Timestamp, durations: Durations
+    ) -> None:
         self._files = files
+        self._durations = durations
         self._flushing = threading.Lock()
         self._guard = threading.Lock()
         self._flushed = recovery_point
@@ -86,11 +90,12 @@ class FlushProgress:
             chain, up_to = target()
             done = tuple(sealed for sealed in self._sealed if sealed.end_offset <= up_to)
             segments = chain.overlapping(start, up_to)
-            for segment in dict.fromkeys((*(sealed.segment for sealed in done), *segments)):
-                _sync(segment)
-            if not segments or segments[-1].base_offset >= start:
-                # A segment newer than the last flush: its name must be on disk too.
-                self._files.sync_directory(directory)
+            with self._durations.timed():
+                for segment in dict.fromkeys((*(sealed.segment for sealed in done), *segments)):
+                    _sync(segment)
+                if not segments or segments[-1].base_offset >= start:
+                    # A segment newer than the last flush: its name must be on disk too.
+                    self._files.sync_directory(directory)
             with self._guard:
                 self._sealed = tuple(sealed for sealed in self._sealed if sealed not in done)
                 self._flushed = max(self._flushed, up_to)

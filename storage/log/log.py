@@ -52,6 +52,7 @@ class Log:
         "follow_epoch",
         "follow_high_watermark",
         "follow_start",
+        "glance",
         "largest_timestamp",
         "latest",
         "lead",
@@ -98,6 +99,7 @@ class Log:
         self.offsets = reader.offsets
         self.visible_end = reader.visible_end
         self.status = reader.status
+        self.glance = reader.glance
         self.segments = reader.segments
         self.segment_of = reader.segment_of
         self.open_segment_file = reader.open_segment_file

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Listeners
@@ -38,6 +39,7 @@ class LogContext(NamedTuple):
     clock: Clock
     random: Random
     flusher: Flusher
+    counts: EngineCounts
 
 
 class LoadedLog(NamedTuple):
@@ -93,13 +95,17 @@ class LogParts:
         self.lock = threading.Lock()
         """Held while the log is changed; by readers only where files were renamed under them."""
         self.directory = directory
-        self.partition, self.files, self.clock, self.random, self.flusher = context
+        self.partition, self.files, self.clock, self.random, self.flusher, counts = context
+        # At most thirty attributes: with more, Python looks each of them up in a dictionary.
+        self.counts = counts.topic(self.partition.topic)
+        """The counts of its topic, and of its engine."""
+        self.reads = self.counts.reads
         self.epochs, self.producers, self.removal = small_files
         self.configure(config)
         self.leader_epoch = self.epochs.latest.epoch if self.epochs.latest else 0
         self.noted_epoch = self.latest_epoch()
         """The newest one in the file of leader epochs."""
-        self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock())
+        self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock(), counts.flushes)
         self.listeners = Listeners()
         self.room = Room()
         """The room for more records on the disk; the engine sets that of the data directory."""

@@ -57,7 +57,9 @@ class FutureLogs:
             config,
             clean=False,
             options=LoadOptions(
-                producer_rules=ProducerRules(data.config.producer_id_expiration_ms), flusher=data.flusher
+                producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
+                flusher=data.flusher,
+                counts=data.counts,
             ),
         )
         log.parts.room = self._directory.reserve.room

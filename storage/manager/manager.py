@@ -62,6 +62,7 @@ class LogManager:
         topics: Mapping[str, LogTopic],
     ) -> None:
         self._directories = directories
+        self.counts = directories.all[0].data.counts
         self._registry = registry
         self._warnings = warnings
         self._changes = TopicChanges(directories, registry)
@@ -205,6 +206,7 @@ class LogManager:
             finally:
                 if self._changes.is_deleted(name):
                     self._topics = by_name({one: self._topics[one] for one in self._topics if one != name})
+                    self.counts.topic_deleted(name)
         self._listeners.notify()
         _wake(topic.partitions().values())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.config.broker import EngineConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.identity import settle_meta_properties
@@ -39,6 +40,8 @@ class Machine:
     """Makes each directory's flusher. None: a thread flushes what rolls close, but on other disks nobody does."""
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
+    counts: EngineCounts | None = None
+    """What is counted there, too. None: in counts of its own."""
 
 
 def open_engine(
@@ -75,12 +78,12 @@ def open_engine(
     _check_different(paths)
     _check_without_replicas(paths, disk)
     warnings = WarningBook(clock)
-    settings = config or EngineConfig()
+    settings, counts = config or EngineConfig(), machine.counts or EngineCounts()
     make_flusher = machine.flushers or (
         BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher
     )
     kept = [
-        OpenDirectory(DataDirectory(path, disk, clock, settings, make_flusher()), warnings.add)
+        OpenDirectory(DataDirectory(path, disk, clock, settings, make_flusher(), counts), warnings.add)
         for path in paths
     ]
     for one in kept:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import File
 from storage.disk.memory import MemoryFile
 from storage.disk.names import (
@@ -85,6 +86,8 @@ class LoadOptions:
     """The rules of how long producers are remembered, and whether their transactions are verified."""
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""
+    counts: EngineCounts = field(default_factory=EngineCounts)
+    """The counts of the engine that serves the log."""
     flusher: Flusher = field(default_factory=NoFlusher)
     """Puts on disk what a roll closes; without one the next flush does."""
 
@@ -132,7 +135,9 @@ class LogLoader:
     ) -> None:
         self._place = place
         self._directory, self._files, self._clock = place
-        self.context = LogContext(partition, self._files, self._clock, options.random, options.flusher)
+        self.context = LogContext(
+            partition, self._files, self._clock, options.random, options.flusher, options.counts
+        )
         """The context of the log."""
         self._config = config
         self._options = options
@@ -187,6 +192,7 @@ class LogLoader:
         unflushed_from = None if clean else _floor(self._logs, checkpointed.recovery_point)
         segments = self._open_segments(self._logs, unflushed_from)
         if unflushed_from is not None:
+            self._options.counts.recoveries += 1
             segments = self._recover_from(segments, unflushed_from)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
@@ -386,7 +392,9 @@ class LogLoader:
         recovered = recover_segment(
             segment, self._epochs, self._producers, may_split=self._may_split, before_cut=before_cut
         )
-        if recovered.cut_bytes and not self._files.read_only:
+        cut_bytes = recovered.cut_bytes
+        self._options.counts.recovery_bytes_cut += cut_bytes
+        if cut_bytes and not self._files.read_only:
             # Otherwise after another crash what was cut could be back, among records that were written meanwhile.
             segment.log.sync()
         if self._options.failed_before and not self._files.read_only:

@@ -50,6 +50,7 @@ class ReplicaController:
         self._members = members
         self._partitions = partitions
         self._warn = warn
+        self._counts = members.counts
         self.doctors: Callable[[ReplicatedPartition], Doctor]
         """Returns who heals a partition; set by the engine."""
         self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
@@ -241,6 +242,7 @@ class ReplicaController:
                 partition.state = state
                 partition.drop([replica])
                 raise
+            self._counts.isr_expands += 1
             leader = partition.leader
             _LOGGER.info(
                 "%s: %s is in sync again: offset %d; in sync %s, leader %s",
@@ -294,6 +296,8 @@ class ReplicaController:
             before = partition.state
             state = changes.get(partition.name, before)
             partition.state = state
+            if set(state.in_sync) < set(before.in_sync):
+                self._counts.isr_shrinks += 1
             if (
                 state.leader == before.leader
                 and state.leader_epoch == before.leader_epoch

@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import RLock
 
 from storage.config.broker import EngineConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock
 from storage.duties.scrubber import Scrubber
 from storage.engine import Cancel, Listeners, Partition, records_of
@@ -147,6 +148,10 @@ class ReplicatedEngine:
         return self._healer.scrubber.line
 
     @property
+    def counts(self) -> EngineCounts:
+        return self._members.counts
+
+    @property
     def groups(self) -> Groups:
         return self._groups
 
@@ -276,6 +281,7 @@ class ReplicatedEngine:
                 with suppress(StorageError, OSError):
                     self._moves.discard(partition)
             self._table.delete(topic)
+            self.counts.topic_deleted(name)
         self._listeners.notify()
         for partition in topic.served.values():
             partition.listeners.notify()

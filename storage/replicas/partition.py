@@ -37,6 +37,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     Position,
@@ -418,6 +419,10 @@ class ReplicatedPartition:
 
     def open_segment_file(self, name: str) -> memoryview:
         return self._ask(lambda log: log.open_segment_file(name))
+
+    def glance(self) -> PartitionGlance:
+        missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)
+        return self._serving.glance()._replace(missing_replicas=missing)
 
     def offsets(self) -> PartitionOffsets:
         return self._serving.offsets()

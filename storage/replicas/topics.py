@@ -34,6 +34,9 @@ class ReplicatedTopic(EmbeddedTopic):
     def partitions(self) -> Mapping[int, Partition]:
         return self.served
 
+    def opened(self) -> Iterable[Partition]:
+        return self.served.values()
+
     def put_partitions(self, changes: Mapping[int, ReplicatedPartition]) -> None:
         """Add partitions. For the engine."""
         self.served = MappingProxyType(dict(sorted({**self.served, **changes}.items())))

@@ -130,6 +130,7 @@ def load_found(
             failed_before=failed_before or directory.failed_before,
             producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
             flusher=data.flusher,
+            counts=data.counts,
         ),
     )
     log.parts.room = directory.reserve.room

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Replication
 from storage.errors import UnknownTopicError
 from storage.membership import NoGroups
@@ -50,6 +51,9 @@ class MemoryTopic:
     def settings(self) -> Sequence[ShownSetting]:
         return list(topic_settings(self.config, overrides=self.overrides, given={}))
 
+    def opened(self):
+        return list(self.all.values())
+
     def partitions(self) -> Mapping[int, PartitionWithoutDirectory]:
         return dict(self.all)
 
@@ -65,6 +69,7 @@ class MemoryEngine:
 
     def __init__(self, *warnings: str) -> None:
         self.warnings = warnings
+        self.counts = EngineCounts()
         self.all: dict[str, MemoryTopic] = {}
         self.listeners: list[Callable[[], None]] = []
 

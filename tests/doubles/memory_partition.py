@@ -22,6 +22,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     Position,
@@ -104,6 +105,16 @@ class MemoryPartition:
 
     def visible_end(self, isolation: Isolation) -> Offset:
         return self.offsets().visible_end(isolation)
+
+    def glance(self) -> PartitionGlance:
+        bounds = self.offsets()
+        return PartitionGlance(
+            bounds.log_start_offset,
+            bounds.last_stable_offset,
+            bounds.log_end_offset,
+            log_bytes=None,
+            offline=False,
+        )
 
     def status(self) -> PartitionStatus:
         return PartitionStatus(

@@ -18,6 +18,7 @@ from fusefs.errors import FileError
 from fusefs.filesystem import AttributeChange, TopicFileSystem
 from fusefs.following.signals import Look
 from fusefs.following.waiting_reads import Program, WaitingReads
+from fusefs.metrics.collector import MetricsCollector
 from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import MeasuringQueue
@@ -204,6 +205,7 @@ async def mounted(
             "pid 1",
             *(f"warning {line}" for line in engine.warnings),
         ],
+        metrics=lambda: MetricsCollector(engine).text(),
         started=system_clock(),
     )
     filesystem = TopicFileSystem(context)

@@ -14,6 +14,7 @@ from pathlib import Path
 from storage.codec.records import encode
 from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Listeners, Replication
 from storage.errors import UnknownTopicError
 from storage.membership import NoGroups
@@ -173,6 +174,9 @@ class StallingTopic:
         self._line.passes("settings")
         return list(topic_settings(TopicConfig(), overrides={}, given={}))
 
+    def opened(self):
+        return list(self.all.values())
+
     def partitions(self) -> Mapping[int, StallingPartition]:
         return dict(self.all)
 
@@ -194,6 +198,7 @@ class StallingEngine:
 
     def __init__(self, control: Path | None = None) -> None:
         self.line = Line(control)
+        self.counts = EngineCounts()
         self.all: dict[str, StallingTopic] = {}
         self._listeners = Listeners()
 

@@ -9,6 +9,7 @@ import pytest
 import fusefs.daemon
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions
+from fusefs.metrics.address import MetricsAddress
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.model import Isolation
@@ -39,7 +40,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")
     words = (
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
-        f"--isolation read_uncommitted --request-loop short --log-file log --debug --config {config} data mnt"
+        f"--isolation read_uncommitted --request-loop short --metrics :9464 --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
     assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
@@ -55,6 +56,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         partitioner="roundrobin",
         isolation=Isolation.READ_UNCOMMITTED,
         request_loop=RequestLoop.SHORT,
+        metrics=MetricsAddress("127.0.0.1", 9464),
         log_file=Path("log"),
         debug=True,
         engine=EngineConfig.from_properties({"num.partitions": "3"}).config,
@@ -107,3 +109,11 @@ def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
 def test_unmounting_what_is_not_mounted_is_one_line(topicfs):
     """And status 1."""
     assert (1, b"", b"topicfs: mnt: no topicfs is mounted there\n") == topicfs("umount", "mnt")
+
+
+@pytest.mark.parametrize("address", ["", "host", "1:2:3", "65536"])
+def test_an_address_that_is_none_is_a_misuse(topicfs, asked, address):
+    """One line that names it, before anything is mounted."""
+    ran = topicfs("mount", "--metrics", address, "data", "mnt")
+    assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
+    assert f"{address}: no address to listen at" in ran.errors.decode()

@@ -20,6 +20,7 @@ from topicfs.schema_options import schema_options
 
 if TYPE_CHECKING:
     from cluster.place import ClusterAddress
+    from fusefs.metrics.address import MetricsAddress
     from storage.engine import Engine
 
 CACHE_BYTES = 1 << 30
@@ -59,6 +60,7 @@ SMALLEST_CACHE_BYTES = 1 << 24
             "topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt",
             "what was read once is read from the disk",
         ),
+        ("topicfs mount --metrics 9464 ./data ./mnt", "Prometheus scrapes http://localhost:9464/metrics"),
         (
             "topicfs mount --client-config client.properties kafka://host:9093 ./mnt",
             "over TLS, or with SASL",
@@ -131,6 +133,12 @@ SMALLEST_CACHE_BYTES = 1 << 24
     "is pyfuse3's own way.  [default: direct]",
 )
 @click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Answer Prometheus there: http://HOST:PORT/metrics. Without HOST on this machine alone. (@metrics in the mount has "
+    "the same.)",
+)
+@click.option(
     "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."
 )
 @click.option("--debug", is_flag=True, help="Log more.")
@@ -152,12 +160,14 @@ def mount(context: click.Context, /, **given: object) -> None:
         ) from error
 
     options = {name: value for name, value in given.items() if value is not None}
-    if "acks" in options:
-        options["acks"] = Acks.parse(str(options["acks"]))
-    if "isolation" in options:
-        options["isolation"] = Isolation(options["isolation"])
-    if "request_loop" in options:
-        options["request_loop"] = RequestLoop(options["request_loop"])
+    for name, read in {
+        "acks": Acks.parse,
+        "isolation": Isolation,
+        "request_loop": RequestLoop,
+        "metrics": _metrics_address,
+    }.items():
+        if name in options:
+            options[name] = read(str(options[name]))
     places, config = options.pop("places"), options.pop("config", None)
     of_cluster = {
         name: options.pop(name, None) for name in ("client_config", "cache", "cache_bytes", "compression")
@@ -185,6 +195,15 @@ def mount(context: click.Context, /, **given: object) -> None:
                     f"{option} is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT"
                 )
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
+
+
+def _metrics_address(text: str) -> MetricsAddress:
+    from fusefs.metrics.address import MetricsAddressError, parse_metrics_address  # noqa: PLC0415 - as above
+
+    try:
+        return parse_metrics_address(text)
+    except MetricsAddressError as error:
+        raise click.BadParameter(str(error), param_hint="--metrics") from None
 
 
 def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from storage.codec.control import EndTransactionMarker
@@ -86,6 +87,16 @@ class EmbeddedGroups:
 
     def summary(self) -> GroupsSummary | None:
         return self._runner.summary()
+
+    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
+        runner = self._runner
+        if not runner.started:
+            if TOPIC in self._engine.topics():
+                with suppress(GroupError):  # It is closed.
+                    runner.post(lambda: None)
+            return {}
+        shards = list(runner.shards.values())
+        return {group: own for shard in shards for group, own in shard.offsets.known().items()}
 
     @asks
     def listed(self) -> Mapping[str, GroupListing]:

@@ -19,6 +19,7 @@ from storage.model import (
     Fetched,
     Isolation,
     Offset,
+    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     SegmentInfo,
@@ -60,6 +61,16 @@ class LogReader:
 
     def visible_end(self, isolation: Isolation) -> Offset:
         return self._parts.state.visible_end(isolation)
+
+    def glance(self) -> PartitionGlance:
+        state = self._parts.state
+        return PartitionGlance(
+            start_offset=state.start_offset,
+            stable_end=state.last_stable_offset,
+            end_offset=state.end_offset,
+            log_bytes=state.log_bytes(),
+            offline=self._parts.offline is not None,
+        )
 
     def status(self) -> PartitionStatus:
         parts, state = self._parts, self._parts.state
@@ -133,6 +144,8 @@ class LogReader:
                     raise
             else:
                 if parts.state.places is state.places:  # As nearly always.
+                    size, reads = len(fetched.data), parts.reads
+                    reads.size_bytes += size
                     return fetched
 
     def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:

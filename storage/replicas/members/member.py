@@ -10,13 +10,14 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from storage.config.broker import EngineConfig
+from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, mountpoint_of
 from storage.errors import StorageError
@@ -42,6 +43,7 @@ class Opening:
     files: FileSystem
     clock: Clock
     flushers: Callable[[], Flusher] | None = None
+    counts: EngineCounts = field(default_factory=EngineCounts)
 
 
 class ReplicatingDirectory:
@@ -69,6 +71,11 @@ class ReplicatingDirectory:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def counts(self) -> EngineCounts:
+        """The counts of the engine that replicates."""
+        return self._opening.counts
 
     @property
     def engine(self) -> MemberManager:
@@ -128,6 +135,7 @@ class ReplicatingDirectory:
                 clock=self._opening.clock,
                 flushers=self._opening.flushers,
                 failed_before=self._failed_before,
+                counts=self._opening.counts,
             ),
         )
         meta = read_meta_properties(files, self.path)
@@ -224,6 +232,11 @@ class ReplicatingDirectories:
     def files(self) -> FileSystem:
         """The file system of all of them."""
         return self._members[0].files
+
+    @property
+    def counts(self) -> EngineCounts:
+        """The counts of all of them together."""
+        return self._members[0].counts
 
     @property
     def serving(self) -> tuple[ReplicatingDirectory, ...]:

@@ -55,6 +55,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "fusefs/SEMANTICS.md#a-kafka-cluster",
     "test_groups_mounted::test_thousands_of_members_wait_in_one_program": "each is a thread there",
     "test_last_words": OWN_DISK,
+    "test_metrics": "what a remote engine shows is in tests/fusefs/metrics/test_collector.py",
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,
     "test_remote_mounted": "it has a remote engine of its own",

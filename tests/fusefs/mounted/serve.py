@@ -24,6 +24,7 @@ from cluster.engine import open_engine as open_engine_of_cluster
 from cluster.place import cluster_address
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
+from fusefs.metrics.address import parse_metrics_address
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
@@ -44,6 +45,7 @@ READ: dict[str, Any] = {
     "isolation": Isolation,
     "request_loop": lambda name: None if name is None else RequestLoop(name),
     "engine": lambda fields: EngineConfig(**fields),
+    "metrics": parse_metrics_address,
 }
 
 

@@ -17,6 +17,7 @@ from fusefs.nodes.nodes import Attributes
 from fusefs.requests import wire
 from fusefs.requests.begun_coroutine import BegunCoroutine
 from fusefs.requests.common_requests import CommonRequests
+from fusefs.requests.request_counts import RequestCounts
 
 NODE, FH, PID = 7, 2**40 + 3, 4711
 OWNER = (1000, 100)
@@ -101,8 +102,9 @@ class Mount:
         self.kernel = kernel
         self.device = device
         self.handlers = Handlers()
-        self.turns = SimpleNamespace(is_over=lambda: False)
-        self.requests = CommonRequests(self.handlers, self.turns, OWNER)
+        self.turns = SimpleNamespace(is_over=lambda now: False)
+        self.counts = RequestCounts()
+        self.requests = CommonRequests(self.handlers, self.turns, OWNER, self.counts)
 
     def serve(self) -> int:
         """Read requests until nothing is left to do, or one is to be passed on: its size."""
@@ -262,7 +264,7 @@ def test_one_that_was_begun_and_never_taken_up_is_not_taken_for_another(mount: M
 def test_others_get_their_turn(mount: Mount):
     """However many requests wait."""
     served = iter([False, True])
-    mount.turns.is_over = lambda: next(served)
+    mount.turns.is_over = lambda now: next(served)
     mount.handlers.result = b"text"
     for _ in range(3):
         mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
@@ -279,3 +281,22 @@ def test_without_requests_nobody_waits(mount: Mount):
     mount.device.detach()
     os.close(closed)
     assert mount.requests.read(closed) == -errno.EBADF
+
+
+def test_what_is_answered_is_counted(mount: Mount):
+    """Each kind with its duration, bytes and errors; what is passed on counts where it is answered."""
+    read = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
+    answers(mount, wire.READ, read, b"text")
+    answers(mount, wire.WRITE, struct.pack("=QQIIQII", FH, 0, 2, 0, 0, 0, 0) + b"ab", 2)
+    mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
+    mount.handlers.error = FileError(errno.ESTALE)
+    mount.kernel.asks(wire.READ, read)
+    mount.serve()
+    mount.kernel.asks(READDIR)
+    mount.serve()
+    counts = mount.counts
+    found = {kind: sum(durations.buckets) for kind, durations in counts.durations().items()}
+    assert {"read": 2, "write": 1, "forget": 1} == found
+    assert all(durations.total_ns > 0 for durations in counts.durations().values())
+    assert {("read", errno.ESTALE): 1} == counts.errors()
+    assert (4, 2) == (counts.bytes_read, counts.bytes_written)

@@ -21,6 +21,7 @@ from storage.codec.batch import (
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.headers import Codec, sequence_plus
 from storage.codec.records import BatchStamp, decode, encode
+from storage.counts.topic_counts import TopicCounts
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Header, Record, TimestampType
 from tests.doubles.headers import headers
@@ -145,9 +146,7 @@ LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
 def test_plain_batches_get_their_places_at_once():
     """As one by one by `assign_offsets`; what the log wants to know of each comes back."""
     batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
-
     placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
-
     for number, batch in enumerate(alone):
         assign_offsets(batch, 0, base_offset=2**40 + 2 * number, leader_epoch=7)
     assert alone[0] + alone[1] == batches
@@ -155,11 +154,12 @@ def test_plain_batches_get_their_places_at_once():
 
 
 def test_one_plain_batch_gets_its_place():
-    """As among several; of two it is refused, whole as they are."""
-    batch, among = bytearray(OWN), bytearray(OWN)
+    """As among several, and it is counted; of two it is refused, whole as they are."""
+    batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
-    assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000), batch)
-    assert assign_one(OWN + OWN, 5, 7, 2 * len(OWN), 1000) is None
+    assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000, counts), batch)
+    assert assign_one(OWN + OWN, 5, 7, 2 * len(OWN), 1000, counts) is None
+    assert (1, 2, len(OWN)) == (counts.small_appends, counts.records, counts.bytes_appended)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
     assert assign_plain(batches, base_offset=5, leader_epoch=7, **LIMITS) is None
     assert before == batches
     alone = bytearray(other)
-    assert assign_one(alone, 5, 7, len(OWN), 1000) is None
+    assert assign_one(alone, 5, 7, len(OWN), 1000, TopicCounts(None)) is None
     assert other == alone
 
 

@@ -1,0 +1,37 @@
+"""The address at which metrics are served: `HOST:PORT`, `:PORT` or `PORT`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+LOOPBACK = "127.0.0.1"
+"""The host where none is named: the metrics tell names of topics and groups, which is nothing for a network."""
+
+_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/]*):)?(?P<port>[0-9]{1,5})")
+MOST_PORT = 65535
+
+
+class MetricsAddressError(ValueError):
+    """A text that is no address to listen at."""
+
+
+class MetricsAddress(NamedTuple):
+    """A host by its name or number, and a port; 0: any port that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_metrics_address(text: str) -> MetricsAddress:
+    """Read an address. Raises MetricsAddressError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > MOST_PORT:
+        raise MetricsAddressError(
+            f"{text}: no address to listen at; name HOST:PORT, or a PORT from 0 to {MOST_PORT} of this machine alone"
+        )
+    host = (found["host"] or LOOPBACK).removeprefix("[").removesuffix("]")
+    return MetricsAddress(host, int(found["port"]))

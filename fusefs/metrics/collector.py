@@ -1,0 +1,88 @@
+"""The collector that Prometheus' library asks at each scrape, and its text."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from fusefs.metrics import table
+from fusefs.metrics.engine import engine_families
+from fusefs.metrics.gauges import MountGauges
+from fusefs.metrics.scrape import Pace, family, histogram, single
+from fusefs.metrics.table import MetricKind
+from fusefs.requests.request_counts import RequestCounts
+from storage.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedMount:
+    """The part of a daemon around its engine."""
+
+    counts: RequestCounts
+    gauges: Callable[[], MountGauges]
+    started_ms: int
+    """Milliseconds since the epoch."""
+
+
+class MetricsCollector(Collector):
+    """The metrics of an engine, and of the mount over it, if there is one. One scrape at a time; others wait for their turn."""
+
+    def __init__(self, engine: Engine, mount: WatchedMount | None = None) -> None:
+        self._engine, self._mount = engine, mount
+        self._turn = threading.Lock()
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families of one scrape."""
+        with self._turn:
+            pace = Pace()
+            yield from pace.over(self._families(pace))
+
+    def describe(self) -> Iterable[Family]:
+        """Return every family without its samples: a scrape may ask for some by name."""
+        return [
+            histogram(one, ()) if one.kind is MetricKind.HISTOGRAM else family(one, ())
+            for one in table.METRICS
+        ]
+
+    def _families(self, pace: Pace) -> Iterator[Family]:
+        yield self._build()
+        if self._mount is not None:
+            yield single(table.START_TIME, self._mount.started_ms / 1000)
+            yield from _mount_families(self._mount)
+        yield from engine_families(self._engine, pace)
+
+    def _build(self) -> Family:
+        request_loop = "" if self._mount is None else self._mount.gauges().request_loop
+        kind = "cluster" if self._engine.remote else "directory"
+        labels = (version("topicfs"), platform.python_version(), request_loop, kind)
+        return family(table.BUILD, [(labels, 1)])
+
+    def text(self) -> str:
+        """Return all metrics in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self).decode()
+
+
+def _mount_families(mount: WatchedMount) -> Iterator[Family]:
+    counts, gauges = mount.counts, mount.gauges()
+    durations = counts.durations()
+    yield histogram(
+        table.REQUEST_DURATION, (((kind,), one.buckets, one.total_ns) for kind, one in durations.items())
+    )
+    errors = sorted(counts.errors().items())
+    yield family(
+        table.REQUEST_ERRORS,
+        (((kind, errno.errorcode.get(number, str(number))), count) for (kind, number), count in errors),
+    )
+    yield single(table.READ_BYTES, counts.bytes_read)
+    yield single(table.WRITTEN_BYTES, counts.bytes_written)
+    yield single(table.OPEN_FILES, gauges.open_files)
+    yield single(table.WAITING_READS, gauges.waiting_reads)
+    yield single(table.MOST_WAITING_READS, gauges.waiting_reads_limit)

@@ -1,0 +1,14 @@
+"""The state of a mount as metrics show it: apart from what loads Prometheus' library."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MountGauges(NamedTuple):
+    """The state of a mount at one moment."""
+
+    request_loop: str
+    open_files: int
+    waiting_reads: int
+    waiting_reads_limit: int

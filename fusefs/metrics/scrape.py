@@ -1,0 +1,84 @@
+"""One scrape: samples, family by family, and rests in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import (
+    Metric as Family,
+)
+
+from fusefs.metrics.table import Metric, MetricKind
+
+STEP_SECONDS = 0.001
+"""A scrape works for so long, and then rests as long: the event loop's thread finds the interpreter free at least half of the time."""
+
+FIRST_BUCKET, LAST_BUCKET = 10, 34
+"""The first bucket that is shown ends at 2^10 ns, a microsecond, the last one at 2^34 ns, 17 seconds."""
+
+Item = TypeVar("Item")
+
+Sample: TypeAlias = tuple[Sequence[str], float]
+"""The values of a metric's labels, and its own."""
+
+
+class Pace:
+    """The pace of a scrape: work, and rest."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._step = step_seconds
+        self._until = clock() + step_seconds
+
+    def rest(self) -> None:
+        """Rest, if it has worked long enough."""
+        if self._clock() >= self._until:
+            self._sleep(self._step)
+            self._until = self._clock() + self._step
+
+    def over(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items, and rest between them."""
+        for item in items:
+            yield item
+            self.rest()
+
+
+def family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    """Return the samples of a counter or a gauge."""
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+    found = kind(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in samples:
+        found.add_metric(list(labels), value)
+    return found
+
+
+def single(metric: Metric, value: float) -> Family:
+    """Return the only sample of a metric without labels."""
+    return family(metric, [((), value)])
+
+
+def histogram(metric: Metric, rows: Iterable[tuple[Sequence[str], Sequence[int], int]]) -> Family:
+    """Return the samples of a histogram; each row has labels, buckets by powers of two of nanoseconds, and the sum in nanoseconds."""
+    found = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+    for labels, buckets, total_ns in rows:
+        shown: list[tuple[str, float]] = []
+        below = sum(buckets[:FIRST_BUCKET])
+        for number in range(FIRST_BUCKET, LAST_BUCKET + 1):
+            below += buckets[number]
+            shown.append((repr(2**number / 1e9), below))
+        shown.append(("+Inf", sum(buckets)))
+        found.add_metric(list(labels), shown, total_ns / 1e9)
+    return found

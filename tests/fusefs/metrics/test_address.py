@@ -1,0 +1,53 @@
+"""The addresses at which metrics are served."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_metrics_address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("9464", LOOPBACK, 9464),
+        (":9464", LOOPBACK, 9464),
+        ("0", LOOPBACK, 0),
+        ("localhost:9464", "localhost", 9464),
+        ("0.0.0.0:65535", "0.0.0.0", 65535),
+        ("[::1]:9464", "::1", 9464),
+        ("[fe80::1%eth0]:9464", "fe80::1%eth0", 9464),
+    ],
+)
+def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
+    """Without a host it is this machine alone that may ask."""
+    assert (host, port) == parse_metrics_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        "65536",
+        "-1",
+        "host:port",
+        "::1:9464",
+        "[::1]",
+        "a b:1",
+        "http://host:1",
+        "1:2:3",
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_remedy(text: str):
+    """In one line that names it."""
+    with pytest.raises(MetricsAddressError) as raised:
+        parse_metrics_address(text)
+    assert str(raised.value).startswith(f"{text}: no address to listen at; name HOST:PORT")
+
+
+def test_an_address_is_shown_as_it_is_written_in_an_url():
+    """The numbers of IPv6 in brackets."""
+    assert ["127.0.0.1:1", "[::1]:2"] == [str(parse_metrics_address(text)) for text in ("1", "[::1]:2")]

@@ -1,0 +1,271 @@
+"""The metrics of an engine and of the mount over it, as Prometheus' own parser reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fusefs.metrics import engine as engine_metrics
+from fusefs.metrics import table
+from fusefs.metrics.collector import MetricsCollector, WatchedMount
+from fusefs.metrics.gauges import MountGauges
+from fusefs.metrics.scrape import Pace
+from fusefs.metrics.table import METRICS, MetricKind
+from fusefs.requests.request_counts import NUMBERS, RequestCounts
+from storage.config.broker import EngineConfig
+from storage.counts.engine_counts import OTHERS
+from storage.disk.names import CONSUMER_OFFSETS
+from storage.engine import Engine
+from storage.manager import open_engine
+from storage.membership import Position
+from storage.model import TopicPartition
+from tests.doubles.engines import append_lines
+from tests.doubles.memory_engine import MemoryEngine
+from tests.doubles.mount_client import MountClient, refused
+from tests.doubles.stalling_engine import StallingEngine
+from tests.doubles.waiting import wait_until
+from tests.examples.conftest import ROOT
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    found = open_engine(tmp_path / "data", config=EngineConfig(offsets_topic_num_partitions=2))
+    yield found
+    found.close()
+
+
+def watched(counts: RequestCounts | None = None) -> WatchedMount:
+    gauges = MountGauges("direct", open_files=3, waiting_reads=2, waiting_reads_limit=1000)
+    return WatchedMount(counts=counts or RequestCounts(), gauges=lambda: gauges, started_ms=1_500)
+
+
+def samples(text: str) -> Samples:
+    """Each sample by its name and labels; one that came twice is an error."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            key = (one.name, tuple(sorted(one.labels.items())))
+            assert key not in found
+            found[key] = one.value
+    return found
+
+
+def scraped(engine: Engine, mount: WatchedMount | None = None) -> Samples:
+    return samples(MetricsCollector(engine, mount).text())
+
+
+def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
+    return found.get((metric.name, tuple(sorted(labels.items()))))
+
+
+def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
+    """With the kind, the labels and the meaning that the table has."""
+    counts = RequestCounts()
+    counts.note(NUMBERS["read"], 5)
+    counts.note_error(NUMBERS["read"], 5)
+    engine.create_topic("orders")
+    engine.groups.create("billing")
+    families = {}
+    for one in (engine, StallingEngine()):
+        families |= {family.name: family for family in MetricsCollector(one, watched(counts)).collect()}
+    expected = {metric.name.removesuffix("_total"): metric for metric in METRICS}
+    assert set(expected) == set(families)
+    for name, metric in expected.items():
+        family = families[name]
+        assert (metric.kind.value, metric.meaning) == (family.type, family.documentation)
+        for sample in family.samples:
+            assert set(metric.labels) == set(sample.labels) - {"le"}, name
+
+
+def test_names_follow_prometheus_conventions():
+    """A prefix, base units, `_total` for what only grows, and a sentence each."""
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert re.fullmatch(r"topicfs_[a-z]+(_[a-z]+)*", metric.name)
+        assert metric.name.endswith("_total") is (metric.kind is MetricKind.COUNTER)
+        assert metric.meaning.endswith(".") or metric.meaning == "1, with what is running."
+        if metric.kind is MetricKind.HISTOGRAM:
+            assert metric.name.endswith("_seconds")
+
+
+def test_the_page_about_watching_has_the_table():
+    """Each metric in a row with its kind, its labels and its meaning, in this order."""
+    text = (ROOT / "docs" / "watching.md").read_text()
+    rows = re.findall(r"(?m)^\| `(topicfs_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", text)
+    expected = [
+        (one.name, one.kind.value, ", ".join(f"`{label}`" for label in one.labels), one.meaning)
+        for one in METRICS
+    ]
+    assert expected == rows
+
+
+def test_appends_and_how_topics_stand(engine: Engine):
+    """By topic; what is not open is counted and not opened."""
+    partitions = engine.create_topic("orders", partitions=2).partitions()
+    append_lines(partitions[0], "a\nb\n")
+    append_lines(partitions[1], "c\n")
+    found = scraped(engine)
+    assert (2, 3, 2) == tuple(
+        of(found, metric, topic="orders") for metric in (table.APPENDS, table.RECORDS, table.BATCHES)
+    )
+    size = sum(partition.glance().log_bytes for partition in partitions.values())
+    assert (size, size, 3, 2) == tuple(
+        of(found, metric, topic="orders")
+        for metric in (table.APPENDED_BYTES, table.TOPIC_BYTES, table.TOPIC_RECORDS, table.TOPIC_PARTITIONS)
+    )
+    assert (1, 2, 2, 0) == tuple(
+        of(found, metric)
+        for metric in (table.TOPICS, table.PARTITIONS, table.OPEN_PARTITIONS, table.OFFLINE_PARTITIONS)
+    )
+
+
+def test_a_scrape_opens_no_partition(tmp_path: Path):
+    """Of very many that were closed in order."""
+    made = open_engine(tmp_path / "data")
+    made.create_topic("orders", partitions=3)
+    made.close()
+    engine = open_engine(tmp_path / "data", most_at_start=0)
+    found = scraped(engine)
+    assert (3, 0) == (of(found, table.PARTITIONS), of(found, table.OPEN_PARTITIONS))
+    assert [] == list(engine.topic("orders").opened())
+    engine.close()
+
+
+def test_requests_are_histograms_that_end_in_infinity():
+    """Cumulative, in seconds; a request that takes longer than the last bucket is in none but infinity."""
+    counts = RequestCounts()
+    for nanoseconds in (100, 1_500, 1_500, 60_000_000_000):
+        counts.note(NUMBERS["read"], nanoseconds)
+    found = scraped(MemoryEngine(), watched(counts))
+    name = table.REQUEST_DURATION.name
+    buckets = {
+        float(dict(labels)["le"]): value for (key, labels), value in found.items() if key == f"{name}_bucket"
+    }
+    assert [1, 3] == [buckets[1.024e-06], buckets[2.048e-06]]
+    assert [3, 4] == [value for _, value in sorted(buckets.items())][-2:]
+    assert list(buckets.values()) == sorted(buckets.values())
+    assert 4 == found[f"{name}_count", (("request", "read"),)]
+    assert 60.0000031 == pytest.approx(found[f"{name}_sum", (("request", "read"),)], abs=1e-7)
+
+
+def test_the_state_of_the_mount():
+    """When it began, what is open, and what waits."""
+    found = scraped(MemoryEngine(), watched())
+    assert (1.5, 3, 2, 1000) == tuple(
+        of(found, metric)
+        for metric in (table.START_TIME, table.OPEN_FILES, table.WAITING_READS, table.MOST_WAITING_READS)
+    )
+
+
+def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
+    """Read when it is first asked for, and not waited for; no lag is below zero."""
+    orders = engine.create_topic("orders", partitions=2).partitions()
+    for partition in orders.values():
+        append_lines(partition, "a\nb\nc\n")
+    places = [TopicPartition("orders", number) for number in orders]
+    engine.groups.set_positions("billing", {places[0]: Position(1), places[1]: Position(9)})
+    found = scraped(engine)
+    assert 2 == of(found, table.GROUP_LAG, group="billing", topic="orders")
+    assert (1, 0) == (of(found, table.GROUPS), of(found, table.GROUP_MEMBERS))
+
+
+def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_path: Path):
+    """Which does not wait for them; without any group nothing begins."""
+    first = open_engine(tmp_path / "data")
+    assert {} == first.groups.known_positions()
+    assert CONSUMER_OFFSETS not in first.topics()
+    append_lines(first.create_topic("orders").partitions()[0], "a\nb\n")
+    first.groups.set_positions("billing", {TopicPartition("orders", 0): Position(0)})
+    first.close()
+    again = open_engine(tmp_path / "data")
+    assert of(scraped(again), table.GROUP_LAG, group="billing", topic="orders") in (None, 2)
+    wait_until(
+        lambda: of(scraped(again), table.GROUP_LAG, group="billing", topic="orders") == 2, "groups are read"
+    )
+    again.close()
+    assert {} != scraped(again)
+
+
+def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    """Groups that are furthest behind are shown, the rest as one; nothing is left out of a sum."""
+    monkeypatch.setattr(engine_metrics, "MOST_LAGS", 2)
+    append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\nd\n")
+    for number in range(4):
+        engine.groups.set_positions(f"g{number}", {TopicPartition("orders", 0): Position(number)})
+    found = scraped(engine)
+    lags = {
+        dict(labels)["group"]: value
+        for (name, labels), value in found.items()
+        if name == table.GROUP_LAG.name
+    }
+    assert {"g0": 4, "g1": 3, OTHERS: 3} == lags
+
+
+HOSTILE = 'a"b\\c\nd{}, é\u2028'
+
+
+def test_hostile_names_stay_inside_their_labels(engine: Engine):
+    """A group may have any name: what is read back is the name, and no other sample came of it."""
+    append_lines(engine.create_topic("orders").partitions()[0], "a\n")
+    engine.groups.set_positions(HOSTILE, {TopicPartition("orders", 0): Position(0)})
+    found = scraped(engine)
+    assert 1 == of(found, table.GROUP_LAG, group=HOSTILE, topic="orders")
+    assert {name for name, _ in found} <= {
+        name + suffix for name in (m.name for m in METRICS) for suffix in ("", "_bucket", "_count", "_sum")
+    }
+
+
+def test_a_remote_engine_is_asked_nothing():
+    """However long it answers nothing: what is known is shown, and what its cache did."""
+    engine = StallingEngine()
+    engine.counts.topic("orders")
+    engine.make("orders").all[0].arrive(b"a", b"b")
+    engine.line.stall()
+    engine.counts.cache_hits += 5
+    found = scraped(engine)
+    assert (2, 5, 0) == (
+        of(found, table.TOPIC_RECORDS, topic="orders"),
+        of(found, table.CACHE_HITS),
+        of(found, table.CACHE_MISSES),
+    )
+    assert of(found, table.TOPIC_BYTES, topic="orders") is None
+    assert {} == dict(engine.line.calls)
+
+
+def test_a_scrape_rests():
+    """Each time it has worked for a step, and not before."""
+    now, rests = [0.0], []
+    pace = Pace(clock=lambda: now[0], sleep=rests.append, step_seconds=1.0)
+    for step, _ in enumerate(pace.over(range(10)), 1):
+        now[0] += 0.5
+        assert step // 2 - (step % 2 == 0) <= len(rests) <= step // 2
+    assert [1.0] * 5 == rests
+
+
+async def test_the_file_is_there_by_name(orders: MountClient):
+    """It is not listed; it is read as any text, and only read."""
+    assert "@metrics" not in orders.list()
+    await orders.append("orders/0/log", b"a\n")
+    text = (await orders.cat("@metrics")).decode()
+    assert 1 == of(samples(text), table.RECORDS, topic="orders")
+    with refused("EPERM"):
+        await orders.append("@metrics", b"a\n")
+    with refused("EPERM"):
+        await orders.rmdir("@metrics")
+
+
+async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
+    """Also while another has it open, who goes on with what was."""
+    fh = await orders.open("@metrics")
+    before = await orders.read_on(fh)
+    await orders.append("orders/0/log", b"a\n")
+    assert 1 == of(samples((await orders.cat("@metrics")).decode()), table.RECORDS, topic="orders")
+    assert before == await orders.read_on(fh)
+    await orders.close(fh)
+    assert (await orders.stat("@metrics")).size > 0

@@ -1,0 +1,130 @@
+"""Metrics over HTTP: what is answered, and how scrapers that are slow, many or hostile are."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+
+import pytest
+
+from fusefs.metrics import server as server_module
+from fusefs.metrics.address import MetricsAddress
+from fusefs.metrics.collector import MetricsCollector
+from fusefs.metrics.server import AT_ONCE, MetricsServer
+from storage.errors import StorageError
+from tests.doubles.memory_engine import MemoryEngine
+from tests.doubles.waiting import wait_until
+
+ANY = MetricsAddress("127.0.0.1", 0)
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    found = MetricsServer(ANY)
+    found.serve(MetricsCollector(MemoryEngine()))
+    yield found
+    found.close()
+
+
+def asked(server: MetricsServer, path: str = "/metrics", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = HTTPConnection(*server.address, timeout=30)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), dict(answer.headers)
+    finally:
+        connection.close()
+
+
+def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
+    """Of the version that Prometheus names; compressed for who takes that."""
+    status, body, headers = asked(server)
+    assert (200, True) == (status, b"\ntopicfs_topics 0.0\n" in body)
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    assert body == gzip.decompress(asked(server, **{"Accept-Encoding": "gzip"})[1])
+
+
+def test_some_metrics_may_be_asked_for_by_name(server: MetricsServer):
+    """As other exporters allow it."""
+    body = asked(server, "/metrics?name[]=topicfs_topics&name[]=no_such")[1]
+    assert [b"topicfs_topics 0.0"] == [line for line in body.splitlines() if not line.startswith(b"#")]
+
+
+def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
+    """As many as are answered at the same time."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = list(threads.map(lambda _: asked(server)[:2], range(AT_ONCE)))
+    assert [200] * AT_ONCE == [status for status, _ in answers]
+    assert 1 == len({body for _, body in answers})
+
+
+def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Beyond these others are told to come again; one that had its time is ended for them."""
+    idle = [socket.create_connection(server.address) for _ in range(AT_ONCE)]
+    wait_until(lambda: asked_status(server) == 503, "all places are taken")
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.0)
+    wait_until(lambda: asked_status(server) == 200, "one was ended")
+    for one in idle:
+        one.close()
+
+
+def asked_status(server: MetricsServer) -> int:
+    try:
+        return asked(server)[0]
+    except (OSError, HTTPException):
+        return 503  # It was closed before all of the question was sent.
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"",
+    ],
+)
+def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, request_line: bytes, capfd):
+    """And nothing is printed about it."""
+    with socket.create_connection(server.address) as client:
+        client.sendall(request_line)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65_536):
+            pass
+    assert 200 == asked(server)[0]
+    assert ("", "") == capfd.readouterr()
+
+
+def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
+    """As are an address of another machine, and a name that nobody knows."""
+    cases = {
+        server.address: "in use; another program listens there: name another port",
+        MetricsAddress("192.0.2.1", 9464): "this machine has no such address",
+        MetricsAddress("no such host", 9464): "not known",
+    }
+    for address, reason in cases.items():
+        with pytest.raises(StorageError) as raised:
+            MetricsServer(address)
+        assert str(raised.value).startswith(f"--metrics {address}: ")
+        assert reason in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+def test_after_the_end_the_port_is_free(server: MetricsServer):
+    """At once, though a connection was just ended; nobody is answered any more, and closing again does nothing."""
+    asked(server)
+    server.close()
+    server.close()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{server.address}/metrics", timeout=5)
+    again = MetricsServer(server.address)
+    again.close()
+    assert "metrics" not in {thread.name for thread in threading.enumerate()}

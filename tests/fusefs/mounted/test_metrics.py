@@ -1,0 +1,190 @@
+"""Metrics of a real mount: in each request loop, over HTTP, beside its end and after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fusefs.mounting.request_loop import RequestLoop
+from tests.doubles.forks import FORKS, MOUNT
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
+
+pytestmark = pytest.mark.fuse
+
+
+def scraped(text: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and the values of their labels."""
+    return {
+        (one.name, *(one.labels[label] for label in sorted(one.labels))): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def address(mount: Mount) -> str:
+    """Where the mount says that it answers."""
+    return next(line.split()[1] for line in mount.status.splitlines() if line.startswith("metrics "))
+
+
+def answered(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def metrics(mount: Mount) -> dict[tuple[str, ...], float]:
+    return scraped((mount.path / "@metrics").read_text())
+
+
+@pytest.mark.parametrize("loop", [one.value for one in RequestLoop])
+def test_each_request_loop_counts_the_same(unmounted: Mount, loop: str):
+    """Requests, bytes and errors, whoever answers them."""
+    unmounted.start(request_loop=loop)
+    unmounted.bash(
+        "mkdir orders; echo one >> orders/0/log; cat orders/0/0; cat orders/0/99; sync orders/0/log; :"
+    )
+    found = metrics(unmounted)
+    name = "topicfs_request_duration_seconds_count"
+    counts = {key[1]: value for key, value in found.items() if key[0] == name}
+    assert {"mkdir": 1, "write": 1, "fsync": 1} == {
+        kind: counts[kind] for kind in ("mkdir", "write", "fsync")
+    }
+    assert counts["lookup"] >= 6
+    assert counts["read"] >= 1
+    assert 1 <= found["topicfs_request_errors_total", "ENOENT", "lookup"]
+    assert (4, 3) == (found["topicfs_mount_written_bytes_total",], found["topicfs_mount_read_bytes_total",])
+    assert 1 == found["topicfs_appended_records_total", "orders"]
+    assert any(key[0] == "topicfs_build_info" and loop in key for key in found)
+
+
+@pytest.mark.parametrize("loop", [one.value for one in RequestLoop])
+def test_reads_that_wait_are_counted_apart(unmounted: Mount, loop: str):
+    """How long a follower waits says nothing of how fast the mount is."""
+    unmounted.start(request_loop=loop)
+    unmounted.bash("mkdir orders")
+    with subprocess.Popen(
+        ["head", "-n", "1", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE
+    ) as head:
+        wait_until(lambda: metrics(unmounted)["topicfs_waiting_reads",] == 1, "it waits")
+        unmounted.bash("echo one >> orders/0/log")
+        assert b"one\n" == head.communicate(timeout=60)[0]
+    found = metrics(unmounted)
+    assert 1 <= found["topicfs_request_duration_seconds_count", "follow"]
+
+
+def test_prometheus_is_answered_what_the_file_says(unmounted: Mount):
+    """On a port that was free, of this machine alone."""
+    unmounted.start(metrics="0")
+    unmounted.bash("mkdir orders; echo one >> orders/0/log")
+    url = address(unmounted)
+    assert url.startswith("http://127.0.0.1:")
+    over_http = scraped(answered(url))
+    assert 1 == over_http["topicfs_appended_records_total", "orders"]
+    assert over_http.keys() <= metrics(unmounted).keys()
+
+
+@pytest.mark.promtool
+def test_promtool_finds_nothing(unmounted: Mount):
+    """Neither in what is named, nor in how it is written; hostile names among it."""
+    unmounted.start(metrics="0")
+    unmounted.bash(
+        r"""mkdir orders a.b_c-d; echo one >> orders/0/log; mkdir "@groups/a\"b\\c{}='"; cat orders/0/0 orders/0/7; :"""
+    )
+    for text in (answered(address(unmounted)), (unmounted.path / "@metrics").read_text()):
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
+    """One line before the command returns, and nothing is left: no mount, and no owner of the directory."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = {
+            "directories": str(unmounted.data),
+            "mountpoint": str(unmounted.path),
+            "metrics": f"127.0.0.1:{port}",
+        }
+        done = FORKS.run(MOUNT, json.dumps(asked))
+    expected = f"topicfs: --metrics 127.0.0.1:{port}: Address already in use; another program listens there: name another port\n"
+    assert (1, "", expected) == (done.status, done.output.decode(), done.errors.decode())
+    assert not unmounted.data.exists()
+    unmounted.start(metrics=f"127.0.0.1:{port}")
+
+
+def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
+    """The next one takes it at once, though scrapers are still connected; what was not closed in order is counted."""
+    unmounted.start(metrics="0")
+    unmounted.bash("mkdir orders; echo one >> orders/0/log")
+    url = address(unmounted)
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    with socket.create_connection(("127.0.0.1", port)):
+        answered(url)
+        unmounted.kill()
+        subprocess.run(["fusermount3", "-u", "-z", str(unmounted.path)], check=True)
+        unmounted.start(metrics=str(port))
+    found = scraped(answered(url))
+    assert 1 == found["topicfs_log_recoveries_total",]
+    assert 0 == found["topicfs_appended_records_total", "orders"]
+
+
+def test_scrapes_do_not_hold_up_the_end(unmounted: Mount):
+    """Neither those that are answered while it unmounts, nor one that was begun and says nothing more."""
+    unmounted.start(metrics="0")
+    unmounted.bash("mkdir orders; echo one >> orders/0/log")
+    url, ended = address(unmounted), threading.Event()
+    port = int(url.rpartition(":")[2].partition("/")[0])
+
+    def scrape(_: int) -> int:
+        count = 0
+        while not ended.is_set():
+            with suppress(OSError):  # It ends meanwhile, or others were before.
+                assert "topicfs_appends_total" in answered(url)
+                count += 1
+        return count
+
+    with socket.create_connection(("127.0.0.1", port)) as silent, ThreadPoolExecutor(3) as threads:
+        silent.send(b"GET /metrics HT")
+        scrapes = [threads.submit(scrape, number) for number in range(3)]
+        wait_until(lambda: "topicfs_appends_total" in answered_or_nothing(url), "it is scraped")
+        os.kill(unmounted.pid, signal.SIGTERM)
+        try:
+            assert 0 == unmounted.daemon.wait(60)
+        finally:
+            ended.set()
+        for one in scrapes:
+            one.result()
+    assert (unmounted.data / ".kafka_cleanshutdown").exists()
+
+
+def answered_or_nothing(url: str) -> str:
+    try:
+        return answered(url)
+    except (OSError, urllib.error.URLError):
+        return ""
+
+
+def test_thousands_of_topics(unmounted: Mount, tmp_path: Path):
+    """The first thousand have series of their own, all others one together; sums hold."""
+    unmounted.start()
+    script = "mkdir $(seq -f t%g 1 1010); for n in 1 2 1008 1009 1010; do echo x >> t$n/0/log; done"
+    assert 0 == unmounted.bash(script).returncode
+    found = metrics(unmounted)
+    appended = {key[1]: value for key, value in found.items() if key[0] == "topicfs_appended_records_total"}
+    assert 1001 == len(appended)
+    assert 5 == sum(appended.values())
+    assert 3 == appended["@others"]
+    assert 1010 == found["topicfs_topics",]

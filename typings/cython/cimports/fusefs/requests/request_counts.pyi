@@ -1,0 +1,2 @@
+from fusefs.requests.request_counts import RequestCounts as RequestCounts
+from fusefs.requests.request_counts import now as now

@@ -1,0 +1,1 @@
+from storage.counts.topic_counts import TopicCounts as TopicCounts
