@@ -2,7 +2,7 @@
 
     42  42-99  42-  -10                  the byte-range grammar of RFC 9110 over offsets, first and last inclusive
     @T  @T1-@T2  @T1-                    T: a time as `fusefs/times.py` reads it
-    each with .kv, .json, .batch, or without suffix
+    each with .kv, .json, .avro.json, .proto.json, .jsonschema.json, .batch, or without suffix
 
 The suffix is stripped first; then a name that begins with `@` is split at `-@` (or at a `-` that ends it), any other
 at `-`. A number is written as a number is: `007` and digits of other scripts are no offsets, so that a record has one

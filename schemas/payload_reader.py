@@ -9,8 +9,8 @@ from schemas.codecs.json_schema import decode_json
 from schemas.frame import FramedMessage
 from schemas.schema import Kind, SchemaError, SchemaId
 
-MAX_UNKNOWN = 65_536
-"""Ids that a reading remembers as unknown; with more of them any further one is unknown, too."""
+MAX_UNKNOWN = 1000
+"""Ids that a reader remembers as unknown; with more of them any further one is, too, and no source is asked."""
 
 
 class Decoded(NamedTuple):
@@ -28,6 +28,7 @@ class PayloadReader:
         self._kind = kind
         self._catalog = catalog
         self._lasting = lasting
+        self._known: set[SchemaId] = set()
         self._unknown: set[SchemaId] = set()
         self._stamp = catalog.stamp()
         self._outdated = False
@@ -35,7 +36,7 @@ class PayloadReader:
     @property
     def outdated(self) -> bool:
         """True, from then on, if another reading might know what was unknown here. Never waits."""
-        if not self._outdated and self._unknown:
+        if self._lasting and not self._outdated and self._unknown:
             self._outdated = self._catalog.stamp() != self._stamp
         return self._outdated
 
@@ -45,13 +46,22 @@ class PayloadReader:
         try:
             if self._kind is Kind.JSON:
                 return Decoded(decode_json(frame.message), schema_id)
-            if self._lasting and (schema_id in self._unknown or len(self._unknown) >= MAX_UNKNOWN):
-                return Decoded(None, schema_id)
-            codec = self._catalog.codec(self._kind, schema_id)
-            if codec is not None:
-                return Decoded(codec.decode(frame.message, frame.path), schema_id)
-            if self._lasting:
+            if not self._is_unknown(schema_id):
+                codec = self._catalog.codec(self._kind, schema_id)
+                if codec is not None:
+                    self._known.add(schema_id)
+                    return Decoded(codec.decode(frame.message, frame.path), schema_id)
                 self._unknown.add(schema_id)
         except SchemaError:
             pass
         return Decoded(None, schema_id)
+
+    def _is_unknown(self, schema_id: SchemaId) -> bool:
+        if not self._lasting and self._unknown:
+            stamp = self._catalog.stamp()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._unknown.clear()
+        if schema_id in self._known:
+            return False
+        return schema_id in self._unknown or len(self._unknown) >= MAX_UNKNOWN

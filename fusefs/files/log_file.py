@@ -132,10 +132,16 @@ class ViewNode(FileNode):
 
     def _check_current(self) -> None:
         self._files.check_exists()
-        if not self.is_current():
+        if not self._positions_hold():
             raise FileError(errno.ESTALE)
 
+    def _positions_hold(self) -> bool:
+        """Return whether the node can be opened: its positions are those of the partition as it is now."""
+        return self.is_current()
+
     async def open(self, access: Access, pid: int) -> Handle:
+        if self._view.source.form.outdated and not self.context.decoding.refused(pid, self.path):
+            raise FileError(errno.ESTALE)  # The kernel looks the name up again, once.
         writer = self._writer(access, pid)
         asker = None
         if access.reads:
@@ -234,6 +240,12 @@ class DecodedLogFile(LogFile):
 
     def is_current(self) -> bool:
         return not self._form.outdated and super().is_current()
+
+    def _positions_hold(self) -> bool:
+        """Return whether it can be opened: also where its name means another node by now, as schemas may come every moment."""
+        if not self._form.outdated:
+            return super().is_current()
+        return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset
 
 
 def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted: bool) -> None:

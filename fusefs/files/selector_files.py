@@ -121,7 +121,7 @@ class AskedFile(FileNode):
     While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
     """
 
-    __slots__ = ("_current_until", "_file", "_resolve", "_until")
+    __slots__ = ("_current_until", "_file", "_form", "_resolve", "_until")
     entry_timeout = REMEMBERED_SECONDS
 
     def __init__(
@@ -129,12 +129,13 @@ class AskedFile(FileNode):
     ) -> None:
         super().__init__(files.context, parent, name)
         self._resolve = partial(_resolved, parent, name, files, selector, form)
+        self._form = form
         self._file: FileNode | None = None
         self._until = 0.0
         self._current_until = current_until(selector)
 
     def is_current(self) -> bool:
-        return time.monotonic() < self._current_until
+        return time.monotonic() < self._current_until and not self._form.outdated
 
     def attributes(self) -> Attributes:
         if self._file is None:
@@ -303,7 +304,10 @@ class RangeFile(ViewNode):
 
     def is_current(self) -> bool:
         """Return whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
-        if self._view.outdated or self._view.source.form.outdated:
+        return not self._view.source.form.outdated and self._positions_hold()
+
+    def _positions_hold(self) -> bool:
+        if self._view.outdated:
             return False
         try:
             place = resolve(

@@ -7,6 +7,7 @@ Who follows is given each record once, by the schemas that are known at that mom
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from fusefs.forms.decoded import DecodedLines
     from schemas.catalog import SchemaCatalog
 
+REFUSED_SECONDS = 1.0
+MAX_REFUSED = 1000
+
 
 class DecodedForms:
     """The decoding forms of one mount. Used in one thread at a time."""
@@ -28,6 +32,7 @@ class DecodedForms:
         self._catalog: SchemaCatalog | None = None
         self._forms: dict[str, DecodedLines] = {}
         self._following: dict[str, DecodedLines] = {}
+        self._refused: dict[tuple[int, str], float] = {}
 
     def form(self, suffix: str) -> Form:
         """Return the form of a suffix as it is now. Raises KeyError for none, MissingLibraryError."""
@@ -40,6 +45,19 @@ class DecodedForms:
     def following(self, form: Form) -> Form:
         """Return the form for who is given each record once."""
         return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
+
+    def refused(self, pid: int, path: str) -> bool:
+        """Return whether a process has just been refused a file as outdated; if not, it is noted that it is refused now.
+
+        Schemas may come so fast that the file is outdated again when the process comes with its next, and last, try.
+        """
+        now = time.monotonic()
+        if now - self._refused.pop((pid, path), -REFUSED_SECONDS) < REFUSED_SECONDS:
+            return True
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.clear()
+        self._refused[pid, path] = now
+        return False
 
     def writing(self, form: Form, topic: str) -> Form:
         """Return the form for lines that are written to a topic."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
+from schemas.codecs.avro_decimals import make_known
 from schemas.codecs.avro_types import MemoryBound, Normalizer
 from schemas.codecs.avro_values import AvroValue
 from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
@@ -28,6 +29,7 @@ class AvroCodec:
         Raises SchemaError, MissingLibraryError.
         """
         fastavro = library(*_LIBRARY)
+        make_known()
         self._names: dict[str, Any] = {}
         for one in needed.values():
             self._parse(fastavro, one.text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from schemas.codecs.avro_decimals import decimal_of
 from schemas.schema import MAX_DEPTH, SchemaError
 
 AvroType: TypeAlias = Any
@@ -18,8 +19,6 @@ AvroType: TypeAlias = Any
 
 MAX_TYPES = 50_000
 MAX_RATE = 2**20
-MAX_PRECISION = 1000
-"""Digits of a decimal beyond which it is shown as the bytes it is."""
 
 _NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
 _SIZES = {
@@ -34,7 +33,9 @@ _SIZES = {
 }
 """Memory of a value, and its least bytes. What a string has beyond them costs six characters a byte at most: `PER_BYTE`."""
 PER_BYTE = 8
-_RECORD, _FIELD, _CONTAINER, _ENUM = 200, 48, 120, 64
+_RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
+_WITHIN_ITSELF = -_ITEM
+"""Excess of a type within itself, so that it may be the item of an array; with more it is not bounded."""
 
 
 class Normalizer:
@@ -61,7 +62,7 @@ class Normalizer:
         if isinstance(kind, str) and kind in _NAMED:
             return self._named(said, kind, depth)
         if kind == "bytes":
-            return {"type": "bytes", **_decimal(said)}
+            return {"type": "bytes", **decimal_of(said)}
         return self.type_of(kind, depth + 1)
 
     def _named(self, said: dict[str, Any], kind: str, depth: int) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class Normalizer:
         if kind == "enum":
             return {**named, "symbols": said.get("symbols"), **_kept(said, "default")}
         if kind == "fixed":
-            return {**named, "size": said.get("size"), **_decimal(said)}
+            return {**named, "size": said.get("size"), **decimal_of(said)}
         fields = said.get("fields")
         if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
             raise SchemaError(f"record {named.get('name')!r:.60} has no list of fields")
@@ -89,16 +90,6 @@ class Normalizer:
 
 def _kept(said: dict[str, Any], name: str) -> dict[str, Any]:
     return {name: said[name]} if name in said else {}
-
-
-def _decimal(said: dict[str, Any]) -> dict[str, Any]:
-    """Return what says that bytes are a decimal, if they are a sensible one."""
-    precision, scale = said.get("precision"), said.get("scale", 0)
-    if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
-        return {}
-    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
-        return {}
-    return {"logicalType": "decimal", "precision": precision, "scale": scale}
 
 
 class MemoryBound:
@@ -145,7 +136,7 @@ class _Excess:
             memory, size = _SIZES[kind]
             return memory - self._rate * size
         if kind == "array":
-            return self._container(self.of(avro_type["items"]) + 8)
+            return self._container(self.of(avro_type["items"]) + _ITEM)
         if kind == "map":
             return self._container(self.of(avro_type["values"]) + 120 - self._rate)
         return self._named(avro_type if isinstance(avro_type, str) else avro_type["name"])
@@ -161,11 +152,11 @@ class _Excess:
         if name in self._under_way:
             self._repeated.add(name)
             self.recursive = True
-            return 0  # At most, or it is not bounded: see below.
+            return _WITHIN_ITSELF
         self._under_way.add(name)
         excess = self._definition(self._names[name])
         self._under_way.discard(name)
-        if name in self._repeated and excess > 0:
+        if name in self._repeated and excess > _WITHIN_ITSELF:
             self.bounded = False
         self._known[name] = excess
         return excess

@@ -7,9 +7,9 @@ the value. Of a union the first branch is taken that the value fits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from schemas.codecs.avro_decimals import LOGICAL_TYPE, decimal_bytes
 from schemas.codecs.avro_types import AvroType
 from schemas.schema import SchemaError
 
@@ -103,14 +103,11 @@ def _primitive(kind: str, value: Any, place: str) -> Any:
 def _octets(avro_type: AvroType, value: Any, place: str) -> Any:
     if not isinstance(value, str):
         raise _misfit(place, value, "string")
-    if isinstance(avro_type, dict) and avro_type.get("logicalType") == "decimal":
+    if isinstance(avro_type, dict) and avro_type.get("logicalType") == LOGICAL_TYPE:
         try:
-            number = Decimal(value)
-        except InvalidOperation:
-            raise _misfit(place, value, "decimal") from None
-        if not number.is_finite():
-            raise _misfit(place, value, "decimal")
-        return number
+            return decimal_bytes(value, avro_type)
+        except SchemaError as error:
+            raise SchemaError(f"{error}{_at(place)}") from None
     try:
         data = value.encode("latin-1")
     except UnicodeEncodeError:

@@ -61,6 +61,8 @@ class SchemasTopic:
         self._topic = topic
         self._lock = threading.Lock()
         self._partition: Partition | None = None
+        self._begun_at: Hashable = None
+        """The state of the partition when all of it was read last."""
         self._begin()
 
     def _begin(self) -> None:
@@ -152,8 +154,12 @@ class SchemasTopic:
         if partition is None:
             self._begin()
             return
+        place = id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
+        if again and place == self._begun_at:
+            return  # There is nothing more to be found.
         if again or self._next < 0 or partition.rewrites != self._rewrites:
             self._begin()
+            self._begun_at = place
         for record in self._records(partition):
             self._take(record)
 

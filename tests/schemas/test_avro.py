@@ -128,6 +128,32 @@ def test_a_list_of_a_million_links_ends_no_process():
         decoded(link, b"\x02" * 1_000_000)
 
 
+def test_a_tree_is_shown():
+    """A type whose values are lists of its own kind."""
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "kids", "type": {"type": "array", "items": "Tree"}}],
+    }
+    assert b'{"kids":[{"kids":[]},{"kids":[]}]}' == decoded(tree, b"\x04\x00\x00\x00")
+    names = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "kids", "type": {"type": "map", "values": "Tree"}}],
+    }
+    assert b'{"kids":{"a":{"kids":{}}}}' == decoded(names, b"\x02\x02a\x00\x00")
+
+
+def test_a_decimal_has_a_bound():
+    """A message of 1 MiB would be read for minutes; what has few digits shows all of them, zeros at the end, too."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 8}
+    assert b'"0.00000000"' == decoded(decimal, b"\x00")
+    assert b'"-0.00000001"' == decoded(decimal, b"\x02\xff")
+    assert b'"1.50000000"' == decoded(decimal, avro(decimal, Decimal("1.5")))
+    with pytest.raises(SchemaError, match="a decimal of 1048576 bytes"):
+        decoded(decimal, b"\x80\x80\x80\x01" + b"\x7f" * 2**20)
+
+
 def test_a_schema_has_bounds():
     """Of its types, and of types within types."""
     with pytest.raises(SchemaError, match="more than"):

@@ -116,6 +116,30 @@ def test_a_reading_keeps_what_was_unknown_to_it():
     assert Decoded(shown, 7) == stream.decode(frame) == PayloadReader(Kind.AVRO, catalog).decode(frame)
 
 
+def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
+    """Payloads of a million ids, each another one, ask no registry a million times; a stream asks again when there is news."""
+    source = Kept()
+    catalog = SchemaCatalog((source,))
+    for lasting in (True, False):
+        source.asked = 0
+        reader = PayloadReader(Kind.AVRO, catalog, lasting=lasting)
+        for number in range(5000):
+            reader.decode(FramedMessage(number, b""))
+        assert 1000 == source.asked
+    source.by_number[7] = of_avro(ORDER, 7)
+    assert Decoded(b'{"id":1,"note":null}', 7) == reader.decode(FramedMessage(7, ORDER_1))
+
+
+def test_what_was_known_stays_known_however_many_are_not():
+    """An open file shows a payload again as it showed it first."""
+    reader = PayloadReader(Kind.AVRO, SchemaCatalog((Kept(of_avro(ORDER, 7), of_avro("int", 8)),)))
+    shown = reader.decode(FramedMessage(7, ORDER_1))
+    for number in range(100, 2000):
+        reader.decode(FramedMessage(number, b""))
+    assert Decoded(b'{"id":1,"note":null}', 7) == shown == reader.decode(FramedMessage(7, ORDER_1))
+    assert Decoded(None, 8) == reader.decode(FramedMessage(8, b"\x02"))
+
+
 def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
     """However many schemas come."""
     source = Kept(of_avro(ORDER, 7))

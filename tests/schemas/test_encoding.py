@@ -34,7 +34,7 @@ def json_schema(schema: object) -> JsonSchemaCodec:
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
+    [{}, {"d": "0.00"}, {"d": "1234567.89"}, {"d": "-1234567.89"}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
 )  # fmt: skip
 def test_what_is_shown_of_avro_is_written_back(changed):
     """Each branch of a union, and what JSON has no word for."""
@@ -59,7 +59,10 @@ def test_golden_bytes_of_avro():
         ({"c": "C"}, "at .c"),
         ({"d": "x"}, "is no decimal"),
         ({"d": "NaN"}, "is no decimal"),
-        ({"d": "1.234"}, "does not follow"),
+        ({"d": "1.234"}, "more than 2 digits behind the point, at .d"),
+        ({"d": "12345678.00"}, "more than 9 digits"),
+        ({"d": "1e1000000000"}, "more than 9 digits"),
+        ({"d": "1e-1000000000"}, "behind the point"),
         ({"e": "abc"}, "2 bytes"),
         ({"f": "€"}, "bytes"),
         ({"h": 1}, "no field 'h'"),

@@ -26,6 +26,7 @@ from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
 from fusefs.metrics.address import parse_metrics_address
 from fusefs.mounting.request_loop import RequestLoop
+from schemas.places import SchemaPlaces
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
 from storage.manager import Machine, open_engine
@@ -44,6 +45,7 @@ READ: dict[str, Any] = {
     "acks": Acks.parse,
     "isolation": Isolation,
     "request_loop": lambda name: None if name is None else RequestLoop(name),
+    "schemas": lambda fields: SchemaPlaces(**fields),
     "engine": lambda fields: EngineConfig(**fields),
     "metrics": parse_metrics_address,
 }

@@ -1,0 +1,73 @@
+"""Decimals of Avro: an integer in two's complement, of which the schema says how many digits stand behind the point.
+
+fastavro's own reading of them takes minutes for a message of 1 MiB, and writes rounded what has too many digits. So they are
+a logical type of our own to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from schemas.codecs.codec import library
+from schemas.schema import SchemaError
+
+LOGICAL_TYPE = "topicfs-decimal"
+MAX_PRECISION = 1000
+"""Digits of a decimal beyond which it is shown as the bytes it is."""
+MAX_BYTES = 420
+"""Bytes that hold so many digits."""
+
+
+def make_known() -> None:
+    """Have both of fastavro's readers read decimals as strings of digits. Raises MissingLibraryError."""
+    for name in ("fastavro.read", "fastavro._read_py"):
+        readers: dict[str, Any] = library(name, "fastavro").LOGICAL_READERS
+        for kind in ("bytes", "fixed"):
+            readers[f"{kind}-{LOGICAL_TYPE}"] = _digits
+
+
+def decimal_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what says in a type that its bytes are a decimal, if they are a sensible one."""
+    precision, scale = said.get("precision"), said.get("scale", 0)
+    if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
+        return {}
+    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
+        return {}
+    return {"logicalType": LOGICAL_TYPE, "precision": precision, "scale": scale}
+
+
+def _digits(data: bytes, writer_schema: Mapping[str, Any], *_: object) -> str:
+    """Return the digits of a decimal. Raises SchemaError for one of very many."""
+    if len(data) > MAX_BYTES:
+        raise SchemaError(f"a decimal of {len(data)} bytes; at most {MAX_BYTES} are read")
+    number = Decimal(int.from_bytes(data, "big", signed=True))
+    sign, digits, _exponent = number.as_tuple()
+    return format(Decimal((sign, digits, -writer_schema["scale"])), "f")
+
+
+def decimal_bytes(text: str, avro_type: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the digits in a string. Raises SchemaError where the type has no room for them."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise SchemaError(f"{text!r:.60} is no decimal") from None
+    scale, precision = avro_type["scale"], avro_type["precision"]
+    if not number.is_finite():
+        raise SchemaError(f"{text!r:.60} is no decimal")
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if number and number.adjusted() + 1 + scale > precision:
+        raise SchemaError(f"{text!r:.60} has more than {precision} digits, {scale} of them behind the point")
+    if number and exponent < -scale:
+        raise SchemaError(f"{text!r:.60} has more than {scale} digits behind the point")
+    unscaled = 0
+    if number:
+        unscaled = int("".join(map(str, digits))) * 10 ** (exponent + scale) * (-1 if sign else 1)
+    if avro_type["type"] == "fixed":
+        try:
+            return unscaled.to_bytes(avro_type["size"], "big", signed=True)
+        except OverflowError:
+            raise SchemaError(f"{text!r:.60} takes more than {avro_type['size']} bytes") from None
+    return unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)

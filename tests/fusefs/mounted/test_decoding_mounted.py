@@ -1,0 +1,88 @@
+"""Decoded payloads on a real mount: beside a registry that hangs, and while schemas come."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount
+from tests.schemas.examples import ORDER, avro, framed, line, registered
+
+pytestmark = pytest.mark.fuse
+
+RECORDS = 2000
+SCHEMAS = 20
+
+
+def fill(mount: Mount) -> Path:
+    """Make `orders`, whose records have twenty schemas by turns, and an empty `_schemas`."""
+    for name in ("orders", "_schemas"):
+        (mount.path / name).mkdir()
+    payloads = (framed(7 + n % SCHEMAS, avro(ORDER, {"id": n, "note": "x" * 50})) for n in range(RECORDS))
+    with (mount.path / "orders/0/log.json").open("ab") as log:
+        log.write(b"".join(map(line, payloads)))
+    return mount.path / "orders/0"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which connections are taken, and nothing is ever answered."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, silent_port: int):
+    """Who asks for its schemas waits some seconds, once; other files are read and written meanwhile."""
+    mount = unmounted.start(schemas={"registry": f"http://127.0.0.1:{silent_port}"})
+    orders = fill(mount)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((orders / "log.avro.json").read_bytes()))
+    reader.start()
+    for _ in range(20):
+        assert (orders / "0").read_bytes().startswith(b"\0\0\0\0")
+        with (mount.path / "orders/0/log").open("ab") as log:
+            log.write(b"more\n")
+    assert not found
+    reader.join()
+    assert b'"payload_schema_id":7}\n' in found[0]
+    assert b'"payload":{' not in found[0]
+
+
+def test_readers_see_whole_lines_of_exact_size_while_schemas_come(mount: Mount):
+    """Each open file is one rendering from its first byte to its last, whichever schemas are known by then."""
+    orders = fill(mount)
+    failures: list[object] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            with (orders / "log.avro.json").open("rb") as log:
+                text = log.read()
+                log.seek(0)
+                again = log.read()
+            try:
+                assert again == text
+                assert [*range(RECORDS)] == [json.loads(one)["offset"] for one in text.splitlines()]
+            except (AssertionError, ValueError) as error:
+                failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(7, 7 + SCHEMAS):
+        with (mount.path / "_schemas/0/log.json").open("ab") as log:
+            log.write(registered(f"s{number}-value", 1, number, ORDER))
+    ended.set()
+    for reader in readers:
+        reader.join()
+    assert [] == failures
+    text = (orders / "log.avro.json").read_bytes()
+    assert RECORDS == text.count(b'"payload":{"id":')
+    assert len(text) == (orders / "log.avro.json").stat().st_size
