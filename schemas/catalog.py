@@ -6,6 +6,7 @@ every reader sees the same of a payload. What was not found is asked for again b
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
 
@@ -13,8 +14,20 @@ from schemas.codecs.avro import AvroCodec
 from schemas.codecs.codec import SchemaCodec, library
 from schemas.codecs.json_schema import JsonSchemaCodec
 from schemas.codecs.protobuf import ProtobufCodec
-from schemas.schema import MAX_REFERENCES, Kind, PayloadSchema, SchemaError, SchemaId, SchemaReference
+from schemas.schema import (
+    MAX_REFERENCES,
+    Kind,
+    MissingLibraryError,
+    PayloadSchema,
+    SchemaError,
+    SchemaId,
+    SchemaReference,
+    UnavailableSchemaError,
+)
 from schemas.sources.source import SchemaSource
+from storage.errors import StorageError
+
+_LOG = logging.getLogger("topicfs")
 
 MAX_COMPILED = 10_000
 MAX_COMPILED_BYTES = 64 * 2**20
@@ -72,7 +85,7 @@ class SchemaCatalog:
         if isinstance(codec, SchemaError):
             raise codec.with_traceback(None)
         if codec is None:
-            raise SchemaError(f"schema {schema.number}: too many schemas are in use")
+            raise UnavailableSchemaError(f"schema {schema.number} of {subject} cannot be had at present")
         return schema.number, codec
 
     def _compile(
@@ -88,6 +101,9 @@ class SchemaCatalog:
             schema, source = found
             self._bytes += len(schema.text)
             result = _codec_of(schema, kind, source)
+        except UnavailableSchemaError as error:
+            _LOG.warning("schema %s cannot be had at present: %s", schema_id, error)
+            return None
         except SchemaError as error:
             result = SchemaError(f"schema {schema_id}: {error}")
         self._compiled[kind, schema_id] = result
@@ -96,10 +112,20 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
+        """Ask the sources by turns; one that fails hides no other. Raises UnavailableSchemaError where that leaves none."""
+        failure: Exception | None = None
         for source in self._sources:
-            schema = ask(source)
+            try:
+                schema = ask(source)
+            except MissingLibraryError:
+                raise
+            except (UnavailableSchemaError, StorageError, OSError) as error:
+                failure = error
+                continue
             if schema is not None:
                 return schema, source
+        if failure is not None:
+            raise UnavailableSchemaError(str(failure)) from None
         return None
 
 
@@ -110,7 +136,10 @@ def _codec_of(schema: PayloadSchema, kind: Kind, source: SchemaSource) -> Schema
 
 
 def needed_by(schema: PayloadSchema, source: SchemaSource) -> dict[str, PayloadSchema]:
-    """Find all that a schema needs, each behind what it needs itself. Raises SchemaError for what is missing or needs itself."""
+    """Find all that a schema needs, each behind what it needs itself.
+
+    Raises SchemaError for what needs itself, UnavailableSchemaError for what is missing.
+    """
     found: dict[str, PayloadSchema] = {}
     under_way: set[tuple[str, int]] = set()
 
@@ -125,7 +154,7 @@ def needed_by(schema: PayloadSchema, source: SchemaSource) -> dict[str, PayloadS
                 raise SchemaError(f"it needs more than {MAX_REFERENCES} others")
             one = source.referenced(reference)
             if one is None:
-                raise SchemaError(f"it needs {reference.name!r:.80}, which is not there")
+                raise UnavailableSchemaError(f"it needs {reference.name!r:.80}, which is not there")
             under_way.add(place)
             follow(one.references)
             under_way.discard(place)

@@ -26,6 +26,10 @@ class SchemaError(ValueError):
     """A schema that is refused, or a payload or value that does not follow its schema; the text says why."""
 
 
+class UnavailableSchemaError(SchemaError):
+    """A schema that cannot be had at present: asked for again it may be there."""
+
+
 class MissingLibraryError(StorageError):
     """A library is not installed that decoding needs."""
 

@@ -33,12 +33,18 @@ class AvroCodec:
         self._names: dict[str, Any] = {}
         for one in needed.values():
             self._parse(fastavro, one.text)
-        self._type = self._parse(fastavro, schema.text)
+        self._type = self._defined(self._parse(fastavro, schema.text))
         self._bound: MemoryBound = guarded(lambda: MemoryBound(self._type, self._names), "no schema of Avro")
         # What is nested to any depth must not be read by recursion in C, which nothing bounds.
         reader = library("fastavro._read_py", "fastavro") if self._bound.recursive else fastavro
         self._read = reader.schemaless_reader
         self._write = fastavro.schemaless_writer
+
+    def _defined(self, avro_type: Any) -> Any:
+        """Return a type with the definitions of the names it consists of, which fastavro looks for in the type itself."""
+        if isinstance(avro_type, list):
+            return [self._defined(branch) for branch in avro_type]
+        return self._names.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type
 
     def _parse(self, fastavro: Any, text: str) -> Any:
         said = guarded(lambda: json.loads(text), "no JSON")

@@ -32,10 +32,32 @@ _ELEMENT_BYTES = 400
 """Memory of an element of a repeated message, beside the names of its fields."""
 
 
+COMMON = {
+    "confluent/meta.proto": """syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4; }
+message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+""",
+    "confluent/type/decimal.proto": """syntax = "proto3";
+package confluent.type;
+message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
+""",
+}
+"""What registries add to Protobuf, and what the schemas that Kafka Connect registers import without a reference."""
+
+
 def imports_of(text: str) -> list[str]:
-    """Return the paths that a text imports, but for those of Protobuf itself."""
+    """Return the paths that a text imports, but for those that need no looking for."""
     return [
-        path for path in _IMPORT.findall(_COMMENT.sub("", text)) if not path.startswith("google/protobuf/")
+        path
+        for path in _IMPORT.findall(_COMMENT.sub("", text))
+        if not path.startswith("google/protobuf/") and path not in COMMON
     ]
 
 
@@ -167,7 +189,8 @@ def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> li
     name = _OWN if schema.number is None else f"schema-{schema.number}.proto"
     with tempfile.TemporaryDirectory(prefix="topicfs-protoc-") as made:
         folder, result = Path(made, "sources"), Path(made, "result")
-        for path, text in [*((path, one.text) for path, one in needed.items()), (name, schema.text)]:
+        sources = {**COMMON, **{path: one.text for path, one in needed.items()}, name: schema.text}
+        for path, text in sources.items():
             file = folder / _checked(path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8", errors="replace")

@@ -16,7 +16,15 @@ from collections.abc import Hashable
 from pathlib import Path, PurePosixPath
 
 from schemas.codecs.protobuf import imports_of
-from schemas.schema import MAX_SCHEMA_BYTES, Kind, PayloadSchema, SchemaError, SchemaId, SchemaReference
+from schemas.schema import (
+    MAX_SCHEMA_BYTES,
+    Kind,
+    PayloadSchema,
+    SchemaError,
+    SchemaId,
+    SchemaReference,
+    UnavailableSchemaError,
+)
 
 SUFFIXES = {".avsc": Kind.AVRO, ".proto": Kind.PROTOBUF, ".json": Kind.JSON}
 """Suffixes of the files of each language."""
@@ -81,7 +89,7 @@ class DirectorySource:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise SchemaError(f"{self._directory / name}: {error.strerror}") from None
+            raise UnavailableSchemaError(f"{self._directory / name}: {error.strerror}") from None
         if len(data) > MAX_SCHEMA_BYTES:
             raise SchemaError(f"{self._directory / name}: more than {MAX_SCHEMA_BYTES} bytes")
         return data.decode(errors="replace")

@@ -22,7 +22,14 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from schemas.schema import MAX_SCHEMA_BYTES, PayloadSchema, SchemaError, SchemaId, SchemaReference, schema_of
+from schemas.schema import (
+    MAX_SCHEMA_BYTES,
+    PayloadSchema,
+    SchemaId,
+    SchemaReference,
+    UnavailableSchemaError,
+    schema_of,
+)
 from storage.errors import InvalidConfigError
 
 T = TypeVar("T")
@@ -44,7 +51,7 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-class RegistryUnavailableError(SchemaError):
+class RegistryUnavailableError(UnavailableSchemaError):
     """The registry did not answer, or what it answered makes no sense."""
 
 

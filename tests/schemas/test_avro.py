@@ -63,6 +63,17 @@ def test_types_of_referenced_schemas_are_known():
     assert b'{"lines":{"all":[{"count":3}]}}' == codec.decode(b"\x02\x06\x00", None)
 
 
+def test_a_union_of_referenced_types_is_a_schema():
+    """As topics with several kinds of events have it; one of the types may need another."""
+    line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
+    order = {"type": "record", "name": "shop.Order", "fields": [{"name": "line", "type": "shop.Line"}]}
+    codec = AvroCodec(of_avro(["shop.Line", "shop.Order"]), {"a": of_avro(line), "b": of_avro(order)})
+    assert b'{"count":3}' == codec.decode(b"\x00\x06", None)
+    assert b'{"line":{"count":3}}' == codec.decode(b"\x02\x06", None)
+    assert b"\x02\x06" == codec.encode({"line": {"count": 3}})
+    assert b"\x06" == AvroCodec(of_avro("shop.Line"), {"a": of_avro(line)}).encode({"count": 3})
+
+
 @pytest.mark.parametrize(
     "message", [b"", b"\x02", b"\x02\x02", b"\x02\x02\x7fx", b"\x02\x00rest", b"\x02\x04", b"\xff" * 30]
 )

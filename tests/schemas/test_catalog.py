@@ -8,7 +8,8 @@ from schemas import catalog as module
 from schemas.catalog import SchemaCatalog
 from schemas.frame import FramedMessage
 from schemas.payload_reader import Decoded, PayloadReader
-from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
+from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference, UnavailableSchemaError
+from storage.errors import StorageError
 from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
 
 ORDER_1 = b"\x02\x00"
@@ -158,3 +159,41 @@ def test_json_needs_no_schema():
     )
     for bad in (b"", b"{", b"NaN", b"\xff", b"[" * 100_000, b'"\n"', b"1 2"):
         assert Decoded(None, 7) == reading.decode(FramedMessage(7, bad))
+
+
+class Failing(Kept):
+    """A source that fails until a test says otherwise."""
+
+    failure: Exception | None = OSError("no room")
+
+    def by_id(self, schema_id):
+        if self.failure is not None:
+            raise self.failure
+        return super().by_id(schema_id)
+
+    newest = by_id
+
+
+@pytest.mark.parametrize(
+    "failure", [OSError("no room"), StorageError("offline"), UnavailableSchemaError("asleep")]
+)
+def test_a_source_that_fails_hides_no_other_and_is_asked_again(failure):
+    """A disk that is full or a partition that is offline makes a schema unknown, and fails no read."""
+    failing = Failing(of_avro("int", 7), of_avro("int", 8))
+    failing.failure = failure
+    catalog = SchemaCatalog((failing, Kept(of_avro("string", 7))))
+    assert b'""' == catalog.codec(Kind.AVRO, 7).decode(b"\x00", None)
+    assert catalog.codec(Kind.AVRO, 8) is None
+    with pytest.raises(SchemaError, match=str(failure)):
+        catalog.newest(Kind.AVRO, "orders-value")
+    failing.failure = None
+    assert b"1" == catalog.codec(Kind.AVRO, 8).decode(b"\x02", None)
+
+
+def test_a_schema_that_lacks_what_it_needs_is_tried_again():
+    """What it needs may come, or could not be had for a moment."""
+    source = Kept(PayloadSchema(Kind.AVRO, '"B"', (SchemaReference("B", "b", 1),), 7))
+    catalog = SchemaCatalog((source,))
+    assert catalog.codec(Kind.AVRO, 7) is None
+    source.by_subject["b"] = PayloadSchema(Kind.AVRO, '{"type":"enum","name":"B","symbols":["X"]}')
+    assert b'"X"' == catalog.codec(Kind.AVRO, 7).decode(b"\x00", None)

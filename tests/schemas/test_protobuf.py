@@ -48,6 +48,15 @@ def test_imports_are_resolved():
     )
 
 
+def test_imports_of_registries_are_there_by_themselves():
+    """As the schemas of Kafka Connect have them, without a reference."""
+    text = 'syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";\n'
+    text += 'message M { confluent.type.Decimal d = 1 [(confluent.field_meta) = { doc: "x" }]; }'
+    codec = ProtobufCodec(of_protobuf(text), {})
+    assert b'{"d":{"scale":2}}' == codec.decode(b"\x00\x0a\x02\x18\x02", None)
+    assert [] == imports_of(text)
+
+
 def test_a_serialized_descriptor_is_a_schema_too():
     """In base64, as a registry gives it where `format=serialized` is asked for."""
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
