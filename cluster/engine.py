@@ -29,6 +29,7 @@ from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
 from cluster.topics.watch import Watch
 from storage.codec.headers import Codec
+from storage.config.broker import EngineConfig
 from storage.counts.engine_counts import EngineCounts
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Cancel, Replication, records_of
@@ -36,6 +37,7 @@ from storage.errors import (
     ClusterError,
     InvalidConfigError,
     ReadOnlyError,
+    StorageError,
     TopicNotEmptyError,
     UnknownTopicError,
 )
@@ -194,6 +196,9 @@ class ClusterEngine:
         found = self.topic(topic)
         self._admin.alter_settings(topic, changes)
         found.wait_for_settings(changes)
+
+    def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol's
+        raise StorageError("the settings of a cluster are its brokers'; topicfs config changes a topic's")
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:
         """Return the partition: its replicas are the brokers' to open."""

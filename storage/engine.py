@@ -27,6 +27,7 @@ from typing import Protocol, TypeAlias
 
 from storage.codec.batch import scan
 from storage.codec.headers import BatchHeader
+from storage.config.broker import EngineConfig
 from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
 from storage.counts.engine_counts import EngineCounts
@@ -434,6 +435,13 @@ class Engine(Protocol):
         """Set overrides, or with None remove them: all or nothing.
 
         Raises InvalidConfigError (unknown name, bad value), UnknownTopicError, ReadOnlyError.
+        """
+        ...
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Go on with other settings of the engine, of which some hold from the next start on (blocking).
+
+        `storage.config.live_settings` says which. Raises StorageError where the settings are not the engine's own.
         """
         ...
 

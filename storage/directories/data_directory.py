@@ -12,6 +12,7 @@ from storage.checkpoints.partition_metadata import (
     write_topic_id,
 )
 from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
 from storage.directories.contents import Contents, read_contents
 from storage.disk import names
@@ -28,11 +29,16 @@ class DataDirectory:
     path: Path
     files: FileSystem
     clock: Clock
-    config: EngineConfig
+    settings: LiveSettings
     flusher: Flusher
     """Flusher of all logs in it."""
     counts: EngineCounts = field(default_factory=EngineCounts)
     """The counts of the engine."""
+
+    @property
+    def config(self) -> EngineConfig:
+        """The settings as they are now."""
+        return self.settings.config
 
     @property
     def read_only(self) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
 from storage.directories.data_directory import DataDirectory
 from storage.directories.deletion import DeletedDirectories
@@ -103,8 +104,13 @@ class Directories:
         return self.all[0].data.clock
 
     @property
+    def settings(self) -> LiveSettings:
+        return self.all[0].data.settings
+
+    @property
     def config(self) -> EngineConfig:
-        return self.all[0].data.config
+        """The settings as they are now."""
+        return self.settings.config
 
     @property
     def read_only(self) -> bool:

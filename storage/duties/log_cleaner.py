@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from storage.compaction.cleaner import Cleaned, CleaningStoppedError, clean, cleaning_params
 from storage.compaction.selection import CleaningPlan, plan
-from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
@@ -76,7 +76,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        config: EngineConfig,
+        settings: LiveSettings,
         logs: Callable[[], Iterable[Log]],
         *,
         clock: Clock,
@@ -85,7 +85,7 @@ class LogCleaner:
         lend: Lend,
     ) -> None:
         """Make the cleaner; `write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
-        self._config = config
+        self._settings = settings
         self._logs = logs
         self._clock = clock
         self._warn = warn
@@ -132,7 +132,7 @@ class LogCleaner:
 
     def retains(self, log: Log) -> bool:
         """Return whether the log's retention is the cleaner's."""
-        return self._config.cleaner_enable and log.config.compacts
+        return self._settings.config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
         """Apply retention, unless the log is being cleaned: then the next time (blocking; OSError)."""
@@ -168,7 +168,7 @@ class LogCleaner:
             if not claimed:
                 raise CleaningStoppedError(f"{log.topic}-{log.number}: its retention is under way")
             began = self._clock()
-            memory = self._config.cleaner_dedupe_buffer_bytes
+            memory = self._settings.config.cleaner_dedupe_buffer_bytes
             done = self._clean_claimed(log, now, memory)
             log.parts.first_dirty_offset = min(done.end_offset, log.log_end_offset)
         counts = log.parts.counts.engine

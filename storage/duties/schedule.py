@@ -101,6 +101,14 @@ class Schedule:
             due_at[duty] = now + self.plans[duty].period_ms
         return Schedule(self.plans, due_at)
 
+    def replanned(self, plans: Mapping[Duty, Plan], now: Timestamp) -> Schedule:
+        """Return the schedule by other plans: a duty is due when it was, but no later than a new period from `now` on."""
+        due_at = {}
+        for duty, plan in plans.items():
+            soonest = now + plan.period_ms
+            due_at[duty] = min(self.due_at.get(duty, soonest), soonest)
+        return Schedule(plans, due_at)
+
     def _is_due(self, duty: Duty, now: Timestamp) -> bool:
         plan = self.plans[duty]
         remaining = self.due_at[duty] - now

@@ -13,13 +13,16 @@ from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
+from storage.config.broker import EngineConfig
+from storage.config.live_settings import taken_over
 from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline_partition import loaded_logs
 from storage.directories.reserve import is_full
 from storage.disk.names import check_new_topic, check_partitions
+from storage.duties.due_logs import flush_if_due, roll_if_due
 from storage.duties.log_cleaner import LogCleaner
-from storage.duties.plan import PlannedStep, plan_log, roll_due
+from storage.duties.plan import PlannedStep, plan_log
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.scrubber import scrubber_of_logs
 from storage.duties.staged_writes import StagedWrites
@@ -71,7 +74,7 @@ class LogManager:
         self._reopening = Restart(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
         self._cleaner = LogCleaner(
-            directories.config,
+            directories.settings,
             self._logs,
             clock=directories.clock,
             warn=warnings.add,
@@ -215,6 +218,14 @@ class LogManager:
             self._check_writable()
             self._changes.alter(self.topic(topic), changes)
 
+    def reconfigure(self, config: EngineConfig) -> None:
+        with self._lock:
+            self._directories.settings.config = taken_over(self._directories.config, config)
+            self._changes.apply_defaults(self._topics.values(), self._warnings.add)
+        with self._duty_lock:
+            plans = plan_duties(self._directories.config)
+            self._schedule = self._schedule.replanned(plans, self._directories.clock())
+
     def reopen_partition(self, topic: str, number: int) -> Partition:
         with self._lock:
             self._check_writable()
@@ -261,7 +272,7 @@ class LogManager:
         """Do every duty whether its time has come or not, and what `plan_maintenance` lists (blocking)."""
         self._open_all()
         if not self.read_only:
-            self._for_each_log("roll", lambda log: _roll_if_due(log, now))
+            self._for_each_log("roll", lambda log: roll_if_due(log, now))
         self._do(now, lambda _: tuple(self._schedule.plans))
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
@@ -375,7 +386,7 @@ class LogManager:
     def _perform(self, duty: Duty, now: Timestamp) -> None:
         try:
             if duty is Duty.FLUSH:
-                self._for_each_log(duty.value, lambda log: _flush_if_due(log, now))
+                self._for_each_log(duty.value, lambda log: flush_if_due(log, now))
             elif duty is Duty.RETENTION:
                 self._for_each_log(duty.value, lambda log: self._retain(log, now))
             elif duty is Duty.UNOPENED:
@@ -485,15 +496,3 @@ def _wake(partitions: Iterable[Partition]) -> None:
     """Wake the readers that wait for partitions that were removed or replaced."""
     for log in loaded_logs(partitions):
         log.wake()
-
-
-def _roll_if_due(log: Log, now: Timestamp) -> None:
-    reason = roll_due(log, now)
-    if reason is not None:
-        log.roll(reason.value)
-
-
-def _flush_if_due(log: Log, now: Timestamp) -> None:
-    """Flush what flush.ms asks for. A flush that fails takes the log offline by itself."""
-    if log.unflushed_records and now - log.last_flush_ms >= log.config.flush_ms:
-        log.flush()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
 from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories, OpenDirectory
@@ -48,7 +49,7 @@ def open_engine(
     directory: Path | Sequence[Path],
     *,
     read_only: bool = False,
-    config: EngineConfig | None = None,
+    config: EngineConfig | LiveSettings | None = None,
     machine: Machine | None = None,
     most_at_start: int = MOST_AT_START,
     one_of_many: bool = False,
@@ -78,7 +79,8 @@ def open_engine(
     _check_different(paths)
     _check_without_replicas(paths, disk)
     warnings = WarningBook(clock)
-    settings, counts = config or EngineConfig(), machine.counts or EngineCounts()
+    settings = config if isinstance(config, LiveSettings) else LiveSettings(config or EngineConfig())
+    counts = machine.counts or EngineCounts()
     make_flusher = machine.flushers or (
         BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher
     )

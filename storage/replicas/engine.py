@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import RLock
 
 from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings, taken_over
 from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock
 from storage.duties.scrubber import Scrubber
@@ -49,7 +50,7 @@ class ReplicatedEngine:
         self,
         members: ReplicatingDirectories,
         agreement: Agreement,
-        config: EngineConfig,
+        settings: LiveSettings,
         warnings: WarningBook,
         *,
         clock: Clock,
@@ -58,7 +59,7 @@ class ReplicatedEngine:
         """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
         self._members = members
         self._agreement = agreement
-        self._config = config
+        self._settings = settings
         self._warnings = warnings
         self._read_only = agreement.read_only
         self._in_background = in_background
@@ -67,13 +68,13 @@ class ReplicatedEngine:
         """Held while topics change and while directories come and go."""
         self._closed = False
         self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
-        self._table = TopicTable(members, agreement, config, self.controller, warnings.add)
+        self._table = TopicTable(members, agreement, settings, self.controller, warnings.add)
         self._catching_up = {
             member.number: FetcherThread(
                 member,
                 self._partitions,
                 self.controller,
-                rate=config.follower_rate,
+                rate=lambda: settings.config.follower_rate,
                 warn=warnings.add,
             )
             for member in members
@@ -83,13 +84,13 @@ class ReplicatedEngine:
             self._partitions,
             self.controller,
             self._lock,
-            rate=config.move_rate,
+            rate=lambda: settings.config.move_rate,
             warn=warnings.add,
         )
         self._healer = Healer(
             self._partitions,
             members,
-            config=config,
+            settings=settings,
             clock=clock,
             warn=warnings.add,
             in_background=in_background,
@@ -100,16 +101,16 @@ class ReplicatedEngine:
             self._moves,
             self._catching_up,
             changes=self._lock,
-            rate=config.follower_rate,
+            rate=lambda: settings.config.follower_rate,
         )
         self._healer.topic_id = lambda name: (
             entry.topic_id if (entry := self.controller.entry(name)) else None
         )
         self.controller.doctors = self._healer.doctor
         self.controller.future_log = self._moves.future_log
-        self._groups = make_groups(self, config, clock)
+        self._groups = make_groups(self, settings.config, clock)
         self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)
-        self._positions_due = clock() + config.offsets_retention_check_interval_ms
+        self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # What is there.
 
@@ -291,6 +292,13 @@ class ReplicatedEngine:
             self._check_writable()
             self._table.alter(self.topic(topic), changes)
 
+    def reconfigure(self, config: EngineConfig) -> None:
+        with self._lock:
+            self._settings.config = taken_over(self._settings.config, config)
+            self._table.apply_defaults()
+            for member in self._members.serving:
+                member.engine.reconfigure(config)
+
     def set_replicas(self, topic: str, replicas: int) -> None:
         """See `storage.engine.Replication`."""
         with self._lock:
@@ -370,7 +378,7 @@ class ReplicatedEngine:
                 self._warnings.add(f"{member}: {reason_of(error)}")
         self._look_after_members()
         if now >= self._positions_due:
-            self._positions_due = now + self._config.offsets_retention_check_interval_ms
+            self._positions_due = now + self._settings.config.offsets_retention_check_interval_ms
             self._keep("positions of groups", lambda: self._groups.expire(now))
         self._keep("share groups", lambda: self._share_groups.maintain(now))
         self._keep("scrub", lambda: self._healer.maintain(now))

@@ -45,10 +45,10 @@ class CopyingThread(ABC):
         member: ReplicatingDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         *,
-        rate: int,
+        rate: Callable[[], int],
         warn: Say,
     ) -> None:
-        """Make the thread; `rate`: bytes a second that it may copy."""
+        """Make the thread; `rate` returns how many bytes a second it may copy."""
         self._copying = Lock()
         """Held while a log is copied to."""
         self._holders = 0
@@ -165,7 +165,7 @@ class CopyingThread(ABC):
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # Appends do not wait for most of it.
                 return True
-            self._slow_down(partition, began + step.copied_bytes / max(self._rate, 1))
+            self._slow_down(partition, began + step.copied_bytes / max(self._rate(), 1))
         return False
 
     def _slow_down(self, partition: ReplicatedPartition, until: float) -> None:
@@ -185,7 +185,7 @@ class FetcherThread(CopyingThread):
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         controller: ReplicaController,
         *,
-        rate: int,
+        rate: Callable[[], int],
         warn: Say,
     ) -> None:
         super().__init__(member, partitions, rate=rate, warn=warn)

@@ -42,10 +42,10 @@ class ReplicaMoves:
         controller: ReplicaController,
         changes: RLock,
         *,
-        rate: int,
+        rate: Callable[[], int],
         warn: Say,
     ) -> None:
-        """Make them; `changes` is held while topics change, `rate` is bytes a second that may be copied to one directory."""
+        """Make them; `changes` is held while topics change, `rate` returns the bytes a second that may be copied to one directory."""
         self._members = members
         self._partitions = partitions
         self._controller = controller
@@ -251,7 +251,7 @@ class MovingThread(CopyingThread):
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         moves: ReplicaMoves,
         *,
-        rate: int,
+        rate: Callable[[], int],
         warn: Say,
     ) -> None:
         super().__init__(member, partitions, rate=rate, warn=warn)

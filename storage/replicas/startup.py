@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.disk.filesystem import FileSystem
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import StorageError
@@ -72,14 +73,14 @@ def open_replicas(
     machine = machine or Machine()
     disk, clock = machine.files or NativeFileSystem(read_only=read_only), machine.clock or system_clock
     warnings = WarningBook(clock)
-    settings = config or EngineConfig()
-    opening = Opening(config=settings, files=disk, clock=clock, flushers=machine.flushers)
+    settings = LiveSettings(config or EngineConfig())
+    opening = Opening(settings=settings, files=disk, clock=clock, flushers=machine.flushers)
     members, content = _number(directories, opening, warnings, left_out)
     try:
         _open_each(members, content)
         _, having = newest_of(tuple(members))
-        if settings.replication_factor > 1:
-            content = replace(content, replicas=settings.replication_factor)
+        if settings.config.replication_factor > 1:
+            content = replace(content, replicas=settings.config.replication_factor)
         agreement = Agreement(content, members, read_only=read_only, warn=warnings.add)
         engine = ReplicatedEngine(
             members, agreement, settings, warnings, clock=opening.clock, in_background=in_background

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
-from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.config.topic import TopicConfig
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Partition
@@ -21,7 +21,7 @@ from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.placement import place
 from storage.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
-from storage.topics.topic import EmbeddedTopic, merge_overrides, own_overrides
+from storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides
 
 
 class ReplicatedTopic(EmbeddedTopic):
@@ -49,7 +49,7 @@ class TopicTable:
         self,
         members: ReplicatingDirectories,
         agreement: Agreement,
-        config: EngineConfig,
+        settings: LiveSettings,
         controller: ReplicaController,
         warn: Say,
     ) -> None:
@@ -57,7 +57,7 @@ class TopicTable:
         """By name, ascending; a snapshot."""
         self._members = members
         self._agreement = agreement
-        self._config = config
+        self._settings = settings
         self._controller = controller
         self._warn = warn
 
@@ -76,11 +76,11 @@ class TopicTable:
         replicas: int | None,
     ) -> ReplicatedTopic:
         """Make a topic: agreed on first, then in each directory; taken back where one refuses (StorageError, OSError)."""
-        count = self._config.num_partitions if partitions is None else partitions
+        count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
-        merged = {**own_overrides(name, self._config.creation_overrides), **(overrides or {})}
-        TopicConfig.from_overrides(merged, self._config.topic_defaults)
+        merged = {**own_overrides(name, self._settings.config.creation_overrides), **(overrides or {})}
+        TopicConfig.from_overrides(merged, self._settings.config.topic_defaults)
         wanted = self._agreement.content.replicas if replicas is None else replicas
         empty = ReplicatedTopicEntry(
             topic_id or new_id(), MappingProxyType(merged), wanted, MappingProxyType({})
@@ -127,7 +127,7 @@ class TopicTable:
     def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
         """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
-        config = TopicConfig.from_overrides(overrides, self._config.topic_defaults)
+        config = TopicConfig.from_overrides(overrides, self._settings.config.topic_defaults)
         entry = self._agreement.content.topics[topic.name]
         self._agreement.put_topic(topic.name, replace(entry, overrides=MappingProxyType(overrides)))
         topic.set_overrides(config, overrides)
@@ -137,6 +137,12 @@ class TopicTable:
                     member.engine.alter_config(topic.name, changes)
             except (StorageError, OSError) as error:
                 self._warn(f"{topic.name}: settings in {member}: {reason_of(error)}")
+
+    def apply_defaults(self) -> None:
+        """Give the topics what follows from their overrides and the engine's settings, which have changed."""
+        for topic in self.topics.values():
+            config, _problems = lenient_config(topic.overrides, self._settings.config.topic_defaults)
+            topic.set_overrides(config, topic.overrides)
 
     def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
         """Give each partition so many replicas: those that lead or are in sync stay before others (StorageError, OSError)."""
@@ -180,7 +186,7 @@ class TopicTable:
                 member.engine.drop_partitions(name.topic, [name.partition])
 
     def _topic(self, name: str, entry: ReplicatedTopicEntry) -> ReplicatedTopic:
-        config = TopicConfig.from_overrides(entry.overrides, self._config.topic_defaults)
+        config = TopicConfig.from_overrides(entry.overrides, self._settings.config.topic_defaults)
         topic = ReplicatedTopic(name, entry.topic_id, config, entry.overrides)
         topic.put_partitions(self._make(topic, entry, entry.partitions))
         return topic

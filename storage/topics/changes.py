@@ -22,10 +22,11 @@ from storage.directories.offline_partition import loaded_logs
 from storage.engine import Partition
 from storage.errors import InvalidConfigError, StorageError
 from storage.log.log import Log
+from storage.messages import Say
 from storage.model import Timestamp, TopicPartition
 from storage.topics.loader import collection_paused, load_new
 from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
-from storage.topics.topic import LogTopic, merge_overrides
+from storage.topics.topic import LogTopic, lenient_config, merge_overrides
 
 
 class Progress:
@@ -134,6 +135,19 @@ class TopicChanges:
         topic.set_overrides(config, overrides)
         for log in loaded_logs(topic.opened()):
             log.update_config(config)
+
+    def apply_defaults(self, topics: Iterable[LogTopic], warn: Say) -> None:
+        """Give the topics what follows from their overrides and the engine's settings, which have changed.
+
+        An override that does not fit these is passed over with a warning, as at a start.
+        """
+        for topic in topics:
+            config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
+            for problem in problems:
+                warn(f"{topic.name}: setting passed over: {problem}")
+            topic.set_overrides(config, topic.overrides)
+            for log in loaded_logs(topic.opened()):
+                log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
         """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).

@@ -12,7 +12,7 @@ from functools import partial
 from threading import Lock, Thread
 from typing import NamedTuple
 
-from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.disk.filesystem import Clock
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.scrubber import Scrubber
@@ -37,7 +37,7 @@ class Healer:
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         members: ReplicatingDirectories,
         *,
-        config: EngineConfig,
+        settings: LiveSettings,
         clock: Clock,
         warn: Say,
         in_background: bool,
@@ -49,8 +49,8 @@ class Healer:
         """Returns the id of a topic."""
         self._warn = warn
         self._in_background = in_background and not members.files.read_only
-        self._interval_hours = config.scrub_interval_hours
-        self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(config)[Duty.SCRUB]}, clock())
+        self._settings = settings
+        self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(settings.config)[Duty.SCRUB]}, clock())
         self._healing = Lock()
         """Held by the one who heals."""
         self._lock = Lock()
@@ -88,7 +88,7 @@ class Healer:
         due = self._schedule.due(now)
         if due:
             self._schedule = self._schedule.done(due, now)
-            self.scrubber.maintain(now, self._interval_hours)
+            self.scrubber.maintain(now, self._settings.config.scrub_interval_hours)
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
         """Return who heals a partition for its readers."""

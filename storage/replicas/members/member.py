@@ -16,7 +16,7 @@ from pathlib import Path
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from storage.config.broker import EngineConfig
+from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, mountpoint_of
@@ -39,7 +39,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 class Opening:
     """The options with which members are opened: see `storage.manager.open_engine`."""
 
-    config: EngineConfig
+    settings: LiveSettings
     files: FileSystem
     clock: Clock
     flushers: Callable[[], Flusher] | None = None
@@ -120,7 +120,7 @@ class ReplicatingDirectory:
     def open(self, cluster_id: str) -> None:
         """Open it, and make it first where there is nothing (StorageError, OSError; blocking)."""
         self.check_mounted()
-        files, config = self._opening.files, self._opening.config
+        files, settings = self._opening.files, self._opening.settings
         if not files.read_only:
             self._make(cluster_id)
             if self.copy is not None:
@@ -128,7 +128,7 @@ class ReplicatingDirectory:
         engine = open_engine(
             self.path,
             read_only=files.read_only,
-            config=config,
+            config=settings,
             one_of_many=True,
             machine=Machine(
                 files=files,

@@ -184,7 +184,11 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
     two.append("a\n")
     for _ in range(100):
         fetcher = FetcherThread(
-            two.engine._members[2], two.engine._partitions, two.engine.controller, rate=1 << 30, warn=print
+            two.engine._members[2],
+            two.engine._partitions,
+            two.engine.controller,
+            rate=lambda: 1 << 30,
+            warn=print,
         )
         wanting = Thread(target=fetcher.want)
         wanting.start()

@@ -1,0 +1,64 @@
+"""Which settings an engine takes over while it serves, and how a change of them is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from storage.config.broker import BROKER_SETTINGS, EngineConfig
+from storage.config.live_settings import differences, taken_over
+
+BEFORE = EngineConfig()
+
+
+def of(**properties: str) -> EngineConfig:
+    """The settings of a server.properties."""
+    return EngineConfig.from_properties(
+        {name.replace("_", "."): value for name, value in properties.items()}
+    ).config
+
+
+def test_defaults_of_topics_and_periods_are_taken_over():
+    """All that a broker calls dynamic, and more."""
+    wanted = of(log_retention_ms="1000", log_cleaner_enable="false", follower_replication_throttled_rate="7")
+    assert wanted == taken_over(BEFORE, wanted)
+
+
+def test_what_is_read_at_the_start_stays():
+    """Ids, threads, and the limits of groups."""
+    wanted = of(node_id="7", num_recovery_threads_per_data_dir="9", group_max_size="3", num_partitions="5")
+    assert replace(BEFORE, num_partitions=5, creation_overrides=wanted.creation_overrides) == taken_over(
+        BEFORE, wanted
+    )
+
+
+def test_a_follower_stays_one():
+    """That is no setting of a file."""
+    assert taken_over(replace(BEFORE, follows=True), BEFORE).follows
+
+
+def test_changes_have_kafkas_names_and_spelling():
+    """Those of a server.properties, the topics' first; each says when it holds."""
+    wanted = of(
+        log_retention_hours="1", log_cleanup_policy="compact,delete", node_id="7", log_cleaner_enable="false"
+    )
+    assert [
+        "log.cleanup.policy: compact,delete in place of delete",
+        "log.retention.ms: 3600000 in place of 604800000",
+        "node.id: 7 in place of 1, from the next start on",
+        "log.cleaner.enable: false in place of true",
+    ] == [str(one) for one in differences(BEFORE, wanted)]
+
+
+def test_the_same_settings_differ_in_nothing():
+    """Nor do those that mean the same."""
+    assert [] == list(differences(BEFORE, of(log_retention_hours="168")))
+
+
+def test_each_setting_of_the_engine_shows_its_change():
+    """Whichever it is."""
+    for name, own in BROKER_SETTINGS.items():
+        other = not own.default if isinstance(own.default, bool) else own.default - 1
+        (change,) = differences(BEFORE, replace(BEFORE, **{own.field: other}))
+        assert name == change.name
+        holds_now = other == getattr(taken_over(BEFORE, replace(BEFORE, **{own.field: other})), own.field)
+        assert holds_now is not change.from_next_start

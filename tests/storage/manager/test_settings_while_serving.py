@@ -1,0 +1,131 @@
+"""Other settings for an engine that serves: topics, duties and replicas go by them at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.log.log import Log
+from storage.manager import LogManager
+from tests.doubles.compacted_log import keyed_batch
+from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.replicated import Replicated
+from tests.doubles.several_disks import break_disk
+from tests.doubles.simulated_disk import SimulatedDisk
+
+LINE = "x" * 50 + "\n"
+"""Three of these, a batch each, fill one of the tiny segments."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+    """Nine records in tiny segments; nothing is older than a broker keeps it."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", overrides=TINY_SEGMENTS)
+    engine.create_topic("own", overrides={**TINY_SEGMENTS, "retention.bytes": "-1"})
+    for topic in ("t", "own"):
+        for _ in range(9):
+            append_lines(engine.partition(topic, 0), LINE, timestamp=clock())
+    return engine
+
+
+def with_defaults(config: EngineConfig, **settings: int | str | tuple[str, ...]) -> EngineConfig:
+    return replace(config, topic_defaults=replace(config.topic_defaults, **settings))
+
+
+def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClock):
+    """At its next time; a topic's own settings stay before them."""
+    engine.reconfigure(with_defaults(QUIET, retention_bytes=300))
+    clock.advance(400_000)
+    engine.maintenance(clock())
+    assert len(read_lines(engine.partition("t", 0))) < 9
+    assert 9 == len(read_lines(engine.partition("own", 0)))
+
+
+def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: ManualClock):
+    """Counted from now; the long one that was under way is not waited for."""
+    clock.advance(31_000)
+    engine.maintenance(clock())
+    engine.reconfigure(replace(with_defaults(QUIET, retention_bytes=300), retention_check_interval_ms=1_000))
+    clock.advance(1_000)
+    engine.maintenance(clock())
+    assert len(read_lines(engine.partition("t", 0))) < 9
+
+
+def test_a_log_gets_the_settings_of_its_topic(engine: LogManager):
+    """As the topic shows them; one that is opened or made later, too."""
+    engine.reconfigure(with_defaults(QUIET, flush_ms=7))
+    made = engine.create_topic("later")
+    for topic in (engine.topic("t"), made):
+        (log,) = topic.partitions().values()
+        assert isinstance(log, Log)
+        assert (7, 7) == (topic.config.flush_ms, log.config.flush_ms)
+
+
+def test_compaction_can_be_switched_off_and_on(disk: SimulatedDisk, clock: ManualClock):
+    """As log.cleaner.enable says."""
+    engine = engine_on(disk, clock=clock)
+    overrides = {**TINY_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    partition = engine.create_topic("c", overrides=overrides).partitions()[0]
+    for _ in range(9):
+        partition.append(keyed_batch((b"key", b"x" * 50)))
+    engine.reconfigure(replace(QUIET, cleaner_enable=False))
+    clock.advance(60_000)
+    engine.maintenance(clock())
+    assert 9 == len(read_lines(partition))
+    engine.reconfigure(QUIET)
+    clock.advance(60_000)
+    engine.maintenance(clock())
+    assert len(read_lines(partition)) < 9
+
+
+def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: LogManager):
+    """As at a start with such settings: the others are served, and the topic is."""
+    engine.alter_config("t", {"min.compaction.lag.ms": "5000"})
+    engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=1_000))
+    assert any("t: setting passed over" in line for line in engine.warnings)
+    assert 9 == len(read_lines(engine.partition("t", 0)))
+
+
+def test_replicas_go_by_them_everywhere():
+    """In the directory that leads, in those that follow, and in one that comes back later."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(2))
+    two.append("a\n")
+    two.engine.reconfigure(with_defaults(two.config, retention_bytes=300, min_insync_replicas=2))
+    assert 300 == two.engine.topic("orders").config.retention_bytes
+    two.bring_back(2)
+    for member in two.engine._members.serving:
+        assert 300 == member.engine.topic("orders").config.retention_bytes
+    assert 2 == two.partition().config.min_insync_replicas
+
+
+def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: SimulatedDisk):
+    """A directory keeps its node's id, and producers are forgotten when they were to be."""
+    engine.reconfigure(replace(QUIET, node_id=9, producer_id_expiration_ms=1))
+    assert (1, 86_400_000) == (
+        engine._directories.config.node_id,
+        engine._directories.config.producer_id_expiration_ms,
+    )
+
+
+def test_a_read_only_engine_shows_them(engine: LogManager, disk: SimulatedDisk):
+    """And changes nothing."""
+    engine.close()
+    looking = engine_on(disk.read_only_view())
+    before = disk.tree()
+    looking.reconfigure(with_defaults(QUIET, retention_bytes=300))
+    assert 300 == looking.topic("t").config.retention_bytes
+    looking.close()
+    assert before == disk.tree()
+    assert TopicConfig().retention_bytes == -1
