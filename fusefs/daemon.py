@@ -28,11 +28,13 @@ from fusefs.following.waiting_reads import Program, WaitingReads
 from fusefs.metrics.address import MetricsAddress
 from fusefs.metrics.gauges import MountGauges
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
+from fusefs.mounting.daemon_log import begin_log
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
 from fusefs.mounting.service_manager import ServiceManager
+from fusefs.mounting.settings_reload import SettingsReload
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.decoded_forms import DecodedForms
@@ -47,7 +49,7 @@ from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
-from storage.messages import PrintableFormatter, reason_of
+from storage.messages import reason_of
 from storage.replicas.startup import open_directories
 
 if TYPE_CHECKING:
@@ -69,7 +71,10 @@ OWNER_PAUSE_SECONDS = 0.02
 """Between two tries to own the data directory, for so long in all."""
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Each ends the daemon in order: waiting reads answered, unmounted, the engine closed."""
+"""Each ends the daemon in order: waiting reads answered, unmounted, the engine closed.
+
+But for SIGHUP where there are settings to read again, unless it says that the terminal is gone.
+"""
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two questions to the engine whether a duty is due."""
@@ -97,10 +102,16 @@ def run(options: MountOptions) -> int:
 
 
 def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager | None = None) -> int:
-    _begin_log(options)
     raise_open_files()
     keep_freed_memory()
     try:
+        begin_log(
+            options.log_format,
+            options.log_file,
+            terminal=options.foreground,
+            debug=options.debug,
+            about={"mountpoint": str(options.mountpoint.absolute()), "topics": _named(options)},
+        )
         # Here, after leaving the terminal: the lock on the directory does not survive a fork, and nobody else is to hold the port.
         metrics = None if options.metrics is None else listen(options.metrics)
         engine = open_when_free(options)
@@ -179,21 +190,6 @@ def _close(engine: Engine, options: MountOptions) -> list[str]:
     return [*(line for line in engine.warnings if line not in before), *failed]
 
 
-def _begin_log(options: MountOptions) -> None:
-    handler: logging.Handler
-    if options.log_file is not None:
-        handler = logging.FileHandler(options.log_file)
-    elif options.foreground:
-        handler = logging.StreamHandler()
-    else:
-        handler = logging.NullHandler()
-    level = logging.DEBUG if options.debug else logging.INFO
-    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    if not options.debug:
-        logging.getLogger("pyfuse3").setLevel(logging.WARNING)
-
-
 class _Daemon:
     """One mount, from the kernel's first request to its last."""
 
@@ -226,11 +222,14 @@ class _Daemon:
         self.metrics_server: MetricsServer | None = None
         """Answers Prometheus, where it is to be answered."""
         self._made_collector: MetricsCollector | None = None
+        self._reloading = SettingsReload(
+            options.rereads, engine, options.engine, self._reports, terminal=options.foreground
+        )
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
         self._filesystem = filesystem = TopicFileSystem(self._context())
-        self._common = common = CommonRequests(filesystem, turns(), (os.getuid(), os.getgid()), self._counts)
+        self._common = common = CommonRequests(filesystem, turns(), self._options.owner, self._counts)
         if self._request_loop is RequestLoop.DIRECT:
             stand_in_front(common)
         self._mount(filesystem, common)
@@ -259,7 +258,8 @@ class _Daemon:
     def _mount(self, filesystem: TopicFileSystem, common: CommonRequests) -> None:
         mountpoint = self._options.mountpoint.absolute()
         try:
-            pyfuse3.init(Operations(filesystem, common, self._counts), str(mountpoint), self._mount_options())
+            operations = Operations(filesystem, common, self._counts, owner=self._options.owner)
+            pyfuse3.init(operations, str(mountpoint), self._mount_options())
         except RuntimeError as error:
             # What exactly is amiss, libfuse has written to standard error.
             remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
@@ -366,19 +366,26 @@ class _Daemon:
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(*ENDINGS, signal.SIGUSR1) as signals:
             task_status.started()
-            async for number in signals:
-                if number == signal.SIGUSR1:
-                    log.warning("stacks asked for:")
-                    for line in describe_stacks().splitlines():
-                        log.warning("%s", line)
-                    continue
-                log.info("ends: %s", signal.Signals(number).name)
-                self._manager.stopping(f"{signal.Signals(number).name}: unmounting")
-                assert self._filesystem is not None
-                self._filesystem.end_waiting()
-                await trio.to_thread.run_sync(self._kernel.end)
-                pyfuse3.terminate()
-                return
+            async with trio.open_nursery() as reloads:
+                async for number in signals:
+                    if number == signal.SIGUSR1:
+                        _log_stacks()
+                    elif number == signal.SIGHUP and self._reloading.is_asked_for:
+                        reloads.start_soon(self._reload)
+                    else:
+                        break
+                reloads.cancel_scope.cancel()
+            log.info("ends: %s", signal.Signals(number).name)
+            self._manager.stopping(f"{signal.Signals(number).name}: unmounting")
+            assert self._filesystem is not None
+            self._filesystem.end_waiting()
+            await trio.to_thread.run_sync(self._kernel.end)
+            pyfuse3.terminate()
+
+    async def _reload(self) -> None:
+        """Read the settings again; the end of the daemon does not wait for it."""
+        with self._manager.reloading():
+            await self._blocking.run(self._reloading.reload, abandon=True)
 
     async def _maintain(self) -> None:
         """Ask the engine again and again to do what is due."""
@@ -398,6 +405,12 @@ class _Daemon:
         except Exception:
             log.exception("maintenance: unexpected")
             self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
+
+
+def _log_stacks() -> None:
+    log.warning("stacks asked for:")
+    for line in describe_stacks().splitlines():
+        log.warning("%s", line)
 
 
 def _named(options: MountOptions) -> str:

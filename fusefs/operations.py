@@ -26,6 +26,7 @@ import pyfuse3
 from fusefs.errors import FileError
 from fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
+from fusefs.nodes.ownership import Ownership, shown_mode
 from fusefs.requests.common_requests import CommonRequests
 from fusefs.requests.request_counts import NUMBERS, RequestCounts
 
@@ -148,17 +149,18 @@ class Operations(pyfuse3.Operations):
         filesystem: TopicFileSystem,
         common: CommonRequests | None = None,
         counts: RequestCounts | None = None,
+        *,
+        owner: Ownership | None = None,
     ) -> None:
         """Handle by `filesystem`; where `common` answers requests first, go on with what was begun there.
 
-        `counts`: where what is answered here is counted.
+        `counts`: where what is answered here is counted. All files belong to `owner`, or to the process's user.
         """
         super().__init__()
         self.counts = RequestCounts() if counts is None else counts
         self._filesystem = filesystem
         self._begun = _nothing_begun if common is None else common.take
-        self._uid = os.getuid()
-        self._gid = os.getgid()
+        self._owner = owner or Ownership.of_process()
 
     def _entry(
         self, attributes: Attributes, *, node_id: int, entry_timeout: float
@@ -168,9 +170,9 @@ class Operations(pyfuse3.Operations):
         entry.entry_timeout = entry_timeout
         # pyfuse3 shows the node's own number in a lookup; where another is to be shown, stat has to ask.
         entry.attr_timeout = attributes.timeout if node_id == attributes.ino else 0
-        entry.st_mode = attributes.mode
-        entry.st_uid = self._uid
-        entry.st_gid = self._gid
+        entry.st_mode = shown_mode(attributes.mode, self._owner.umask)
+        entry.st_uid = self._owner.uid
+        entry.st_gid = self._owner.gid
         entry.st_size = attributes.size
         entry.st_blksize = attributes.block_size
         entry.st_blocks = -(-attributes.size // BLOCK)

@@ -9,7 +9,9 @@ from pathlib import Path
 from fusefs.appending.handle import Acks
 from fusefs.following.waiting_reads import MAX_WAITING
 from fusefs.metrics.address import MetricsAddress
+from fusefs.mounting.daemon_log import LogFormat
 from fusefs.mounting.request_loop import RequestLoop
+from fusefs.nodes.ownership import Ownership
 from schemas.places import SchemaPlaces
 from storage.config.broker import EngineConfig
 from storage.engine import Engine
@@ -34,6 +36,8 @@ class MountOptions:
     """Change and create nothing in the data directories, which may be a broker's own log.dirs."""
     allow_other: bool = False
     """Admit other users, as far as the modes do (needs root, or user_allow_other in /etc/fuse.conf)."""
+    owner: Ownership = field(default_factory=Ownership.of_process)
+    """The owner of all files, and what others may do with them."""
     allow_delete: bool = False
     """Have rmdir remove topics with records, and `start` delete records."""
     acks: Acks = Acks.LEADER
@@ -50,6 +54,8 @@ class MountOptions:
     """The way in which requests are fetched from the kernel; None: the shortest that fits (`request_loop.choose`)."""
     log_file: Path | None = None
     """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
+    log_format: LogFormat | None = None
+    """The form of the log; None: text, or the journal's where the log goes there."""
     debug: bool = False
     """Log every decision of interest, not only failures."""
     metrics: MetricsAddress | None = None
@@ -62,3 +68,5 @@ class MountOptions:
     """Where schemas of payloads are looked for, beside the topic `_schemas`."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""
+    rereads: Callable[[], EngineConfig] | None = field(default=None, compare=False)
+    """Reads the settings again (InvalidConfigError, OSError): at SIGHUP, which ends a daemon that has none to read."""

@@ -1,7 +1,7 @@
 """The service manager that started a daemon in the foreground: sd_notify(3), systemd's protocol.
 
 A datagram to the socket that NOTIFY_SOCKET names, with a `NAME=value` a line: READY=1 once the mount stands, STATUS for
-people, WATCHDOG=1 twice in each WATCHDOG_USEC, STOPPING=1 when the end begins.
+people, WATCHDOG=1 twice in each WATCHDOG_USEC, RELOADING=1 while settings are read again, STOPPING=1 when the end begins.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -16,6 +17,7 @@ from threading import Event, Thread
 log = logging.getLogger("topicfs")
 
 _MICROSECONDS_A_SECOND = 1_000_000
+_NANOSECONDS_A_MICROSECOND = 1_000
 
 
 class ServiceManager:
@@ -41,6 +43,16 @@ class ServiceManager:
     def alive(self) -> None:
         """The event loop turns."""
         self._tell("WATCHDOG=1")
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Tell, around the block, that the settings are being read again; the time is that of sd_notify(3)."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NANOSECONDS_A_MICROSECOND
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
+        try:
+            yield
+        finally:
+            self._tell("READY=1")
 
     def stopping(self, status: str) -> None:
         """The end has begun; what is not on disk is put there."""

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import cython
 
+from fusefs.nodes.ownership import Ownership, shown_mode
 from fusefs.requests.begun_coroutine import BegunCoroutine
 
 if cython.compiled:
@@ -77,6 +78,7 @@ class CommonRequests:
     _counts: RequestCounts
     _uid: cython.uint
     _gid: cython.uint
+    _umask: cython.uint
     _request: bytearray
     _answered: bytearray
     _descriptor: cython.int
@@ -85,10 +87,10 @@ class CommonRequests:
         self,
         handlers: Handlers,
         turns: LoopTurns,
-        owner: tuple[int, int],
+        owner: Ownership,
         counts: RequestCounts | None = None,
     ) -> None:
-        """Answer by `handlers`, in `turns` with others; all files belong to `owner`, a user and a group.
+        """Answer by `handlers`, in `turns` with others; all files belong to `owner`.
 
         `counts`: where what is answered here is counted.
         """
@@ -96,7 +98,7 @@ class CommonRequests:
         self._turns = turns
         self._begun = None
         self._counts = RequestCounts() if counts is None else counts
-        self._uid, self._gid = owner
+        self._uid, self._gid, self._umask = owner
         self._request = memory.new_octets(wire.LARGEST_REQUEST_SIZE)
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
         self._descriptor = -1
@@ -253,7 +255,7 @@ class CommonRequests:
         for number in range(3):  # Of the last access, change of content, and change: the same.
             device.put_number(target, at + 24 + 8 * number, 8, time_ns // NANOSECONDS)
             device.put_number(target, at + 48 + 4 * number, 4, time_ns % NANOSECONDS)
-        device.put_number(target, at + 60, 4, mode)
+        device.put_number(target, at + 60, 4, shown_mode(mode, self._umask))
         device.put_number(target, at + 64, 4, 1)
         device.put_number(target, at + 68, 4, self._uid)
         device.put_number(target, at + 72, 4, self._gid)

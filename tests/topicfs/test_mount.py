@@ -10,7 +10,9 @@ import fusefs.daemon
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions
 from fusefs.metrics.address import MetricsAddress
+from fusefs.mounting.daemon_log import LogFormat
 from fusefs.mounting.request_loop import RequestLoop
+from fusefs.nodes.ownership import Ownership
 from storage.config.broker import EngineConfig
 from storage.model import Isolation
 
@@ -40,6 +42,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")
     words = (
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
+        "--uid 1234 --gid 56 --umask 027 --max-waiting 8 --log-format json "
         f"--isolation read_uncommitted --request-loop short --metrics :9464 --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
@@ -50,18 +53,69 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         foreground=True,
         read_only=True,
         allow_other=True,
+        owner=Ownership(1234, 56, 0o027),
         allow_delete=True,
         acks=Acks.ALL,
         linger_ms=7,
         partitioner="roundrobin",
         isolation=Isolation.READ_UNCOMMITTED,
         request_loop=RequestLoop.SHORT,
+        max_waiting=8,
         metrics=MetricsAddress("127.0.0.1", 9464),
         log_file=Path("log"),
+        log_format=LogFormat.JSON,
         debug=True,
         engine=EngineConfig.from_properties({"num.partitions": "3"}).config,
     )
     assert [expected] == asked
+
+
+def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
+    """As chown(1) takes them; what is left out is the caller's own."""
+    assert 0 == topicfs("mount", "--uid", "root", "--gid", "root", "data", "mnt").status
+    assert 0 == topicfs("mount", "--umask", "2", "data", "mnt").status
+    own = Ownership.of_process()
+    assert [Ownership(0, 0), Ownership(own.uid, own.gid, 0o002)] == [options.owner for options in asked]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--uid", "no-such-user", "no such user here; its number will do as well"),
+        ("--gid", "no-such-group", "no such group here; its number will do as well"),
+        ("--uid", "4294967295", "no user has a number above 4294967294"),
+        ("--uid", "-1", "no such user here"),
+        ("--umask", "088", "no mask of permissions in octal digits"),
+        ("--umask", "1000", "no mask of permissions in octal digits"),
+        ("--umask", "-2", "no mask of permissions in octal digits"),
+        ("--max-waiting", "0", "0 is not in the range"),
+        ("--log-format", "xml", "is not one of"),
+    ],
+)
+def test_what_is_no_account_mask_or_form_is_a_misuse(topicfs, asked, option, value, reason):
+    """Nothing is mounted, and the reason names the value."""
+    ran = topicfs("mount", option, value, "data", "mnt")
+    assert (2, []) == (ran.status, asked)
+    assert reason in " ".join(ran.errors.decode().replace("│", " ").split())
+
+
+def test_settings_are_read_again_from_the_same_file(topicfs, asked, monkeypatch, tmp_path):
+    """Wherever the daemon is by then; the number of replicas that was given on the command line stays."""
+    Path("server.properties").write_text("num.partitions=3\n")
+    assert 0 == topicfs("mount", "--config", "server.properties", "--replicas", "2", "a,b", "mnt").status
+    Path("server.properties").write_text("num.partitions=4\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (options,) = asked
+    assert options.rereads is not None
+    found = options.rereads()
+    assert (4, 2) == (found.num_partitions, found.replication_factor)
+
+
+def test_without_a_config_nothing_is_read_again(topicfs, asked):
+    """SIGHUP then ends the daemon, as it ends any program."""
+    assert 0 == topicfs("mount", "data", "mnt").status
+    assert asked[0].rereads is None
 
 
 def test_several_directories(topicfs, asked):

@@ -13,6 +13,7 @@ import click
 from storage.config.broker import EngineConfig
 from storage.errors import StorageError
 from storage.model import Isolation
+from topicfs.callers.permissions import GROUP, UMASK, USER
 from topicfs.data_directory import read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
@@ -109,6 +110,16 @@ SMALLEST_CACHE_BYTES = 1 << 24
     "--allow-other", is_flag=True, help="Let other users in (root, or user_allow_other in /etc/fuse.conf)."
 )
 @click.option(
+    "--uid", metavar="USER", type=USER, help="The owner of all files, by name or number.  [default: you]"
+)
+@click.option("--gid", metavar="GROUP", type=GROUP, help="Their group, by name or number.  [default: yours]")
+@click.option(
+    "--umask",
+    metavar="MASK",
+    type=UMASK,
+    help="The permissions that are kept from others, as in umask(1): with 002 the group appends, too.  [default: 022]",
+)
+@click.option(
     "--allow-delete", is_flag=True, help="Let rmdir remove topics with records, and `start` delete records."
 )
 @click.option(
@@ -119,6 +130,12 @@ SMALLEST_CACHE_BYTES = 1 << 24
 )
 @click.option(
     "--linger-ms", type=click.IntRange(0), metavar="N", help="With --acks 0: gather lines for so long."
+)
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many reads of `follow` may wait at once; one more is refused (EMFILE).  [default: 1000]",
 )
 @click.option("--partitioner", metavar="NAME", help="kafka, roundrobin or module:function.  [default: kafka]")
 @click.option(
@@ -141,6 +158,12 @@ SMALLEST_CACHE_BYTES = 1 << 24
 @click.option(
     "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json", "journal"]),
+    help="Lines for people, an object a line for programs, or entries with fields in systemd's journal.  "
+    "[default: text, but journal where standard error leads there]",
+)
 @click.option("--debug", is_flag=True, help="Log more.")
 @click.pass_context
 def mount(context: click.Context, /, **given: object) -> None:
@@ -153,21 +176,25 @@ def mount(context: click.Context, /, **given: object) -> None:
     try:
         from fusefs.appending.handle import Acks  # noqa: PLC0415
         from fusefs.daemon import MountOptions, run  # noqa: PLC0415
+        from fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415
         from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415
+        from fusefs.nodes.ownership import Ownership  # noqa: PLC0415
     except ImportError as error:
         raise StorageError(
             f"mounting needs FUSE and pyfuse3 ({error}); without them: topicfs append, topicfs cat"
         ) from error
 
     options = {name: value for name, value in given.items() if value is not None}
-    for name, read in {
+    types: dict[str, Callable[[str], object]] = {
         "acks": Acks.parse,
         "isolation": Isolation,
         "request_loop": RequestLoop,
+        "log_format": LogFormat,
         "metrics": _metrics_address,
-    }.items():
-        if name in options:
-            options[name] = read(str(options[name]))
+    }
+    options |= {name: read(str(options[name])) for name, read in types.items() if name in options}
+    owner = {name: options.pop(name) for name in ("uid", "gid", "umask") if name in options}
+    options["owner"] = Ownership.of_process()._replace(**owner)  # type: ignore[arg-type] # as below
     places, config = options.pop("places"), options.pop("config", None)
     of_cluster = {
         name: options.pop(name, None) for name in ("client_config", "cache", "cache_bytes", "compression")
@@ -176,6 +203,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     if isinstance(config, Path):
         found = read_config(config)
         options["engine"], named = found.config, found.log_directories
+        options["rereads"] = partial(_reread, config.absolute(), options.get("replicas"))
         warn_of_ignored(config, found.ignored)
     place, options["mountpoint"] = place_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
     options["directories"] = place.directories
@@ -224,6 +252,12 @@ def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
         engine = options.get("engine") or EngineConfig()
         assert isinstance(engine, EngineConfig)
         options["engine"] = replace(engine, replication_factor=replicas)
+
+
+def _reread(file: Path, replicas: object) -> EngineConfig:
+    """Read the settings again, the number of replicas as it was given. Raises InvalidConfigError, OSError."""
+    found = read_config(file).config
+    return replace(found, replication_factor=replicas) if isinstance(replicas, int) else found
 
 
 def _opener(

@@ -48,6 +48,7 @@ from fusefs.mounting import request_loop
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
+from fusefs.nodes.ownership import Ownership
 from fusefs.operations import BLOCK as STAT_BLOCK
 from fusefs.requests.common_requests import CommonRequests, stand_in_front
 from storage.codec.records import encode_lines
@@ -281,7 +282,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: str, loop: request_loop
     """Mount and serve, as the daemon of topicfs does."""
     options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
     if loop is request_loop.RequestLoop.DIRECT:
-        common = CommonRequests(Direct(filesystem), request_loop.turns(), (os.getuid(), os.getgid()))
+        common = CommonRequests(Direct(filesystem), request_loop.turns(), Ownership.of_process())
         stand_in_front(common)
     pyfuse3.init(filesystem, mountpoint, options)
     try:

@@ -51,9 +51,9 @@ class Renewals:
         fetchers: Mapping[ReplicaId, FetcherThread],
         *,
         changes: RLock,
-        rate: int,
+        rate: Callable[[], int],
     ) -> None:
-        """Make it; `changes` is held while topics change, `rate` is bytes a second that may be copied."""
+        """Make it; `changes` is held while topics change, `rate` returns the bytes a second that may be copied."""
         self._fetchers = fetchers
         self._members = members
         self._controller = controller
@@ -146,7 +146,7 @@ class Renewals:
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # Appends do not wait for most of it.
                 return
-            self._stopping.wait(began + step.copied_bytes / max(self._rate, 1) - time.monotonic())
+            self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
 
     def _check_same(
         self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica

@@ -40,6 +40,17 @@ def test_the_manager_hears_each_state(listening: socket.socket) -> None:
     assert ["STOPPING=1", "STATUS=SIGTERM"] == told(listening)
 
 
+def test_the_manager_hears_of_settings_being_read_again(listening: socket.socket) -> None:
+    """With the time at which that began, and ready again however it went."""
+    manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
+    with suppress(ValueError), manager.reloading():
+        reloading, since = told(listening)
+        raise ValueError
+    assert "RELOADING=1" == reloading
+    assert since.removeprefix("MONOTONIC_USEC=").isdecimal()
+    assert ["READY=1"] == told(listening)
+
+
 def test_an_abstract_address_begins_with_an_at_sign() -> None:
     """It needs no file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

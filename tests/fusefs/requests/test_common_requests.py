@@ -14,13 +14,14 @@ import trio
 
 from fusefs.errors import FileError
 from fusefs.nodes.nodes import Attributes
+from fusefs.nodes.ownership import Ownership
 from fusefs.requests import wire
 from fusefs.requests.begun_coroutine import BegunCoroutine
 from fusefs.requests.common_requests import CommonRequests
 from fusefs.requests.request_counts import RequestCounts
 
 NODE, FH, PID = 7, 2**40 + 3, 4711
-OWNER = (1000, 100)
+OWNER = Ownership(1000, 100)
 READDIR = 28
 
 
@@ -177,7 +178,7 @@ ATTRIBUTES = Attributes(0o100644, 1025, 1_700_000_000_123_456_789, 2.5, 42, 524_
 FUSE_ATTR = struct.pack(
     "=QQQQQQIIIIIIIIII",
     *(42, 1025, 3, 1_700_000_000, 1_700_000_000, 1_700_000_000),
-    *(123_456_789, 123_456_789, 123_456_789, 0o100644, 1, *OWNER, 0, 524_288, 0),
+    *(123_456_789, 123_456_789, 123_456_789, 0o100644, 1, *OWNER[:2], 0, 524_288, 0),
 )
 
 

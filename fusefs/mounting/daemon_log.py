@@ -1,0 +1,126 @@
+"""The daemon's log: where it goes, and in which form.
+
+As text for a person, as one JSON object a line for what collects logs, or to systemd's journal, where each entry has the
+fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS beside its MESSAGE
+(systemd.journal-fields(7)).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from storage.messages import PrintableFormatter, printable
+
+_TEXT = "%(asctime)s %(levelname)s %(message)s"
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""Those of syslog(3) by the lowest level that has each; below is 7, debug."""
+
+
+class LogFormat(Enum):
+    """The forms of the daemon's log."""
+
+    TEXT = "text"
+    JSON = "json"
+    JOURNAL = "journal"
+
+
+def begin_log(
+    chosen: LogFormat | None, file: Path | None, *, terminal: bool, debug: bool, about: Mapping[str, str]
+) -> None:
+    """Begin the log (OSError): into `file`, or with `terminal` to standard error, or nowhere.
+
+    Unless a form is `chosen` it is text, but the journal's where that is what standard error leads to. `about` has
+    fields of every entry in the other forms, such as the mountpoint.
+    """
+    form = chosen or (
+        LogFormat.JOURNAL if file is None and terminal and _leads_to_journal() else LogFormat.TEXT
+    )
+    handler: logging.Handler
+    if form is LogFormat.JOURNAL:
+        handler = JournalHandler(about)
+    elif file is not None:
+        handler = logging.FileHandler(file)
+    else:
+        handler = logging.StreamHandler() if terminal else logging.NullHandler()
+    handler.setFormatter(
+        _json_formatter(about) if form is LogFormat.JSON else PrintableFormatter(_format_of(form))
+    )
+    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler], force=True)
+    if not debug:
+        logging.getLogger("pyfuse3").setLevel(logging.WARNING)
+
+
+class JournalHandler(logging.Handler):
+    """Sends entries to systemd's journal, in its own protocol."""
+
+    def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
+        """Raises OSError where no journal listens."""
+        super().__init__()
+        # Only here: most mounts have no journal.
+        from logging_journald import JournaldTransport  # noqa: PLC0415
+
+        self._about = {f"TOPICFS_{name.upper()}": printable(value) for name, value in about.items()}
+        path = socket_path or JournaldTransport.SOCKET_PATH
+        # Not connected: a journal that is started again is another one at the same path.
+        self._transport = JournaldTransport(path, connected=False)
+        try:
+            self._transport.socket.sendto(b"", str(path))  # An entry of nothing, which no journal keeps.
+        except OSError as error:
+            self.close()
+            remedy = "no journal listens there; use --log-format text or json"
+            raise OSError(error.errno, remedy, str(path)) from None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {
+            "MESSAGE": self.format(record),
+            "PRIORITY": priority(record.levelno),
+            "SYSLOG_IDENTIFIER": "topicfs",
+            "LOGGER": record.name,
+            "CODE_FILE": record.pathname,
+            "CODE_LINE": record.lineno,
+            "CODE_FUNC": record.funcName,
+            **self._about,
+        }
+        try:
+            self._transport.send(fields.items())
+        except Exception:  # noqa: BLE001 - as every handler of the standard library does
+            self.handleError(record)
+
+    def close(self) -> None:
+        self._transport.socket.close()
+        super().close()
+
+
+def priority(level: int) -> int:
+    """Return syslog's number for a level of `logging`."""
+    return next((number for lowest, number in _PRIORITIES if level >= lowest), 7)
+
+
+def _format_of(form: LogFormat) -> str:
+    return "%(message)s" if form is LogFormat.JOURNAL else _TEXT
+
+
+def _json_formatter(about: Mapping[str, str]) -> logging.Formatter:
+    from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415 - most mounts log text
+
+    return JsonFormatter(
+        ["levelname", "name", "message"],
+        rename_fields={"levelname": "level", "name": "logger", "exc_info": "exception"},
+        static_fields={**about, "pid": os.getpid()},
+        timestamp="time",
+    )
+
+
+def _leads_to_journal() -> bool:
+    """Return whether standard error is the journal's own stream: systemd.exec(5), JOURNAL_STREAM."""
+    try:
+        stream = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{stream.st_dev}:{stream.st_ino}"

@@ -1,0 +1,66 @@
+"""SIGHUP: the daemon reads the settings of its engine again, and says what has changed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from fusefs.reports import Reports
+from storage.config.broker import EngineConfig
+from storage.config.live_settings import differences
+from storage.engine import Engine
+from storage.errors import StorageError
+from storage.messages import reason_of
+
+log = logging.getLogger("topicfs")
+
+
+class SettingsReload:
+    """Reads the settings again, and has the engine go on with them."""
+
+    def __init__(
+        self,
+        rereads: Callable[[], EngineConfig] | None,
+        engine: Engine,
+        config: EngineConfig | None,
+        reports: Reports,
+        *,
+        terminal: bool,
+    ) -> None:
+        """Prepare; `config` is what the engine was opened with, `terminal` says that the daemon may belong to one."""
+        self._rereads = rereads
+        self._engine = engine
+        self._config = config or EngineConfig()
+        self._reports = reports
+        self._had_terminal = terminal and _has_terminal()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """True if SIGHUP now means the settings, and not that the daemon's terminal is gone."""
+        return self._rereads is not None and (not self._had_terminal or _has_terminal())
+
+    def reload(self) -> None:
+        """Read and take over (blocking); settings that cannot be read change nothing, and the reason is reported."""
+        assert self._rereads is not None
+        try:
+            wanted = self._rereads()
+            self._engine.reconfigure(wanted)
+        except (StorageError, OSError) as error:
+            self._reports.error("settings", f"as they were: {reason_of(error)}")
+            return
+        changes = list(differences(self._config, wanted))
+        self._config = wanted
+        for change in changes:
+            log.info("settings: %s", change)
+        if not changes:
+            log.info("settings: read again, the same as before")
+
+
+def _has_terminal() -> bool:
+    """Return whether the process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,203 @@
+"""A mount that runs for long: its settings read again, its files another user's, its log for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import is_mounted
+
+pytestmark = pytest.mark.fuse
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+PATIENCE_S = 60
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def mnt(tmp_path: Path) -> Path:
+    (tmp_path / "mnt").mkdir()
+    return tmp_path / "mnt"
+
+
+@pytest.fixture
+def start(tmp_path: Path, mnt: Path) -> Iterator[Start]:
+    """Starts a daemon in the foreground, and ends it."""
+    daemons: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str | Path) -> subprocess.Popen[bytes]:
+        command = [
+            TOPICFS,
+            "mount",
+            "--foreground",
+            "--log-file",
+            tmp_path / "log",
+            *options,
+            tmp_path / "data",
+            mnt,
+        ]
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        daemons.append(daemon)
+        wait_until(lambda: daemon.poll() is not None or "mounted at" in log_of(tmp_path), "the mount stands")
+        return daemon
+
+    yield start
+    for daemon in daemons:
+        daemon.terminate()
+        daemon.wait(PATIENCE_S)
+    assert not is_mounted(mnt)
+
+
+def log_of(tmp_path: Path) -> str:
+    file = tmp_path / "log"
+    return file.read_text() if file.exists() else ""
+
+
+def test_sighup_reads_the_settings_again(start: Start, tmp_path: Path, mnt: Path):
+    """What has changed is in the log, and holds for topics at once; records and readers notice nothing."""
+    config = tmp_path / "server.properties"
+    config.write_text("log.retention.bytes=1000000\n")
+    daemon = start("--config", config)
+    (mnt / "orders").mkdir()
+    with (mnt / "orders/0/log").open("a") as log:
+        log.write("hello\n")
+    config.write_text("log.retention.bytes=2000000\nnum.partitions=3\nnode.id=8\n")
+    daemon.send_signal(signal.SIGHUP)
+    wait_until(lambda: "node.id" in log_of(tmp_path), "the settings are read")
+    said = [line.partition(" INFO ")[2] for line in log_of(tmp_path).splitlines() if "settings: " in line]
+    assert [
+        "settings: log.retention.bytes: 2000000 in place of 1000000",
+        "settings: node.id: 8 in place of 1, from the next start on",
+        "settings: num.partitions: 3 in place of 1",
+    ] == sorted(said)
+    (mnt / "clicks").mkdir()
+    assert {"0", "1", "2"} <= set(os.listdir(mnt / "clicks"))
+    assert "retention.bytes=2000000" in (mnt / "orders/config").read_text().replace(" ", "")
+    assert "hello\n" == (mnt / "orders/0/log").read_text()
+
+
+def test_settings_that_are_wrong_leave_the_mount_as_it_was(start: Start, tmp_path: Path, mnt: Path):
+    """And @status says why."""
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=2\n")
+    daemon = start("--config", config)
+    config.write_text("num.partitions=many\n")
+    daemon.send_signal(signal.SIGHUP)
+    wait_until(lambda: "settings: as they were" in (mnt / "@status").read_text(), "the reason is shown")
+    assert "num.partitions=many" in (mnt / "@status").read_text()
+    (mnt / "orders").mkdir()
+    assert {"0", "1"} <= set(os.listdir(mnt / "orders"))
+
+
+def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
+    """In order, as it ends any program."""
+    daemon = start()
+    daemon.send_signal(signal.SIGHUP)
+    assert 0 == daemon.wait(PATIENCE_S)
+    assert (tmp_path / "data/.kafka_cleanshutdown").exists()
+
+
+def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
+    """Also one that has settings to read again: nobody could end it with Ctrl-C any more."""
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=2\n")
+    command = ["topicfs", "mount", "--foreground", "--config", config, tmp_path / "data", mnt]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(TOPICFS, list(map(str, command)))
+    try:
+        wait_until(lambda: is_mounted(mnt) and (mnt / "@status").read_text(), "the mount stands")
+        os.kill(pid, signal.SIGHUP)  # A person's, while the terminal is there.
+        wait_until(
+            lambda: "settings: read again" in os.read(terminal, 65536).decode(), "the settings are read"
+        )
+    finally:
+        os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert not is_mounted(mnt)
+
+
+def as_user(uid: int, gid: int, script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "bash", "-c", script]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.mark.root
+def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: Path):
+    """The owner and the group append, others read; what is only read, nobody writes."""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    start("--allow-other", "--uid", "4321", "--gid", "56", "--umask", "002")
+    (mnt / "orders").mkdir()
+    found = (mnt / "orders/0/log").stat()
+    assert (4321, 56, "-rw-rw-r--") == (found.st_uid, found.st_gid, stat.filemode(found.st_mode))
+    assert "drwxrwxr-x" == stat.filemode((mnt / "orders").stat().st_mode)
+    assert "-r--r--r--" == stat.filemode((mnt / "orders/0/status").stat().st_mode)
+    for uid, gid, line in ((4321, 1, "owner"), (1234, 56, "group")):
+        done = as_user(uid, gid, f"echo {line} >> orders/0/log", mnt)
+        assert (0, "") == (done.returncode, done.stderr)
+    other = as_user(1234, 1, "cat orders/0/log; echo other >> orders/0/log", mnt)
+    assert ("owner\ngroup\n", 1) == (other.stdout, other.returncode)
+    assert "Permission denied" in other.stderr
+    assert "Permission denied" in as_user(1234, 1, "mkdir new", mnt).stderr
+    assert 0 == as_user(1234, 56, "mkdir new", mnt).returncode
+
+
+def test_a_log_for_programs_is_json(start: Start, tmp_path: Path, mnt: Path):
+    """One object a line, each with the mount it is about."""
+    start("--log-format", "json", "--debug")
+    (mnt / "orders").mkdir()
+    entries = [json.loads(line) for line in log_of(tmp_path).splitlines()]
+    assert entries
+    assert {str(mnt)} == {entry["mountpoint"] for entry in entries}
+    assert any("mounted at" in entry["message"] for entry in entries)
+
+
+JOURNAL = """
+set -eu
+mount -t tmpfs none /run
+mount -t tmpfs none /var/log
+mkdir -p /run/systemd/journal /run/log/journal
+/usr/lib/systemd/systemd-journald > "$base/journald" 2>&1 &
+journald=$!
+for _ in $(seq 500); do [ -S /run/systemd/journal/socket ] && break; sleep 0.01; done
+"$topicfs" mount --log-format journal "$base/data" "$base/mnt"
+"$topicfs" umount "$base/mnt"
+kill -USR1 $journald
+journalctl --sync || true
+journalctl --directory /run/log/journal --output json TOPICFS_MOUNTPOINT="$base/mnt"
+kill $journald
+"""
+"""With a journal of its own, in a table of mounts of its own; a mount that left its terminal logs there."""
+
+
+@pytest.mark.root
+def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path):
+    """systemd's own, read by journalctl, found by the mountpoint."""
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "bash", "-c", JOURNAL],
+        env={**os.environ, "base": str(tmp_path), "topicfs": str(TOPICFS)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [f"{tmp_path / 'data'}: mounted at {mnt}", f"{tmp_path / 'data'}: closed"] == [
+        entry["MESSAGE"]
+        for entry in entries
+        if "mounted at" in entry["MESSAGE"] or "closed" in entry["MESSAGE"]
+    ], done.stderr
+    assert {"6"} == {entry["PRIORITY"] for entry in entries}
+    assert {"topicfs"} == {entry["SYSLOG_IDENTIFIER"] for entry in entries}

@@ -1,0 +1,123 @@
+"""The daemon's log: as text, as JSON, and as entries of systemd's journal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.mounting.daemon_log import JournalHandler, LogFormat, begin_log, priority
+
+ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[logging.Logger]:
+    """The logger of the process, which is the tests' again afterwards."""
+    root = logging.getLogger()
+    handlers, level, of_pyfuse3 = root.handlers[:], root.level, logging.getLogger("pyfuse3").level
+    root.handlers[:] = []
+    yield root
+    for one in root.handlers:
+        one.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("pyfuse3").setLevel(of_pyfuse3)
+
+
+def said(tmp_path: Path, form: LogFormat | None, message: str = "7 \x1b[31m records") -> str:
+    file = tmp_path / "log"
+    begin_log(form, file, terminal=True, debug=False, about=ABOUT)
+    logging.getLogger("topicfs").debug("not asked for")
+    try:
+        int("bad\nvalue")
+    except ValueError:
+        logging.getLogger("topicfs").exception("failed: %s", message)
+    return file.read_text()
+
+
+def test_text_is_one_line_a_message(tmp_path: Path):
+    """With its time and its level, and nothing that a terminal obeys; below it the traceback."""
+    first, *traceback = said(tmp_path, None).splitlines()
+    assert first.endswith(r" ERROR failed: 7 \x1b[31m records")
+    assert "Traceback (most recent call last):" == traceback[0]
+
+
+def test_json_is_one_object_a_line(tmp_path: Path):
+    """With the fields of the mount, and the traceback inside."""
+    (line,) = said(tmp_path, LogFormat.JSON).splitlines()
+    found = json.loads(line)
+    assert {"time", "level", "logger", "message", "exception", "mountpoint", "topics", "pid"} == found.keys()
+    assert ("ERROR", "topicfs", "failed: 7 \x1b[31m records") == (
+        found["level"],
+        found["logger"],
+        found["message"],
+    )
+    assert ("/srv/orders", "/data", os.getpid()) == (found["mountpoint"], found["topics"], found["pid"])
+    assert "ValueError: invalid literal" in found["exception"]
+    assert "+00:00" in found["time"]
+
+
+def test_names_that_are_no_text_are_json_all_the_same(tmp_path: Path):
+    """What is no UTF-8 in a file's name is escaped."""
+    assert "\udc80" in json.loads(said(tmp_path, LogFormat.JSON, "\udc80"))["message"]
+
+
+@pytest.fixture
+def journal() -> Iterator[socket.socket]:
+    """The journal's socket, in a folder of a short name."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
+    ):
+        listening.bind(str(Path(folder) / "journal"))
+        listening.settimeout(10)
+        yield listening
+
+
+def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger: logging.Logger):
+    """Those that journalctl shows and filters by."""
+    handler = JournalHandler(ABOUT, Path(journal.getsockname()))
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    root_logger.addHandler(handler)
+    logging.getLogger("topicfs").warning("slow: %d ms", 7)
+    assert b"" == journal.recv(65536)
+    fields = dict(line.split("=", 1) for line in journal.recv(65536).decode().splitlines())
+    assert {
+        "MESSAGE": "slow: 7 ms",
+        "PRIORITY": "4",
+        "SYSLOG_IDENTIFIER": "topicfs",
+        "LOGGER": "topicfs",
+        "TOPICFS_MOUNTPOINT": "/srv/orders",
+        "TOPICFS_TOPICS": "/data",
+    }.items() <= fields.items()
+    assert {"CODE_FILE", "CODE_LINE", "CODE_FUNC"} <= fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [
+        (logging.DEBUG, 7),
+        (logging.INFO, 6),
+        (logging.WARNING, 4),
+        (logging.ERROR, 3),
+        (logging.CRITICAL, 2),
+        (25, 6),
+    ],
+)
+def test_priorities_are_syslogs(level: int, number: int):
+    """A level between two has the lower one's."""
+    assert number == priority(level)
+
+
+def test_a_journal_that_does_not_listen_is_named():
+    """And what to do instead."""
+    with pytest.raises(OSError, match="no journal listens there; use --log-format text or json") as raised:
+        JournalHandler(ABOUT, Path("/nowhere/journal"))
+    assert "/nowhere/journal" == raised.value.filename

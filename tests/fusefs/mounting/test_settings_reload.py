@@ -1,0 +1,75 @@
+"""Settings that are read again: what the engine is given, and what a person is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fusefs.mounting.settings_reload import SettingsReload
+from fusefs.reports import Reports
+from storage.config.broker import EngineConfig
+from storage.errors import InvalidConfigError
+from storage.manager import LogManager
+from tests.doubles.engines import QUIET, engine_on
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+@pytest.fixture
+def engine() -> LogManager:
+    engine = engine_on(SimulatedDisk())
+    engine.create_topic("t")
+    return engine
+
+
+def reload_of(
+    engine: LogManager, rereads: Callable[[], EngineConfig] | None
+) -> tuple[SettingsReload, Reports]:
+    reports = Reports(ManualClock())
+    return SettingsReload(rereads, engine, QUIET, reports, terminal=False), reports
+
+
+def wanted() -> EngineConfig:
+    return replace(QUIET, node_id=3, topic_defaults=replace(QUIET.topic_defaults, retention_bytes=7))
+
+
+def test_the_engine_has_them_and_the_log_says_which(engine: LogManager, caplog: pytest.LogCaptureFixture):
+    """One line a setting that differs; read again, they are the same."""
+    caplog.set_level(logging.INFO)
+    reload, reports = reload_of(engine, wanted)
+    reload.reload()
+    reload.reload()
+    assert 7 == engine.topic("t").config.retention_bytes
+    assert [
+        "settings: log.retention.bytes: 7 in place of -1",
+        "settings: node.id: 3 in place of 1, from the next start on",
+        "settings: read again, the same as before",
+    ] == [record.message for record in caplog.records if record.name == "topicfs"]
+    assert not reports.lines()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InvalidConfigError("num.partitions=many: must be a number"), FileNotFoundError(2, "No such file", "f")],
+)
+def test_settings_that_cannot_be_read_change_nothing(engine: LogManager, error: Exception):
+    """And the reason is where the reasons are."""
+
+    def fails() -> EngineConfig:
+        raise error
+
+    before = engine.topic("t").config
+    reload, reports = reload_of(engine, fails)
+    reload.reload()
+    assert before is engine.topic("t").config
+    (line,) = reports.lines()
+    assert "settings: as they were: " in line
+
+
+def test_without_settings_to_read_nothing_is_asked_for(engine: LogManager):
+    """A SIGHUP then ends the daemon."""
+    assert not reload_of(engine, None)[0].is_asked_for
+    assert reload_of(engine, wanted)[0].is_asked_for

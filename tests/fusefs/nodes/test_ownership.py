@@ -1,0 +1,38 @@
+"""Whose the files of a mount are, and what others may do with them."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from fusefs.nodes.nodes import DIRECTORY_MODE, LINK_MODE, LOG_MODE, READ_MODE
+from fusefs.nodes.ownership import USUAL_UMASK, Ownership, shown_mode
+
+MODES = (DIRECTORY_MODE, LOG_MODE, READ_MODE, LINK_MODE)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=stat.filemode)
+def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
+    """0755, 0644, 0444, and links."""
+    assert mode == shown_mode(mode, USUAL_UMASK)
+
+
+@pytest.mark.parametrize(
+    ("umask", "shown"),
+    [
+        (0o000, ("drwxrwxrwx", "-rw-rw-rw-", "-r--r--r--", "lrwxrwxrwx")),
+        (0o002, ("drwxrwxr-x", "-rw-rw-r--", "-r--r--r--", "lrwxrwxrwx")),
+        (0o027, ("drwxr-x---", "-rw-r-----", "-r--r-----", "lrwxrwxrwx")),
+        (0o077, ("drwx------", "-rw-------", "-r--------", "lrwxrwxrwx")),
+        (0o777, ("d---------", "----------", "----------", "lrwxrwxrwx")),
+    ],
+)
+def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
+    """What its owner may do with a file, and no more; what is only read is never writable."""
+    assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
+
+
+def test_the_owner_is_the_process_s_unless_named():
+    """As a daemon that was told nothing."""
+    assert USUAL_UMASK == Ownership.of_process().umask
