@@ -109,7 +109,7 @@ def _warm(setup: _Setup, count: int) -> None:
 def _read(setup: _Setup, topic: str, conditions: Conditions) -> Case:
     ours, cached = (["cat", str(mount / topic / "0" / "log")] for mount in (setup.mount, setup.cached))
     kcat = setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning")
-    floors = conditions.choose(full=(2.0, 4.0), short=(None, None))
+    floors = conditions.choose(full=(4.0, 6.5), short=(None, None))
     return Case(
         name=f"cat log, {BATCHES[topic][0]}",
         unit=MEGABYTES_A_SECOND,

@@ -100,7 +100,7 @@ def cases(conditions: Conditions) -> Cases:
             name="what was written before",
             unit=RECORDS_A_SECOND,
             sides=tuple(_drained(setup)),
-            goals=(Goal(of=KCAT, target=5.0, floor=6.0), Goal(of=CAT)),
+            goals=(Goal(of=KCAT, target=5.0, floor=7.0), Goal(of=CAT)),
             most_rounds=MOST_ROUNDS,
         )
         count = conditions.choose(full=2_000, short=500)

@@ -76,7 +76,7 @@ def cases(conditions: Conditions) -> Cases:
         _setup(directory, size, console=not conditions.short) as setup,
     ):
         # Of few bytes kcat's start is most of its time.
-        producing, consuming = conditions.choose(full=(2.5, 5.0), short=(3.0, 9.0))
+        producing, consuming = conditions.choose(full=(2.5, 6.0), short=(3.0, 9.0))
         yield _case("produce", MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
         yield _case(
             "consume",
@@ -91,7 +91,7 @@ def cases(conditions: Conditions) -> Cases:
             _fill(setup.broker, setup.mount, codec, varied, "-z", codec)
             sides = _consuming(setup, codec, varied)
             yield _case(f"consume {codec}", MEGABYTES_A_SECOND, sides, target=10.0, floor=consuming / 2)
-        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=15.0)
+        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=20.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(setup), floor=4.0)
 
 
