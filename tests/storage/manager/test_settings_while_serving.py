@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
 from storage.log.log import Log
 from storage.manager import LogManager
 from tests.doubles.compacted_log import keyed_batch
@@ -128,4 +127,3 @@ def test_a_read_only_engine_shows_them(engine: LogManager, disk: SimulatedDisk):
     assert 300 == looking.topic("t").config.retention_bytes
     looking.close()
     assert before == disk.tree()
-    assert TopicConfig().retention_bytes == -1
