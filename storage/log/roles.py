@@ -63,11 +63,16 @@ class LogRoles:
         """Move a leader's high watermark up to `offset`, at most to the log end; return whether it moved. It never falls."""
         parts = self._parts
         with parts.lock:
-            before = parts.state.high_watermark
-            if parts.state.replicated is None or offset <= before:
+            state = parts.state
+            before = state.replicated
+            if before is None or offset <= before:
                 return False
-            self._publish(offset)
-            moved = parts.state.high_watermark > before
+            if offset <= state.end_offset and state.first_unstable is None:  # As nearly always.
+                parts.state = state.replicated_up_to(offset)
+                moved = True
+            else:
+                self._publish(offset)
+                moved = parts.state.high_watermark > before
         if moved:
             parts.listeners.notify()
         return moved
@@ -91,8 +96,7 @@ class LogRoles:
             state = parts.state
             active = state.chain.segments[-1]
             if (
-                len(batch) > active.bytes_until_due
-                or LOG_OVERHEAD + length != len(batch)
+                LOG_OVERHEAD + length != len(batch)
                 or base_offset != state.end_offset
                 or active.base_offset != segment_base_offset
                 or epoch != parts.noted_epoch
@@ -101,12 +105,21 @@ class LogRoles:
                 or attributes & _OF_A_TRANSACTION
             ):
                 return False
+            last_offset = base_offset + delta
+            entry_due = len(batch) > active.bytes_until_due
+            if entry_due and (active.index_full or len(batch) >= active.settings.index_interval_bytes):
+                return False
             try:
-                active.extend(batch, base_offset + delta, max_timestamp)
+                if entry_due:  # No roll: the leader has not rolled either.
+                    active.append(batch, ((len(batch), last_offset, max_timestamp),))
+                    rules = parts.rules
+                    active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, last_offset)
+                else:
+                    active.extend(batch, last_offset, max_timestamp)
             except PartitionOfflineError as error:
                 parts.mark_offline(str(error))
                 raise
-            end_offset = Offset(base_offset + delta + 1)
+            end_offset = Offset(last_offset + 1)
             parts.producers.advance(end_offset)
             state = state.extended(end_offset, active.size)
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)

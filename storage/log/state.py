@@ -92,6 +92,12 @@ class LogState(NamedTuple):
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new(LogState, fields)
 
+    def replicated_up_to(self, offset: Offset) -> LogState:
+        """Return the value with a high watermark within its bounds, while no transaction is undecided."""
+        chain, end_offset, end_position, start_offset, _, first_unstable, aborted, places = self
+        fields = (chain, end_offset, end_position, start_offset, offset, first_unstable, aborted, places)
+        return _new(LogState, fields)
+
     def rolled(self, segment: Segment) -> LogState:
         """Return the value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""
         chain = self.chain.with_active(segment)

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from struct import Struct
 from threading import RLock
 from typing import NamedTuple, Protocol, TypeVar
 
 from storage.codec.batch import assign_offsets, scan
-from storage.codec.binary.fields import BASE_OFFSET_POSITION, LENGTH_POSITION
+from storage.codec.binary.fields import BASE_OFFSET_POSITION
 from storage.config.topic import TopicConfig
 from storage.directories.offline_partition import OfflinePartition
 from storage.engine import Cancel, Listeners, Partition
@@ -55,6 +56,8 @@ FETCH_BYTES = 1 << 20
 """Bytes that a follower in sync fetches at a time."""
 
 T = TypeVar("T")
+
+_BASE_OFFSET = Struct(">q")
 
 _FAILURES = (OSError, PartitionOfflineError, CorruptionError, NotLeaderError)
 """The errors of a log that cannot go on, as opposed to those of what was asked of it."""
@@ -106,6 +109,8 @@ class ReplicatedPartition:
         """Those in sync."""
         self._high_watermark = Offset(0)
         self._rewrites = 0
+        self._appending = False
+        """True while the log that leads is appended to."""
         self._cancel: Cancel = lambda: None
         self._serving: Partition = self._offline("not led by any replica yet")
 
@@ -174,7 +179,7 @@ class ReplicatedPartition:
                     before.log.rewrites + 1
                 )  # What was counted over the other's bytes may be others here.
             self._serving = leader.log
-            self._cancel = leader.log.listen(self.listeners.notify)
+            self._cancel = leader.log.listen(self._changed)
         self.listeners.notify()
 
     def _reason(self) -> str:
@@ -259,17 +264,17 @@ class ReplicatedPartition:
     def _append(self, batches: bytearray, encoded_here: bool) -> Appended:
         while True:
             leader = self._leading()
-            before = leader.log.log_end_offset
-            active = leader.log.chain.active
+            state = leader.log.parts.state
+            before, active = state.end_offset, state.chain.segments[-1]
             at, size = active.base_offset, active.size
             try:
-                appended = leader.log.append(batches, encoded_here=encoded_here)
+                appended = self._append_to(leader.log, batches, encoded_here)
             except _FAILURES as error:
                 self._lose(leader, error)
                 _unstamp(batches)
                 encoded_here = False
                 continue
-            now_active = leader.log.chain.active
+            now_active = leader.log.parts.state.chain.segments[-1]
             grown = now_active.size - (size if now_active.base_offset == at else 0)
             as_given = encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
             if not self._hand_on(leader, before, batches if as_given else None):
@@ -279,6 +284,21 @@ class ReplicatedPartition:
                     encoded_here = False
                     continue
             return appended
+
+    def _append_to(self, log: Log, batches: bytearray, encoded_here: bool) -> Appended:
+        """Append to the log that leads; listeners are told once, when the followers have it, too."""
+        self._appending = True
+        try:
+            return log.append(batches, encoded_here=encoded_here)
+        except BaseException:
+            self.listeners.notify()  # What was held back may have been about something else.
+            raise
+        finally:
+            self._appending = False
+
+    def _changed(self) -> None:
+        if not self._appending:
+            self.listeners.notify()
 
     def _leading(self) -> Replica:
         leader = self._leader
@@ -292,8 +312,8 @@ class ReplicatedPartition:
         `batches`: what was appended, with the offsets and the epoch that it got, where that is known without reading it.
         """
         log, offset = leader.log, start_offset
-        if batches is not None and _base_offset_of(batches) == start_offset:
-            segment_base_offset = log.chain.active.base_offset
+        if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
+            segment_base_offset = log.parts.state.chain.segments[-1].base_offset
             for follower in self._followers:
                 try:
                     if not follower.log.extend_as_follower(batches, segment_base_offset):
@@ -301,8 +321,8 @@ class ReplicatedPartition:
                         append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
                 except (*_FAILURES, StorageError) as error:
                     self._lose(follower, error)
-            offset = log.log_end_offset
-        while self._followers and offset < log.log_end_offset:
+            offset = log.parts.state.end_offset
+        while self._followers and offset < log.parts.state.end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FETCH_BYTES)
             except (*_FAILURES, SegmentDeletedError) as error:
@@ -314,21 +334,23 @@ class ReplicatedPartition:
                 except (*_FAILURES, StorageError) as error:
                     self._lose(follower, error)
             offset = fetched.next_offset
-        self._advance(log)
+        if not self._advance(log):
+            self.listeners.notify()
         return True
 
-    def _advance(self, leader: Log) -> None:
+    def _advance(self, leader: Log) -> bool:
+        """Move the high watermark where it may move; return whether listeners were told of it."""
         if len(self.state.assigned) == 1:
             self._high_watermark = leader.log_end_offset
-            return
-        ends = [leader.log_end_offset, *(one.log.log_end_offset for one in self._followers)]
+            return False
+        ends = [leader.parts.state.end_offset, *[one.log.parts.state.end_offset for one in self._followers]]
         self._high_watermark = high_watermark(
             self._high_watermark,
             ends,
             min_in_sync=self._config().min_insync_replicas,
             assigned=len(self.state.assigned),
         )
-        leader.advance_high_watermark(self._high_watermark)
+        return leader.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
         """Go on without a replica that failed. Raises the error where that leaves none."""
@@ -463,11 +485,6 @@ class ReplicatedPartition:
     @property
     def newest_timestamp(self) -> Timestamp:
         return self._serving.newest_timestamp
-
-
-def _base_offset_of(batches: bytearray) -> int:
-    """Return the offset of the first record."""
-    return int.from_bytes(batches[BASE_OFFSET_POSITION:LENGTH_POSITION], "big")
 
 
 def _unstamp(batches: bytearray) -> None:

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from storage.errors import NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
+from storage.errors import InvalidRecordError, NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
 from storage.model import TopicPartition
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
@@ -22,6 +22,30 @@ def test_an_append_is_in_every_replica_when_it_returns():
     assert ["a", "b", "c"] == two.lines()
     assert two.files(1) == two.files(2)
     assert (1, 2) == two.in_sync()
+
+
+def test_listeners_hear_of_an_append_once_when_it_can_be_read():
+    """Not before the followers have it; also where it cannot be read yet, for the log's end has moved."""
+    two = Replicated(min_insync_replicas=2)
+    two.engine.create_topic("orders")
+    heard: list[tuple[int, int]] = []
+
+    def hear() -> None:
+        offsets = two.partition().offsets()
+        heard.append((offsets.high_watermark, offsets.log_end_offset))
+
+    two.partition().listen(hear)
+    two.append("a\n")
+    assert [(1, 1)] == heard
+    with pytest.raises(InvalidRecordError):
+        two.partition().append(bytearray(batch(b"b")[:-1]))
+    break_disk(two.disk(2))
+    two.append("c\n")
+    heard.clear()
+    two.append("d\n")
+    assert [(1, 3)] == heard
+    two.bring_back(2)
+    assert (3, 3) == heard[-1]
 
 
 def test_replicas_roll_where_their_leader_rolls():
