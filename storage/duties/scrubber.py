@@ -144,7 +144,8 @@ class Scrubber:
     ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        Everything, too, where the last scrub passed partitions over, and this one does not.
+        Everything, too, where the last scrub passed partitions over, and this one does not, or where it left damage that
+        an archive may heal now.
 
         `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
         opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
@@ -152,6 +153,8 @@ class Scrubber:
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
+            if archive is not None and self._at.damaged:
+                self._at = ScrubPosition(self._clock(), whole=not only_open)
             self._save(self._at)
             try:
                 for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
