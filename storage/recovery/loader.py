@@ -452,7 +452,8 @@ class LogLoader:
             return end_offset
         # The clean-shutdown marker promised more than there is: better to check than to append behind a torn batch, or to
         # go by times of records that never were.
-        return self._recover(segment, before).end_offset
+        before_cut = partial(self._before_cut, segment, [], [])
+        return self._recover(segment, before, before_cut).end_offset
 
     def _new_segment(self, base_offset: Offset) -> Segment:
         if self._files.read_only:

@@ -6,6 +6,7 @@ ascend, and what does not belong would end the log. So a batch whose checksum is
 neighbours leave it:
 
     magic          2, for the checksum is that of format v2
+    length         the one that is one bit away and makes the checksum right
     base offset    the end of the batch before, where the next batch begins just behind it; else, as after a
                    compaction, the only offset between both that is one bit away
 
@@ -27,6 +28,7 @@ from storage.codec.binary.fields import (
     LOG_OVERHEAD,
     MAGIC_POSITION,
 )
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.headers import BatchHeader
 from storage.disk.filesystem import File
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
@@ -36,6 +38,7 @@ from storage.segment.scan import windows
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _LARGEST = 2**63 - 1
+_ALL_BITS = 2**32 - 1
 
 
 class HeadersRepairedError(Exception):
@@ -73,14 +76,22 @@ def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> 
 
 
 def _repair_shapes(log: File) -> Iterator[Repair]:
-    """Make each batch readable: with the right magic, and no negative offset (of which only the sign is known)."""
+    """Make each batch readable: of the right length and magic, and no negative offset (of which only the sign is known)."""
     end, position = log.size(), 0
     while position < end:
         for window in windows(log, position, end, check_crc=True):
             position = window.position + window.batches.stop
         header = log.pread(HEADER_SIZE, Position(position))
-        if len(header) < HEADER_SIZE or not _is_sound(log, position, end):
+        if len(header) < HEADER_SIZE:
             return
+        length = _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
+        if not _is_sound(log, position, end, length):
+            true = _true_length(log, position, end, length)
+            if true is None:
+                return
+            log.pwrite(_LENGTH.pack(true), Position(position + LENGTH_POSITION))
+            yield Repair(position, "length", length, true)
+            continue
         found, base_offset = header[MAGIC_POSITION], _OFFSET.unpack_from(header)[0]
         if found != CURRENT_MAGIC:
             log.pwrite(bytes([CURRENT_MAGIC]), Position(position + MAGIC_POSITION))
@@ -148,15 +159,20 @@ def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
     return Offset(possible[0]) if len(possible) == 1 else None
 
 
-def _is_sound(log: File, position: int, end: int) -> bool:
-    """Return whether the bytes there are a batch of the present format, whatever its magic and its base offset say."""
-    header = log.pread(HEADER_SIZE, Position(position))
-    if len(header) < HEADER_SIZE:
-        return False
-    size = LOG_OVERHEAD + _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
+def _true_length(log: File, position: int, end: int, length: int) -> int | None:
+    """Return the length, one bit away, with which the checksum of a batch is right; None without any."""
+    near = [_LENGTH.unpack(((length & _ALL_BITS) ^ 1 << bit).to_bytes(4, "big"))[0] for bit in range(32)]
+    possible = (one for one in near if one + LOG_OVERHEAD <= MAX_CONTENT_BYTES)
+    return next((one for one in possible if _is_sound(log, position, end, one)), None)
+
+
+def _is_sound(log: File, position: int, end: int, length: int) -> bool:
+    """Return whether the bytes there are a batch of the present format and of a length, whatever its magic and base offset say."""
+    size = LOG_OVERHEAD + length
     if not HEADER_SIZE <= size <= end - position:
         return False
     data = bytearray(log.pread(size, Position(position)))
+    _LENGTH.pack_into(data, LENGTH_POSITION, length)
     data[MAGIC_POSITION] = CURRENT_MAGIC
     data[: _OFFSET.size] = bytes(_OFFSET.size)
     found = scan(data, check_crc=True, max_batches=1)

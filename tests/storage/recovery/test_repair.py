@@ -131,12 +131,36 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
-def test_a_length_ends_the_log(record: int) -> None:
-    """Where the batch ends is not known, so that its checksum cannot be right: as in a broker."""
+def test_a_length_is_told_by_the_checksum(record: int) -> None:
+    """It is the one that is one bit away and makes the checksum right. A broker cuts the log there."""
+    on_disk = filled()
+    whole = logs(on_disk)
     for bit in LENGTH:
-        on_disk = filled()
         flip(on_disk, record, bit)
-        assert list(range(record)) == offsets_of(on_disk.load(clean=False)), f"bit {bit}"
+        log = on_disk.load(clean=False)
+        assert list(range(RECORDS)) == offsets_of(log), f"bit {bit}"
+        log.close()
+        assert whole == logs(on_disk), f"bit {bit}"
+
+
+def test_two_bits_of_a_length_end_the_log() -> None:
+    """Where the batch ends is not known, so that its checksum cannot be right: as in a broker."""
+    on_disk = filled()
+    flip(on_disk, 4, LENGTH[28])
+    flip(on_disk, 4, LENGTH[30])
+    assert [0, 1, 2, 3] == offsets_of(on_disk.load(clean=False))
+
+
+@pytest.mark.parametrize("bit", LENGTH)
+def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -> None:
+    """Of its end alone something is read then."""
+    on_disk = filled()
+    whole = logs(on_disk)
+    flip(on_disk, RECORDS - 1, bit)
+    log = on_disk.load(clean=True)
+    assert list(range(RECORDS)) == offsets_of(log)
+    log.close()
+    assert whole == logs(on_disk)
 
 
 @pytest.mark.parametrize("number", range(5))
