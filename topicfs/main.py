@@ -29,6 +29,7 @@ COMMANDS = {
     "cat": "topicfs.commands.cat:cat",
     "append": "topicfs.commands.append:append",
     "groups": "topicfs.commands.groups:groups",
+    "top": "topicfs.commands.top:top",
     "work": "topicfs.commands.work:work",
     "explain": "topicfs.commands.explain:explain",
     "maintain": "topicfs.commands.maintain:maintain",

@@ -26,6 +26,8 @@ class TopicSums:
 
     partitions: int = 0
     records: int = 0
+    end_offsets: int = 0
+    offline: int = 0
     log_bytes: int | None = 0
 
 
@@ -80,6 +82,8 @@ def _walk(
             found.under_replicated += glance.missing_replicas > 0
             sums.partitions += 1
             sums.records += glance.end_offset - glance.start_offset
+            sums.end_offsets += glance.end_offset
+            sums.offline += glance.offline
             if glance.log_bytes is None or sums.log_bytes is None:
                 sums.log_bytes = sums.log_bytes if glance.offline else None
             else:
@@ -104,6 +108,8 @@ def _topic_families(by_topic: Mapping[str, TopicCounts], walk: Walk) -> Iterator
     opened = [(name, one) for name, one in walk.topics.items() if one.partitions]
     yield family(table.TOPIC_PARTITIONS, (((name,), one.partitions) for name, one in opened))
     yield family(table.TOPIC_RECORDS, (((name,), one.records) for name, one in opened))
+    yield family(table.TOPIC_ENDS, (((name,), one.end_offsets) for name, one in opened))
+    yield family(table.TOPIC_OFFLINE, (((name,), one.offline) for name, one in opened))
     sizes = [(name, one.log_bytes) for name, one in opened]
     yield family(table.TOPIC_BYTES, (((name,), size) for name, size in sizes if size is not None))
 

@@ -61,6 +61,8 @@ FETCHED_BYTES = _counter("fetched_bytes", "Bytes of batches that were read from 
 
 TOPIC_PARTITIONS = _gauge("topic_partitions", "Partitions of a topic that are open.", "topic")
 TOPIC_RECORDS = _gauge("topic_records", "Offsets between log start and log end in these partitions.", "topic")
+TOPIC_ENDS = _gauge("topic_end_offsets", "Sum of the log ends of these partitions.", "topic")
+TOPIC_OFFLINE = _gauge("topic_offline_partitions", "Those of them that do not serve.", "topic")
 TOPIC_BYTES = _gauge("topic_log_bytes", "Bytes of batches in these partitions.", "topic")
 
 TOPICS = _gauge("topics", "Topics.")

@@ -1,0 +1,41 @@
+"""`topicfs top` over a cluster: ends, sizes, lags and the newest record, as its brokers tell them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.place import ClusterAddress
+from storage.membership import Position
+from storage.model import TopicPartition
+from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import wait_until
+from topicfs.places import Place, open_cluster, security_of
+from topicfs.top.engine_source import EngineSource
+
+pytestmark = pytest.mark.java
+
+
+def test_what_others_append_is_seen_at_the_next_look(client: Client, address: ClusterAddress):
+    """Each look asks the brokers anew; a group has its lag."""
+    client.create_topic("watched", partitions=2)
+    client.produce("watched", [Outgoing(b"one", timestamp=1000), Outgoing(b"two", timestamp=2000)])
+    source = EngineSource(Place(cluster=address), str(address))
+    wait_until(lambda: source.sample().topics["watched"].appended_records == 2, "both are there")
+    client.produce("watched", [Outgoing(b"three", key=b"k", timestamp=3000)], partition=1)
+    wait_until(lambda: source.sample().topics["watched"].appended_records == 3, "the third is there")
+    found = source.sample().topics["watched"]
+    assert (2, 3, 3, 0) == (found.partitions, found.records, found.end_offsets, found.offline)
+    assert ["watched/1/0", "timestamp 3000", "key k", "value three"] == source.newest_record("watched").split(
+        "\n"
+    )
+
+
+def test_groups_of_the_cluster_have_their_lag(client: Client, address: ClusterAddress):
+    """Summed over the partitions of the topic."""
+    client.create_topic("lagging", partitions=1)
+    client.produce("lagging", [Outgoing(b"x", timestamp=1000) for _ in range(5)])
+    engine = open_cluster(address, security_of(None), read_only=False)
+    engine.groups.set_positions("watchers", {TopicPartition("lagging", 0): Position(2)})
+    engine.close()
+    sample = EngineSource(Place(cluster=address), str(address)).sample()
+    assert {"watchers": 3} == sample.topics["lagging"].lags

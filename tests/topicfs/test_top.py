@@ -1,0 +1,192 @@
+"""`topicfs top` over a directory, beside its writer, over a mount, and at a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from storage.manager import open_engine
+from storage.membership import Position
+from storage.model import TopicPartition
+from tests.doubles.engines import append_lines
+from tests.doubles.waiting import PATIENCE_S
+from topicfs.commands.top import source_of
+from topicfs.places import Place
+from topicfs.top.engine_source import EngineSource
+from topicfs.top.mount_source import MountSource, parse_metrics
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+
+
+def test_a_table_of_a_directory(orders):
+    """The busiest first; without a terminal all columns, and it ends."""
+    ran = orders("top", "--interval", "0.1")
+    assert (0, b"") == (ran.status, ran.errors)
+    head, line = ran.text.splitlines()
+    assert ["topic", "records/s", "bytes/s", "partitions", "records", "end", "size", "lag"] == head.split()[
+        :8
+    ]
+    assert ["orders", "0", "0", "B", "1", "3", "3"] == line.split()[:7]
+
+
+def test_an_object_for_programs(orders, directory):
+    """One line of JSON with every number as it is; what is not known is null."""
+    ran = orders("top", "--json", "--interval", "0.1", str(directory))
+    found = json.loads(ran.text)
+    (topic,) = found["topics"]
+    assert ("orders", 3, 3, 0.0, None, []) == tuple(
+        topic[name] for name in ("topic", "records", "end_offsets", "records_per_second", "lag", "readers")
+    )
+    assert str(directory) == found["place"]
+    assert [str(directory)] == [one["path"] for one in found["disks"]]
+
+
+@pytest.mark.parametrize("place", ["nothere", "/etc"])
+def test_a_place_that_is_none_is_one_line(topicfs, place):
+    """And status 1."""
+    ran = topicfs("top", "--interval", "0.1", place)
+    assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
+
+
+def test_a_pause_that_is_none_is_a_misuse(orders):
+    """The shortest is a tenth of a second."""
+    assert 2 == orders("top", "--interval", "0").status
+
+
+def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
+    """Beside an engine that owns the directory; with lags, and the newest record of all partitions."""
+    data = tmp_path / "data"
+    with closing(open_engine(data)) as engine:
+        partitions = engine.create_topic("orders", partitions=2).partitions()
+        append_lines(partitions[0], "a\nb\n", timestamp=2000)
+        engine.groups.set_positions("billing", {TopicPartition("orders", 0): Position(0)})
+        source = EngineSource(Place((data,)), "data")
+        first = source.sample().topics["orders"]
+        append_lines(partitions[1], "c\n", timestamp=3000)
+        second = source.sample().topics["orders"]
+        assert (2, 3) == (first.appended_records, second.appended_records)
+        assert second.log_bytes > first.log_bytes
+        assert {"billing": 2} == second.lags
+        assert ["orders/1/0", "timestamp 3000", "key -", "value c"] == source.newest_record("orders").split(
+            "\n"
+        )
+        engine.create_topic("empty")
+        assert "" == source.newest_record("empty")
+
+
+def test_metrics_are_read_as_they_were_written():
+    """Labels in the order of their names, histograms left out; hostile names are names."""
+    text = 'a_total{x="1",b="q\\"\\\\\\n"} 5.0\n# TYPE h histogram\nh_bucket{le="+Inf"} 1.0\nh_count 1.0\nh_sum 2.0\n'
+    assert {('q"\\\n', "1"): 5.0} == parse_metrics(f"# TYPE a counter\n{text}")["a_total"]
+
+
+@contextmanager
+def terminal(*words: str, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
+    """A `topicfs` at a terminal of its own."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(name, None)
+    with subprocess.Popen(
+        [str(TOPICFS), *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        start_new_session=True,
+    ) as program:
+        found = Terminal(ours, theirs, program)
+        try:
+            yield found
+        finally:
+            program.kill()
+            os.close(ours)
+            os.close(theirs)
+
+
+class Terminal:
+    """A terminal, and the program at it."""
+
+    def __init__(self, ours: int, theirs: int, program: subprocess.Popen[bytes]) -> None:
+        self.ours, self.theirs, self.program = ours, theirs, program
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def until(self, pattern: str) -> str:
+        """Return what is printed up to a pattern; what came before is gone."""
+        said, ends = "", time.monotonic() + PATIENCE_S
+        while not re.search(pattern, said, re.DOTALL):
+            assert time.monotonic() < ends, said
+            if select.select([self.ours], [], [], 0.1)[0]:
+                said += os.read(self.ours, 65_536).decode(errors="replace")
+        return said
+
+
+@pytest.mark.slow
+def test_the_screen_at_a_terminal(orders, directory):
+    """Rows come, keys sort, filter and open a record; at its end the terminal is as it was."""
+    orders("topics", "create", "clicks")
+    with terminal("top", "--interval", "0.1", str(directory)) as screen:
+        before = termios.tcgetattr(screen.theirs)
+        screen.until(r"clicks.*orders.*q quit")
+        screen.press("e")
+        screen.until(r"end▼.*orders.*clicks")
+        screen.press("/")
+        screen.press("ord\r")
+        assert "clicks" not in screen.until(r"esc: all topics.*/ord").rpartition("topic")[2]
+        screen.press("\r")
+        screen.until(r"orders/0/2.*value three.*any key")
+        screen.press("x")
+        screen.until(r"orders.*esc: all topics")
+        screen.press("\x1b")
+        screen.until(r"clicks")
+        screen.press("q")
+        assert 0 == screen.program.wait(PATIENCE_S)
+        assert before == termios.tcgetattr(screen.theirs)
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("named", ["mountpoint", "directory"])
+def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
+    """By the mountpoint, or by the directory that its daemon owns; rates are of what was appended."""
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    subprocess.run([str(TOPICFS), "mount", str(directory), str(mountpoint)], check=True)
+    try:
+        source = source_of(Place((mountpoint if named == "mountpoint" else directory,)))
+        assert isinstance(source, MountSource)
+        with (
+            (mountpoint / "orders/0/log").open("ab", buffering=0) as writer,
+            subprocess.Popen(
+                ["tail", "-f", str(mountpoint / "orders/0/log")], stdout=subprocess.PIPE
+            ) as tail,
+        ):
+            writer.write(b"four\n")
+            assert b"four\n" in b"".join(tail.stdout.readline() for _ in range(4))
+            found = source.sample().topics["orders"]
+            assert (1, 4, 4) == (found.appended_records, found.records, found.end_offsets)
+            assert (f"tail ({tail.pid})",) == found.readers
+            assert [True] == [one.endswith(f"({os.getpid()})") for one in found.writers]
+            tail.kill()
+        assert "payload four" in source.newest_record("orders").split("\n")
+        ran = orders("top", "--once", "--interval", "0.1", str(mountpoint))
+        assert (0, b"") == (ran.status, ran.errors)
+        assert "orders" in ran.text
+    finally:
+        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)

@@ -1,0 +1,48 @@
+"""The programs that have files of a mount open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from topicfs.top.programs import OpenFile, open_files
+
+
+def test_files_of_topics_by_program(tmp_path: Path):
+    """Readers and writers apart; members of groups read, whatever they write; what is no topic's is left out."""
+    held = {
+        3: ("/mnt/orders/0/log", os.O_RDONLY),
+        4: ("/mnt/orders/0/log", os.O_WRONLY | os.O_APPEND),
+        5: ("/mnt/@groups/billing/orders,clicks/log", os.O_RDWR),
+        6: ("/mnt/@status", os.O_RDONLY),
+        7: ("/mnt2/orders/0/log", os.O_RDONLY),
+        8: ("/mnt", os.O_RDONLY),
+        9: ("pipe:[5]", os.O_RDONLY),
+        10: ("/mnt/@groups/billing/status", os.O_RDONLY),
+    }
+    process = tmp_path / "4711"
+    for folder in ("fd", "fdinfo"):
+        (process / folder).mkdir(parents=True)
+    (process / "comm").write_text("a program\n")
+    for number, (path, flags) in held.items():
+        (process / "fd" / str(number)).symlink_to(path)
+        (process / "fdinfo" / str(number)).write_text(f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t29\n")
+    (tmp_path / "12" / "fd").mkdir(parents=True)
+    (tmp_path / "12" / "fd" / "1").symlink_to("/mnt/orders/0/log")  # It ended meanwhile.
+    (tmp_path / "13").mkdir()
+    (tmp_path / "meminfo").touch()
+    expected = {
+        OpenFile("a program (4711)", ("orders",), writes=False),
+        OpenFile("a program (4711)", ("orders",), writes=True),
+        OpenFile("a program (4711)", ("orders", "clicks"), writes=False),
+    }
+    assert expected == set(open_files(Path("/mnt"), tmp_path))
+
+
+def test_this_process_is_found(tmp_path: Path):
+    """In the real table of processes."""
+    (tmp_path / "orders").mkdir()
+    with (tmp_path / "orders" / "log").open("w"):
+        (found,) = open_files(tmp_path)
+    assert (True, ("orders",)) == (found.writes, found.topics)
+    assert found.program.endswith(f"({os.getpid()})")

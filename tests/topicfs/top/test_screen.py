@@ -1,0 +1,166 @@
+"""The screen of `topicfs top`: rates, order, filter, selection, and what fits."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from topicfs.terminal import THEME
+from topicfs.top.samples import DiskSample, TopicSample, TopRow, TopSample, rows_of
+from topicfs.top.screen import COLUMNS, TopScreen
+from topicfs.top.terminal_keys import BACKSPACE, DOWN, ENTER, ESCAPE, UP
+
+
+def topic(records: int = 0, **given: Any) -> TopicSample:
+    found = {
+        "partitions": 1,
+        "records": records,
+        "appended_records": records,
+        "appended_bytes": 10 * records,
+        "end_offsets": records,
+    }
+    return TopicSample(**(found | given))
+
+
+def sample(at: float, **topics: TopicSample) -> TopSample:
+    return TopSample(at=at, topics=topics, disks=[DiskSample(path="/d", free_bytes=10**9, size_bytes=10**10)])
+
+
+def screen(*rows: TopRow, **given: Any) -> TopScreen:
+    found = TopScreen("mnt", **given)
+    found.show(sample(0), list(rows))
+    return found
+
+
+def row(name: str, **given: Any) -> TopRow:
+    (found,) = rows_of(TopSample(at=1, topics={name: topic(**given)}), None)
+    return found
+
+
+def names(found: TopScreen) -> list[str]:
+    return [one.topic for one in found.visible()]
+
+
+def printed(found: TopScreen, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(width=width, height=height, file=io.StringIO(), theme=THEME)
+    console.print(found.render(width, height))
+    return console.file.getvalue().splitlines()
+
+
+def test_rates_are_those_between_two_samples():
+    """Of what was appended, not of what is left: retention takes nothing from it."""
+    before = sample(10, orders=topic(100))
+    (found,) = rows_of(sample(12, orders=topic(50, appended_records=140, appended_bytes=1400)), before)
+    assert (20, 200, 50) == (found.records_per_second, found.bytes_per_second, found.records)
+
+
+def test_without_two_samples_there_is_no_rate():
+    """Nor in no time, nor of bytes that nobody knows."""
+    now = sample(10, orders=topic(5), remote=topic(5, appended_bytes=None))
+    assert {None} == {one.records_per_second for one in rows_of(now, None)}
+    assert {None} == {one.records_per_second for one in rows_of(now, now)}
+    assert [0, None] == [one.bytes_per_second for one in rows_of(now, sample(9, **now.topics))]
+
+
+def test_a_topic_that_is_new_or_made_again_has_a_rate_of_its_own():
+    """All that a new one has came since; one that has less than before got nothing that is known of."""
+    found = rows_of(sample(2, again=topic(1), new=topic(8)), sample(0, again=topic(100), gone=topic(7)))
+    assert [("again", 0), ("new", 4)] == [(one.topic, one.records_per_second) for one in found]
+
+
+def test_the_group_that_is_furthest_behind_is_shown():
+    """With its lag; without a position there is neither."""
+    now = sample(1, a=topic(lags={"x": 5, "y": 9}), b=topic())
+    assert [(9, "y"), (None, "")] == [(one.lag, one.group) for one in rows_of(now, None)]
+
+
+def test_keys_sort_and_equals_are_by_name():
+    """The largest first; names ascend."""
+    rows = [row("b", records=5), row("a", records=5), row("c", records=9, lags={"g": 1})]
+    for key, expected in {"n": "abc", "e": "cab", "l": "cab", "r": "abc", "?": "abc"}.items():
+        found = screen(*rows)
+        found.press(key)
+        assert list(expected) == names(found), key
+
+
+def test_every_column_that_has_a_key_sorts():
+    """Without anything known as well."""
+    keys = [column.key for column in COLUMNS if column.key]
+    assert len(keys) == len(set(keys))
+    for key in keys:
+        found = screen(row("a", end_offsets=None, log_bytes=None), row("b"))
+        found.press(key)
+        assert ["a", "b"] == names(found)
+
+
+def test_the_filter_is_part_of_a_name():
+    """Typed until enter; escape takes it back, and letters are no commands meanwhile."""
+    found = screen(*(row(name) for name in ("Orders", "clicks", "reorders")))
+    for key in ("/", "q", BACKSPACE, "o", "r", "d"):
+        assert found.press(key) is None
+    assert ["Orders", "reorders"] == names(found)
+    found.press(ENTER)
+    found.press(ESCAPE)
+    assert (3, False) == (len(names(found)), found.ended)
+
+
+def test_the_selection_stays_on_its_topic():
+    """However the order changes; it ends at the ends."""
+    found = screen(*(row(name) for name in "abc"), sorted_by="n")
+    assert found.press(ENTER) == "a"
+    for key, expected in ((DOWN, "a"), (DOWN, "b"), (DOWN, "c"), (DOWN, "c"), (UP, "b")):
+        found.press(key)
+        assert expected == found.press(ENTER)
+    found.show(sample(1), [row("b"), row("d"), row("a")])
+    assert found.press(ENTER) == "b"
+    found.show(sample(2), [row("d")])
+    assert found.press(ENTER) == "d"
+    found.show(sample(3), [])
+    assert found.press(ENTER) is None
+
+
+def test_a_record_is_shown_until_any_key():
+    """In place of the table."""
+    found = screen(row("a"))
+    found.record = "a/0/42\nvalue [bold]x"
+    assert "value [bold]x" in printed(found)
+    found.press("x")
+    assert (None, False) == (found.record, found.ended)
+    found.record = ""
+    assert any("no record" in line for line in printed(found))
+    found.press("q")
+    assert found.ended
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 10), (80, 24), (120, 30), (200, 50)])
+def test_the_screen_fits_the_terminal(width: int, height: int):
+    """However many topics there are, and however long their names; the selection is in sight."""
+    found = screen(*(row(f"{number:05}{'x' * 240}", records=10**12) for number in range(2000)), sorted_by="n")
+    for _ in range(1500):
+        found.press(DOWN)
+    lines = printed(found, width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("01499"[: max(width // 20, 3)]) for line in lines)
+
+
+def test_hostile_names_are_text():
+    """Neither markup nor control characters reach the terminal."""
+    found = screen(row("[bold]a\x1b[2J\n"), sorted_by="n")
+    found.problem = "broken\x1b[2J"
+    text = "\n".join(printed(found))
+    assert "[bold]a" in text
+    assert "\x1b[2J" not in text
+
+
+def test_what_went_wrong_is_told_and_the_last_rows_stay():
+    """Until the next look that succeeds."""
+    found = screen(row("orders"))
+    found.problem = "nobody answers"
+    assert any("nobody answers" in line for line in printed(found))
+    assert any("orders" in line for line in printed(found))
+    found.show(sample(1), [row("orders")])
+    assert not any("nobody answers" in line for line in printed(found))

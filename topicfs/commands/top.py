@@ -1,0 +1,174 @@
+"""`topicfs top`: what happens in the topics of a mount, a directory or a cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from storage.errors import StorageError
+from storage.messages import reason_of
+from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.places import Place, client_config_option, parse_place
+from topicfs.terminal import console, is_terminal
+
+if TYPE_CHECKING:
+    from topicfs.top.samples import TopRow, TopSource
+
+TABLE_COLUMNS = 200
+"""Width of the table that is printed where there is no terminal."""
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Watch topics: rates, sizes, lag, and who reads and writes them.",
+    examples=(
+        ("topicfs top ./mnt", "the topics of a mount, and the programs that have them open"),
+        (
+            "topicfs top ./data",
+            "of a data directory: through its mount if there is one, else beside whoever writes",
+        ),
+        ("topicfs top kafka://localhost:9092", "of a cluster"),
+        ("topicfs top --once ./mnt", "one table, with the rates of two seconds"),
+        ("topicfs top --json ./mnt | jq .topics", "for programs"),
+    ),
+)
+@click.argument(
+    "place",
+    metavar="[MOUNTPOINT|DIR[,DIR]|kafka://HOST:PORT]",
+    type=parse_place,
+    default=DEFAULT_DIRECTORY,
+    envvar=VARIABLE,
+)
+@client_config_option
+@click.option("--once", is_flag=True, help="Print one table and end; so it is where there is no terminal.")
+@click.option("--json", "as_program", is_flag=True, help="Print one JSON object and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
+    """Show topics with records and bytes a second, ends, sizes and lag, the busiest first.
+
+    Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by a part of the name, the arrows
+    and enter open the newest record of a topic, q ends.
+    """
+    source = source_of(Place(place.directories, place.cluster, client_config))
+    if once or as_program or not (is_terminal() and sys.stdin.isatty()):
+        _print_once(source, interval, as_program=as_program)
+    else:
+        _watch(source, interval)
+
+
+def source_of(place: Place) -> TopSource:
+    """Return where topics are looked at: in a mount, also in that of the daemon that owns a directory, or in the place itself."""
+    from topicfs.groups.location import serving_mount  # noqa: PLC0415 - `--help` needs none of it
+    from topicfs.top.engine_source import EngineSource  # noqa: PLC0415 - as above
+    from topicfs.top.mount_source import MountSource  # noqa: PLC0415 - as above
+
+    if place.cluster is not None:
+        return EngineSource(place, str(place.cluster))
+    if len(place.directories) == 1 and (place.directories[0] / "@status").is_file():
+        return MountSource(place.directories[0])
+    mountpoint = serving_mount(place)
+    if mountpoint is not None:
+        return MountSource(mountpoint)
+    return EngineSource(place, ",".join(map(str, place.directories)))
+
+
+def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None:
+    from topicfs.top.samples import rows_of  # noqa: PLC0415 - as above
+    from topicfs.top.screen import table_of  # noqa: PLC0415 - as above
+
+    before = source.sample()
+    time.sleep(interval)
+    now = source.sample()
+    rows = rows_of(now, before)
+    if as_program:
+        disks = [asdict(one) for one in now.disks]
+        print_json({"place": source.name, "topics": [_object(row) for row in rows], "disks": disks})
+        return
+    rows.sort(key=lambda row: -(row.records_per_second or 0))
+    width = shutil.get_terminal_size().columns if is_terminal() else TABLE_COLUMNS
+    for line in now.notes:
+        say(f"topicfs: {line}", error=True)
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(table_of(rows, width=width))
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_json(content: object) -> None:
+    """Print an object of JSON on one line."""
+    click.echo(json.dumps(content, ensure_ascii=False))
+
+
+def _object(row: TopRow) -> dict[str, object]:
+    return asdict(row)
+
+
+def _watch(source: TopSource, interval: float) -> None:
+    from rich.live import Live  # noqa: PLC0415 - as above
+
+    from topicfs.top.samples import TopSample, rows_of  # noqa: PLC0415 - as above
+    from topicfs.top.screen import TopScreen  # noqa: PLC0415 - as above
+    from topicfs.top.terminal_keys import TerminalKeys  # noqa: PLC0415 - as above
+
+    screen, terminal = TopScreen(source.name), console()
+    before: TopSample | None = source.sample()  # A place that is none is told before the screen is taken.
+    assert before is not None
+    screen.show(before, rows_of(before, None))
+    samples: list[TopSample | Exception] = []
+    ended, wanted = threading.Event(), threading.Event()
+
+    def look() -> None:
+        pause = interval
+        while not ended.wait(pause):
+            began = time.monotonic()
+            try:
+                samples.append(source.sample())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the screen tells it, and looks again
+                samples.append(error)
+            wanted.set()
+            # A look that takes long is taken less often: at most a fifth of the time.
+            pause = max(interval, 4 * (time.monotonic() - began))
+
+    threading.Thread(target=look, name="look", daemon=True).start()
+    with (
+        TerminalKeys(sys.stdin.fileno()) as keys,
+        Live(console=terminal, screen=True, auto_refresh=False) as live,
+    ):
+        try:
+            while not screen.ended:
+                while samples:
+                    found = samples.pop(0)
+                    if isinstance(found, Exception):
+                        screen.problem = reason_of(found)
+                    else:
+                        screen.show(found, rows_of(found, before))
+                        before = found
+                live.update(screen.render(terminal.width, terminal.height), refresh=True)
+                key = keys.next(0.2)
+                topic = None if key is None else screen.press(key)
+                if topic is not None:
+                    try:
+                        screen.record = source.newest_record(topic) or "no record"
+                    except (StorageError, OSError) as error:
+                        screen.problem = reason_of(error)
+        except (EOFError, KeyboardInterrupt):
+            pass
+        finally:
+            ended.set()

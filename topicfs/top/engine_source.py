@@ -1,0 +1,150 @@
+"""Samples of data directories beside whoever writes there, and of a cluster.
+
+An engine that only reads shows what was there when it was opened, so that it is opened for each sample.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from storage.codec.columns import decode_each
+from storage.engine import Engine, Partition, Topic
+from storage.errors import GroupsUnsupportedError, StorageError
+from storage.messages import printable, reason_of
+from storage.model import Isolation, Offset, Record
+from topicfs.places import Place
+from topicfs.top.samples import DiskSample, TopicSample, TopSample
+
+MOST_SIZES = 200
+"""Partitions of a cluster up to which their sizes are asked for: each is a question to a broker."""
+LAST_BYTES = 1 << 20
+SHOWN_BYTES = 4096
+"""Bytes of a key or a value that are shown."""
+
+
+class EngineSource:
+    """See `topicfs.top.samples.TopSource`."""
+
+    def __init__(self, place: Place, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self._place = place
+        self._clock = clock
+
+    def sample(self) -> TopSample:
+        with self._place.opened() as engine:
+            at, notes = self._clock(), list(engine.warnings)
+            lags: Mapping[str, Mapping[str, int]] = {}
+            try:
+                lags = _lags(engine)
+            except GroupsUnsupportedError:
+                pass
+            except StorageError as error:
+                notes.append(f"groups: {reason_of(error)}")
+            topics = engine.topics()
+            count = sum(len(topic.partitions()) for topic in topics.values())
+            with_sizes = not engine.remote or count <= MOST_SIZES
+            return TopSample(
+                at=at,
+                topics={
+                    name: _topic(topic, lags.get(name, {}), with_sizes=with_sizes)
+                    for name, topic in topics.items()
+                },
+                disks=_disks(engine),
+                notes=notes,
+            )
+
+    def newest_record(self, topic: str) -> str:
+        with self._place.opened() as engine:
+            found = [
+                (record.timestamp, number, record)
+                for number, partition in engine.topic(topic).partitions().items()
+                if (record := _last_record(partition)) is not None
+            ]
+        if not found:
+            return ""
+        _, number, record = max(found, key=lambda one: one[:2])
+        return described(topic, number, record)
+
+
+def _topic(topic: Topic, lags: Mapping[str, int], *, with_sizes: bool) -> TopicSample:
+    glances = [partition.glance() for partition in topic.partitions().values()]
+    sizes = [one.log_bytes for one in glances if not one.offline]
+    if None in sizes and with_sizes:
+        with suppress(StorageError):
+            sizes = [partition.status().log_bytes for partition in topic.partitions().values()]
+    known = [size for size in sizes if size is not None]
+    log_bytes = sum(known) if len(known) == len(sizes) else None
+    end_offsets = sum(one.end_offset for one in glances)
+    return TopicSample(
+        partitions=len(glances),
+        records=sum(one.end_offset - one.start_offset for one in glances),
+        end_offsets=end_offsets,
+        log_bytes=log_bytes,
+        appended_records=end_offsets,
+        appended_bytes=log_bytes,
+        lags=lags,
+        offline=sum(one.offline for one in glances),
+    )
+
+
+def _lags(engine: Engine) -> dict[str, dict[str, int]]:
+    """Return the lag of each group, by topic and group."""
+    found: dict[str, dict[str, int]] = {}
+    topics = engine.topics()
+    for group in engine.groups.listed():
+        for place, position in engine.groups.positions(group).committed.items():
+            topic = topics.get(place.topic)
+            partition = None if topic is None else topic.partitions().get(place.partition)
+            if partition is not None:
+                of_topic = found.setdefault(place.topic, {})
+                lag = max(partition.glance().stable_end - position.offset, 0)
+                of_topic[group] = of_topic.get(group, 0) + lag
+    return found
+
+
+def _disks(engine: Engine) -> list[DiskSample]:
+    found = []
+    for one in engine.directories():
+        with suppress(OSError):
+            disk = os.statvfs(one.path)
+            found.append(
+                DiskSample(
+                    path=one.path,
+                    free_bytes=disk.f_bavail * disk.f_frsize,
+                    size_bytes=disk.f_blocks * disk.f_frsize,
+                )
+            )
+    return found
+
+
+def _last_record(partition: Partition) -> Record | None:
+    """Return the newest visible record; None where the last batch shows none."""
+    end = partition.visible_end(Isolation.READ_COMMITTED)
+    start = partition.log_start_offset
+    if end <= start:
+        return None
+    fetched = partition.read(Offset(end - 1), max_bytes=LAST_BYTES)
+    last: Record | None = None
+    for columns in decode_each(fetched.data):
+        for index in range(len(columns)):
+            record = columns.record(index)
+            if start <= record.offset < end:
+                last = record
+    return last
+
+
+def described(topic: str, number: int, record: Record) -> str:
+    """Return a record as lines for people."""
+    lines = [f"{topic}/{number}/{record.offset}", f"timestamp {record.timestamp}"]
+    lines += [f"header {_text(one.key)} {_text(one.value)}" for one in record.headers]
+    return "\n".join(map(printable, [*lines, f"key {_text(record.key)}", f"value {_text(record.value)}"]))
+
+
+def _text(content: bytes | None) -> str:
+    if content is None:
+        return "-"
+    shown = content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    return shown if len(content) <= SHOWN_BYTES else f"{shown}… ({len(content):,} bytes)"

@@ -1,0 +1,118 @@
+"""Samples of a mount: of its `@metrics`, which is one read, and of the programs that have its files open."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from storage.messages import printable
+from topicfs.top.programs import open_files
+from topicfs.top.samples import DiskSample, TopicSample, TopSample
+
+SHOWN_CHARACTERS = 4096
+
+Series = dict[str, dict[tuple[str, ...], float]]
+"""The values of each metric, by those of its labels in the order of their names."""
+
+
+class MountSource:
+    """See `topicfs.top.samples.TopSource`."""
+
+    def __init__(self, mountpoint: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = str(mountpoint)
+        self._mountpoint = mountpoint.absolute()
+        self._clock = clock
+
+    def sample(self) -> TopSample:
+        at = self._clock()
+        series = parse_metrics((self._mountpoint / "@metrics").read_text())
+        lags: dict[str, dict[str, int]] = defaultdict(dict)
+        for (group, topic), lag in series["topicfs_group_lag_records"].items():
+            lags[topic][group] = int(lag)
+        readers: dict[str, set[str]] = defaultdict(set)
+        writers: dict[str, set[str]] = defaultdict(set)
+        for one in open_files(self._mountpoint):
+            for topic in one.topics:
+                (writers if one.writes else readers)[topic].add(one.program)
+        sizes = series["topicfs_directory_size_bytes"]
+        free = series["topicfs_directory_free_bytes"]
+        return TopSample(
+            at=at,
+            topics={
+                name: _topic(series, name, lags[name], readers=readers[name], writers=writers[name])
+                for (name,) in series["topicfs_topic_partitions"]
+            },
+            disks=[
+                DiskSample(path=path, free_bytes=int(free.get((path,), 0)), size_bytes=int(size))
+                for (path,), size in sizes.items()
+            ],
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> list[str]:
+        with suppress(OSError):
+            lines = (self._mountpoint / "@status").read_text().splitlines()
+            return [line for line in lines if line.startswith(("warning ", "doing "))]
+        return []
+
+    def newest_record(self, topic: str) -> str:
+        found = []
+        for name in os.listdir(self._mountpoint / topic):  # noqa: PTH208 - names alone
+            if name.isdecimal():
+                with suppress(OSError):  # It has none, or is offline.
+                    line = (self._mountpoint / topic / name / "-1.json").read_text()
+                    if line:
+                        found.append(json.loads(line))
+        if not found:
+            return ""
+        newest = max(found, key=lambda one: (one["ts"], one["partition"]))
+        lines = [f"{topic}/{newest['partition']}/{newest['offset']}"]
+        lines += [
+            f"{name} {_text(value)}"
+            for name, value in newest.items()
+            if name not in ("topic", "partition", "offset")
+        ]
+        return "\n".join(map(printable, lines))
+
+
+def _text(value: object) -> str:
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def _topic(
+    series: Series, name: str, lags: dict[str, int], *, readers: set[str], writers: set[str]
+) -> TopicSample:
+    def of(metric: str) -> int | None:
+        value = series[metric].get((name,))
+        return None if value is None else int(value)
+
+    return TopicSample(
+        partitions=of("topicfs_topic_partitions") or 0,
+        records=of("topicfs_topic_records") or 0,
+        end_offsets=of("topicfs_topic_end_offsets"),
+        log_bytes=of("topicfs_topic_log_bytes"),
+        appended_records=of("topicfs_appended_records_total") or 0,
+        appended_bytes=of("topicfs_appended_bytes_total") or 0,
+        lags=lags,
+        offline=of("topicfs_topic_offline_partitions") or 0,
+        readers=tuple(sorted(readers)),
+        writers=tuple(sorted(writers)),
+    )
+
+
+def parse_metrics(text: str) -> Series:
+    """Read Prometheus' text format, as the daemon writes it."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - for who looks at a mount
+
+    found: Series = defaultdict(dict)
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            if "le" not in one.labels:
+                found[one.name][tuple(one.labels[label] for label in sorted(one.labels))] = one.value
+    return found

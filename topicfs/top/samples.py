@@ -1,0 +1,134 @@
+"""One look at all topics, and what two of them say: rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSample:
+    """A topic at one moment."""
+
+    partitions: int
+    records: int
+    """Offsets between log start and log end, of all partitions."""
+    end_offsets: int | None = None
+    """Sum of the log ends; None where it is not known."""
+    log_bytes: int | None = None
+    """Bytes of its batches; None where they are not known."""
+    appended_records: int
+    """A number that grows with each record that is appended; so does the next one with bytes."""
+    appended_bytes: int | None
+    lags: Mapping[str, int] = field(default_factory=dict)
+    """The lag of each group, of all partitions."""
+    offline: int = 0
+    """Partitions that do not serve."""
+    readers: tuple[str, ...] = ()
+    """Programs that have its files open to read, as `cat (4711)`."""
+    writers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSample:
+    """A data directory at one moment."""
+
+    path: str
+    free_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopSample:
+    """All topics at one moment."""
+
+    at: float
+    """Seconds by a clock that only goes forward."""
+    topics: Mapping[str, TopicSample]
+    disks: Sequence[DiskSample] = ()
+    notes: Sequence[str] = ()
+    """Remarks for the user, a line each."""
+
+
+class TopSource(Protocol):
+    """A place whose topics are looked at again and again. Its calls block, and raise StorageError or OSError."""
+
+    name: str
+    """The place as the user named it."""
+
+    def sample(self) -> TopSample:
+        """Look at all topics now."""
+        ...
+
+    def newest_record(self, topic: str) -> str:
+        """Return the newest record of a topic as lines for people; empty where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRow:
+    """A line of the table."""
+
+    topic: str
+    partitions: int
+    records_per_second: float | None
+    """None until there are two samples."""
+    bytes_per_second: float | None
+    records: int
+    end_offsets: int | None
+    log_bytes: int | None
+    lag: int | None
+    """The largest of all groups; None where no group has a position."""
+    group: str
+    """The group that is furthest behind."""
+    offline: int
+    readers: tuple[str, ...]
+    writers: tuple[str, ...]
+
+
+def rows_of(now: TopSample, before: TopSample | None) -> list[TopRow]:
+    """Return a line for each topic, in the order of their names; `before` is an earlier sample of the same place."""
+    return [
+        _row(name, topic, None if before is None else before.topics.get(name), now, before)
+        for name, topic in sorted(now.topics.items())
+    ]
+
+
+def _row(
+    name: str, topic: TopicSample, earlier: TopicSample | None, now: TopSample, before: TopSample | None
+) -> TopRow:
+    seconds = 0.0 if before is None else now.at - before.at
+    if before is not None and earlier is None:  # It is new: all it has came since.
+        earlier = TopicSample(
+            partitions=0,
+            records=0,
+            appended_records=0,
+            appended_bytes=None if topic.appended_bytes is None else 0,
+        )
+    furthest = max(topic.lags.items(), key=lambda one: (one[1], one[0]), default=None)
+    return TopRow(
+        topic=name,
+        partitions=topic.partitions,
+        records_per_second=_rate(
+            topic.appended_records, None if earlier is None else earlier.appended_records, seconds
+        ),
+        bytes_per_second=_rate(
+            topic.appended_bytes, None if earlier is None else earlier.appended_bytes, seconds
+        ),
+        records=topic.records,
+        end_offsets=topic.end_offsets,
+        log_bytes=topic.log_bytes,
+        lag=None if furthest is None else furthest[1],
+        group="" if furthest is None else furthest[0],
+        offline=topic.offline,
+        readers=topic.readers,
+        writers=topic.writers,
+    )
+
+
+def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+    if now is None or before is None or seconds <= 0:
+        return None
+    # Fewer than before: it was deleted and made again, or retention took more than came.
+    return max(now - before, 0) / seconds

@@ -1,0 +1,63 @@
+"""Single keys of a terminal, without their echo, as long as a block lasts."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import termios
+import tty
+from types import TracebackType
+from typing import Self
+
+ENTER, ESCAPE, BACKSPACE, UP, DOWN = "enter", "escape", "backspace", "up", "down"
+_NAMED = {
+    "\r": ENTER,
+    "\n": ENTER,
+    "\x1b": ESCAPE,
+    "\x7f": BACKSPACE,
+    "\x08": BACKSPACE,
+    "\x1b[A": UP,
+    "\x1bOA": UP,
+    "\x1b[B": DOWN,
+    "\x1bOB": DOWN,
+}
+_KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+"""What one key sends: a character, or a sequence that begins with escape."""
+_MOST = 4096
+
+
+class TerminalKeys:
+    """The keys of a terminal. Whatever ends the block, the terminal is as it was before."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pressed = ""
+        """Keys that were read and not returned yet: several come at once where somebody pastes."""
+
+    def __enter__(self) -> Self:
+        self._before = termios.tcgetattr(self._descriptor)
+        tty.setcbreak(self._descriptor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def next(self, seconds: float) -> str | None:
+        """Return the next key, a character or a name; None where none came in time. Raises EOFError once there is no terminal."""
+        if not self._pressed:
+            ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0))
+            if not ready:
+                return None
+            self._pressed = os.read(self._descriptor, _MOST).decode("utf-8", "replace")
+            if not self._pressed:
+                raise EOFError
+        found = _KEY.match(self._pressed)
+        assert found is not None
+        self._pressed = self._pressed[found.end() :]
+        pressed = found[0]
+        if len(pressed) > 1 and pressed not in _NAMED:  # A key that has no meaning here.
+            return None
+        return _NAMED.get(pressed, pressed)
