@@ -1,6 +1,6 @@
 # Two commands do everything: `make run` to use it, `make test` to check it.
 .DEFAULT_GOAL := help
-.PHONY: help run stop build test quick bench mutants lint clean
+.PHONY: help run stop build deb wheel site test quick bench mutants lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -15,6 +15,18 @@ stop: ## unmount ./mnt
 build: ## set up only; leaves the command at .venv/bin/topicfs
 	@scripts/prepare.sh
 	@echo ".venv/bin/topicfs is ready"
+
+deb: ## a Debian package of this machine's release, in dist/
+	@scripts/prepare.sh packages
+	@scripts/deb.sh
+
+wheel: ## a wheel for any Linux, in dist/
+	@scripts/prepare.sh
+	@scripts/wheel.sh
+
+site: ## the documentation as a site, in dist/site
+	@scripts/prepare.sh
+	@mkdir -p dist && .venv/bin/python scripts/site_pages.py dist/site
 
 test: ## set up, then lint, types, import directions and every test
 	@scripts/prepare.sh tests

@@ -4,13 +4,15 @@
 #
 #   scripts/prepare.sh          what `make build` and `make run` need
 #   scripts/prepare.sh tests    the programs that the tests call as well
+#   scripts/prepare.sh packages what `make deb` needs as well
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly venv=.venv
 readonly minimum="3.11"
 build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
-test_packages=(attr fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
+deb_packages=(binutils dpkg-dev)
+test_packages=("${deb_packages[@]}" attr debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
 
 fail() {
     printf 'topicfs: %s\n' "$1" >&2
@@ -159,6 +161,7 @@ install_project() {
 
 packages=("${build_packages[@]}")
 [ "${1:-}" != tests ] || packages+=("${test_packages[@]}")
+[ "${1:-}" != packages ] || packages+=("${deb_packages[@]}")
 prepare_system "${packages[@]}"
 [ "${1:-}" != tests ] || prepare_broker
 make_venv

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 1 << 30
 SMALLEST_CACHE_BYTES = 1 << 24
+NEEDS_PYFUSE3 = (
+    "mounting needs pyfuse3: pip install 'topicfs[mount]', which compiles it with what these packages have: Debian gcc "
+    "pkg-config libfuse3-dev python3-dev fuse3; Fedora gcc pkgconf fuse3-devel python3-devel fuse3; Arch gcc pkgconf fuse3; "
+    "Alpine gcc musl-dev linux-headers pkgconf fuse3-dev python3-dev fuse3. Without it there are topicfs append and topicfs cat"
+)
+"""The names are those of docs/install.md, too; tests compare."""
 
 
 @click.command(
@@ -180,9 +186,7 @@ def mount(context: click.Context, /, **given: object) -> None:
         from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415
         from fusefs.nodes.ownership import Ownership  # noqa: PLC0415
     except ImportError as error:
-        raise StorageError(
-            f"mounting needs FUSE and pyfuse3 ({error}); without them: topicfs append, topicfs cat"
-        ) from error
+        raise StorageError(f"{NEEDS_PYFUSE3} ({error})") from error
 
     options = {name: value for name, value in given.items() if value is not None}
     types: dict[str, Callable[[str], object]] = {

@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# What the builds of packages share; sourced from the top of a checkout.
+
+say() { printf '· %s\n' "$1"; }
+fail() { printf 'topicfs: %s\n' "$1" >&2 && exit 1; }
+
+# locked PYTHON NAME…: what requirements.lock says of packages: with hashes, so that pip takes nothing else.
+locked() {
+    "$1" - "${@:2}" <<'PY'
+import re, sys
+wanted = {re.sub("[-_.]+", "-", name).lower() for name in sys.argv[1:]}
+blocks = re.split(r"(?m)^(?=[a-z])", open("requirements.lock").read())
+found = {block.partition("==")[0]: block for block in blocks if "==" in block}
+missing = wanted - found.keys()
+if missing:
+    sys.exit(f"topicfs: requirements.lock has no {', '.join(sorted(missing))}")
+print(*(found[name] for name in sorted(wanted)), sep="\n")
+PY
+}
+
+# copy_sources PYTHON FOLDER: what a wheel is made from, so that a build leaves nothing in the checkout. What Cython wrote here is
+# taken along, and made again where it is older than its source; what a compiler made of it is not: it may lead to the
+# Python of this machine's .venv.
+copy_sources() {
+    local packages
+    packages=$("$1" -c 'import tomllib
+setuptools = tomllib.load(open("pyproject.toml", "rb"))["tool"]["setuptools"]
+print(*(pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["include"]))')
+    mkdir -p "$2/build"
+    # shellcheck disable=SC2086 # names of folders, without blanks
+    cp -rp pyproject.toml setup.py README.md LICENSE $packages "$2"
+    find "$2" \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +
+    [ ! -d build/cython ] || cp -rp build/cython "$2/build"
+}
+
+# build_wheel PYTHON FOLDER [PACKAGE…]: a wheel in FOLDER/wheels, by tools in FOLDER/tools; further packages are installed there.
+build_wheel() {
+    "$1" -m venv "$2/tools"
+    locked "$1" setuptools wheel cython "${@:3}" >"$2/tools.lock"
+    "$2/tools/bin/python" -m pip --quiet install --require-hashes --no-deps -r "$2/tools.lock" </dev/null
+    copy_sources "$1" "$2/sources"
+    # Some Pythons have whatever is linked look for libraries where they themselves were built.
+    LDSHARED="${CC:-gcc} -shared" "$2/tools/bin/python" -m pip --quiet wheel --no-build-isolation --no-deps -w "$2/wheels" "$2/sources" </dev/null
+}

@@ -1,0 +1,115 @@
+"""A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes an overlay of its own.
+
+It is the release that this machine runs. Whatever a script does in there ends with it: it has tables of mounts and of
+processes of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+TIMEOUT_S = 240
+"""For a tree; a slow network needs a minute or two."""
+_ENTER = """
+set -eu
+mkdir -p "$changes/upper" "$changes/work" "$changes/root"
+mount -t overlay overlay -o "lowerdir=$tree,upperdir=$changes/upper,workdir=$changes/work" "$changes/root"
+mount --rbind /dev "$changes/root/dev"
+mount -t proc proc "$changes/root/proc"
+mount --bind /etc/resolv.conf "$changes/root/etc/resolv.conf"
+while [ $# -gt 2 ]; do
+    [ -d "$1" ] && mkdir -p "$changes/root$2"
+    [ -d "$1" ] || install -D /dev/null "$changes/root$2"
+    mount --bind "$1" "$changes/root$2"
+    shift 2
+done
+exec chroot "$changes/root" /bin/bash -c "$1"
+"""
+
+
+class UnavailableError(Exception):
+    """A Debian cannot be made here; one line says why."""
+
+
+def debian(packages: Sequence[str] = ()) -> Path:
+    """Return a folder with a minimal system and some packages, which nobody may change.
+
+    Raises UnavailableError where debootstrap is missing, or the packages cannot be fetched.
+    """
+    suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    fingerprint = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
+    folder = user_cache_path("topicfs") / f"{suite}-{platform.machine()}-{fingerprint}"
+    if folder.is_dir():
+        return folder
+    if shutil.which("debootstrap") is None:
+        raise UnavailableError("debootstrap is missing")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as beside:
+        tree = Path(beside) / "tree"
+        options = (
+            ["--variant=minbase", f"--include={','.join(packages)}"] if packages else ["--variant=minbase"]
+        )
+        try:
+            done = subprocess.run(
+                ["debootstrap", *options, suite, str(tree)],
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"debootstrap did not end in {TIMEOUT_S} seconds") from None
+        if done.returncode:
+            raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
+        for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
+            archive.unlink()
+        # It wants to be read by every user, as /.
+        tree.chmod(0o755)
+        try:
+            tree.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # Otherwise another process made the same meanwhile.
+                raise
+    return folder
+
+
+def run_inside(
+    tree: Path,
+    changes: Path,
+    script: str,
+    *,
+    shared: Mapping[Path, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 240,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of bash in a tree, as root; needs root here, too.
+
+    What it changes is in `changes/upper` afterwards; a second script with the same folder goes on from there. `shared` are
+    files and folders of this machine, and where they are inside.
+    """
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    binds = [word for outside, inside in (shared or {}).items() for word in (str(outside), inside)]
+    return subprocess.run(
+        [*command, "bash", "-c", _ENTER, "enter", *binds, script],
+        env={
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "LC_ALL": "C.UTF-8",
+            "DEBIAN_FRONTEND": "noninteractive",
+            **(environment or {}),
+            "tree": str(tree),
+            "changes": str(changes),
+        },
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )

@@ -1,0 +1,122 @@
+"""The wheel: for any Linux, and enough for an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import is_mounted
+from tests.installing.conftest import ROOT
+from topicfs.commands.mount import NEEDS_PYFUSE3
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([ROOT / "scripts" / "wheel.sh", folder], check=True)
+    (built,) = folder.glob("topicfs-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def plain(wheel, tmp_path_factory) -> Path:
+    """The programs of an environment with the wheel, and what pip installed for it: the versions of requirements.lock."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install(folder, str(wheel))
+    return folder / "bin"
+
+
+def install(environment: Path, *packages: str) -> None:
+    pins = environment / "constraints.txt"
+    pins.write_text(
+        "\n".join(re.findall(r"(?m)^([a-z][\w.-]*==[\w.]+)", (ROOT / "requirements.lock").read_text()))
+    )
+    pip = [environment / "bin" / "python", "-m", "pip", "--quiet", "install", "--constraint", pins]
+    subprocess.run([*pip, *packages], check=True)
+
+
+def run(programs: Path, *words: str, at: Path, **more) -> subprocess.CompletedProcess[str]:
+    """A command of the environment, which knows nothing of this checkout."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "TOPICFS_DATA"}
+    }
+    return subprocess.run(
+        [programs / words[0], *words[1:]],
+        cwd=at,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        **more,
+    )
+
+
+def test_the_wheel_is_for_other_machines(wheel, tmp_path):
+    """For each Linux with the C library of Debian 12, or an older one; no module looks for a library where it was built."""
+    version = re.search(r"manylinux_2_(\d+)_\w+\.whl$", wheel.name)
+    assert version is not None
+    assert 36 >= int(version[1])
+    with zipfile.ZipFile(wheel) as archive:
+        modules = [name for name in archive.namelist() if name.endswith(".so")]
+        archive.extractall(tmp_path, modules)
+    assert len(modules) > 10
+    headers = ["readelf", "--dynamic", *modules]
+    assert not re.search(
+        "RPATH|RUNPATH",
+        subprocess.run(headers, cwd=tmp_path, capture_output=True, text=True, check=True).stdout,
+    )
+
+
+def test_the_packages_that_are_named_are_those_of_the_page():
+    """By `topicfs mount` without pyfuse3, and by docs/install.md."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    for distribution in ("Debian", "Fedora", "Arch", "Alpine"):
+        row = re.search(rf"(?m)^\| {distribution}\b.* \| `(.*)` \|$", page)
+        assert row is not None
+        assert f"{distribution} {row[1]}" in NEEDS_PYFUSE3
+
+
+def test_without_the_mount_everything_else_works(plain, tmp_path):
+    """Without a compiler and FUSE."""
+    assert "topicfs 0.1.0\n" == run(plain, "topicfs", "--version", at=tmp_path).stdout
+    run(plain, "topicfs", "topics", "create", "orders", at=tmp_path)
+    run(plain, "topicfs", "append", "orders/0", at=tmp_path, input="hello\n")
+    assert "hello\n" == run(plain, "topicfs", "cat", "orders/0", at=tmp_path).stdout
+
+
+def test_a_mount_without_its_library_says_what_to_install(plain, tmp_path):
+    """In one line, by the names that four families of Linux have for it."""
+    (tmp_path / "mnt").mkdir()
+    for words in (("topicfs", "mount", "data", "mnt"), ("mount.topicfs", "data", "mnt")):
+        done = run(plain, *words, at=tmp_path)
+        assert 1 == done.stderr.count("\n")
+        for word in ("pip install 'topicfs[mount]'", "libfuse3-dev", "fuse3-devel", "Arch", "Alpine"):
+            assert word in done.stderr
+        assert done.returncode in {1, 32}
+
+
+@pytest.mark.fuse
+def test_with_the_mount_it_mounts(wheel, plain, tmp_path):
+    """Appended to, read, and unmounted, in an environment of its own."""
+    install(plain.parent, f"{wheel}[mount]")
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    assert 0 == run(plain, "topicfs", "mount", "data", "mnt", at=tmp_path).returncode
+    try:
+        (mountpoint / "orders").mkdir()
+        with (mountpoint / "orders/0/log").open("a") as log:
+            log.write("hello\n")
+        assert "hello\n" == (mountpoint / "orders/0/log").read_text()
+    finally:
+        run(plain, "topicfs", "umount", "mnt", at=tmp_path)
+    assert not is_mounted(mountpoint)
