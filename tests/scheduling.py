@@ -61,6 +61,7 @@ SECONDS = {
     "a broker's files": 140,
     "a broker to mirror": 100,
     MOUNTS_OF_A_CLUSTER: 140,
+    "tests/installing/test_container.py": 170,
     "tests/installing/test_deb.py": 120,
     "tests/installing/test_wheel.py": 90,
     "tests/pipeline/test_exactly_once.py": 55,

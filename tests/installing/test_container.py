@@ -1,0 +1,136 @@
+"""The Containerfile: its steps are run in a fresh Debian, one stage after the other, and its command mounts.
+
+No registry of images is asked: an image of Debian is what debootstrap makes, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from testing.debian import run_inside
+from tests.installing.conftest import ROOT
+
+pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+class Step(NamedTuple):
+    """One instruction: `RUN`, and what stands behind it."""
+
+    name: str
+    text: str
+
+
+def steps(text: str) -> list[Step]:
+    """The instructions of a Containerfile, with lines that go on put together."""
+    lines = re.sub(r"(?m)^#.*\n", "", text).replace("\\\n", " ").splitlines()
+    return [Step(*line.split(maxsplit=1)) for line in lines if line.strip()]
+
+
+STEPS = steps((ROOT / "Containerfile").read_text())
+STAGES = [number for number, step in enumerate(STEPS) if step.name == "FROM"]
+CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
+INSIDE = "/run/certificates"
+"""Where those of this machine are inside: a mirror of packages here may have its own."""
+
+
+class Image:
+    """A Debian that the steps of a stage change."""
+
+    def __init__(self, tree: Path, changes: Path) -> None:
+        self.tree, self.changes, self.folder = tree, changes, "/"
+
+    def at(self, path: str) -> Path:
+        """A file that a step made."""
+        return self.changes / "upper" / path.lstrip("/")
+
+    def run(self, line: str) -> str:
+        """What a command line prints."""
+        shared = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}
+        done = run_inside(
+            self.tree,
+            self.changes,
+            f"cd {self.folder}; {line}",
+            shared=shared,
+            environment={"PIP_CERT": INSIDE} if shared else {},
+            timeout_s=600,
+        )
+        assert 0 == done.returncode, done.stdout + done.stderr
+        return done.stdout
+
+    def step(self, step: Step, stages: dict[str, Image]) -> None:
+        """Do what an instruction says; those that only describe the image do nothing."""
+        match step.name, shlex.split(step.text):
+            case "RUN", _:
+                self.run(step.text)
+            case "WORKDIR", [folder]:
+                self.folder = folder
+            case "COPY", [".", target]:
+                context(self.at(target))
+            case "COPY", [stage, source, target] if stage.startswith("--from="):
+                shutil.copytree(stages[stage.removeprefix("--from=")].at(source), self.at(target))
+            case (("VOLUME" | "ENTRYPOINT" | "CMD"), _):
+                pass
+            case other:
+                pytest.fail(f"a step that this test does not know: {other}")
+
+
+def context(folder: Path) -> None:
+    """What git keeps, as .containerignore leaves it over."""
+    folder.mkdir(parents=True)
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(
+        ["rsync", "--archive", "--from0", "--files-from=-", f"{ROOT}/", folder], input=files, check=True
+    )
+
+
+@pytest.fixture(scope="module")
+def image(fresh, tmp_path_factory) -> Image:
+    """The image of the last stage."""
+    stages: dict[str, Image] = {}
+    for first, end in zip(STAGES, [*STAGES[1:], len(STEPS)], strict=True):
+        words = STEPS[first].text.split()
+        assert words[0].startswith("docker.io/library/debian:")
+        current = stages[words[-1]] = Image(fresh(), tmp_path_factory.mktemp("stage"))
+        for step in STEPS[first + 1 : end]:
+            current.step(step, stages)
+    return current
+
+
+def test_the_image_mounts(image):
+    """With its own words, and a device and a capability of this machine; ended, it unmounts."""
+    entry, command = (json.loads(step.text) for step in STEPS if step.name in {"ENTRYPOINT", "CMD"})
+    mounts = shlex.join([*entry, *command])
+    said = image.run(f"""
+        mkdir -p /data
+        {mounts} &
+        until grep -q ' /mnt fuse' /proc/mounts; do kill -0 $!; done
+        mkdir /mnt/orders
+        echo hello >> /mnt/orders/0/log
+        cat /mnt/orders/0/log
+        kill $!
+        wait $!
+        {shlex.join(entry)} cat orders/0
+    """)
+    assert "hello\nhello\n" == said
+
+
+def test_the_image_keeps_no_tools(image):
+    """What built the package, and the package, are not in it."""
+    assert "" == image.run(
+        "find /packages /sources /var/lib/apt/lists -type f 2> /dev/null; type gcc 2> /dev/null || true"
+    )
+
+
+def test_what_a_build_does_not_need_stays_outside():
+    """Neither this checkout's own environment and history, nor anything that was built in it."""
+    ignored = (ROOT / ".containerignore").read_text().splitlines()
+    assert {".git", ".venv", "build", "data", "dist", "mnt", "**/*.so"} <= set(ignored)
