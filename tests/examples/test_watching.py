@@ -65,7 +65,7 @@ def test_the_dashboard_is_whole():
         place = one["gridPos"]
         assert place["x"] + place["w"] <= 24
         if one["type"] != "row":
-            assert one["datasource"]["uid"] == "${datasource}"
+            assert "${datasource}" == one["datasource"]["uid"]
     assert ["datasource", "instance"] == [one["name"] for one in DASHBOARD["templating"]["list"]]
 
 
