@@ -93,9 +93,16 @@ class ViewNode(FileNode):
     async def measure(self, pid: int) -> None:
         settings = self.context.settings
         if not self.context.engine.remote or self._at_hand:
-            await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
+            await self._measure(self._open_seconds if self._opened else settings.stat_seconds, pid)
         elif self._opened and self._partly_known:
             self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
+
+    @property
+    def _open_seconds(self) -> float:
+        """Seconds for which open(2) may wait for the size: decoding takes too long for who wants the first lines alone."""
+        settings = self.context.settings
+        decodes = self._view.source.form.suffix in DECODED_SUFFIXES
+        return settings.stat_seconds if decodes else settings.open_seconds
 
     async def _measure(self, seconds: float, pid: int) -> None:
         """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
@@ -148,7 +155,7 @@ class ViewNode(FileNode):
             asker = Program(self.context.waiting, pid, f"/{self.path}")
             await self.context.appending.blocking.patiently(self._check_current, asker)
             if not self.measured:
-                await self._measure(self.context.settings.open_seconds, pid)
+                await self._measure(self._open_seconds, pid)
         self._opened += 1
         self._opened_whole = self._opened_whole or self.measured
         reader = ViewReader(self._view) if access.reads else None

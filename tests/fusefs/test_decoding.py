@@ -133,6 +133,23 @@ async def test_an_open_file_stays_as_it_is_when_its_schema_comes(shop: MountClie
     assert after == await shop.cat("orders/0/0-8.avro.json") == await shop.cat("orders/log.avro.json")
 
 
+async def test_who_opens_one_waits_little_for_its_size(shop: MountClient, monkeypatch):
+    """Decoding takes longer than rendering, and `head` wants the first line alone."""
+    waited: list[float] = []
+    measure = type(shop.context.measuring).measure
+
+    async def noted(queue, view, *, seconds, ended):
+        waited.append(seconds)
+        return await measure(queue, view, seconds=seconds, ended=ended)
+
+    monkeypatch.setattr(type(shop.context.measuring), "measure", noted)
+    monkeypatch.setattr(type(shop.lookup("orders/0/log")), "measured", False)
+    settings = shop.context.settings
+    for name, seconds in (("log.avro.json", settings.stat_seconds), ("log.json", settings.open_seconds)):
+        await shop.close(await shop.open(f"orders/0/{name}"))
+        assert seconds == waited[-1]
+
+
 async def test_a_log_goes_on_growing_in_place_while_schemas_are_known(shop: MountClient):
     """Nothing is measured afresh for schemas that nobody missed."""
     handle = await shop.open("orders/0/3-.avro.json")

@@ -55,7 +55,16 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x02", b"\x04\x00", b"\xff\xff\xff\xff\xff\xff\x01", b"\x01", b"\xff\x7f"]
+    "data",
+    [
+        b"",
+        b"\x02",
+        b"\x04\x00",
+        b"\xff\xff\xff\xff\xff\xff\x01",
+        b"\x01",
+        b"\xff\x7f",
+        b"\x02" + b"\x80" * 9 + b"\x01",
+    ],
 )
 def test_a_path_that_is_torn_or_too_long_is_none(data):
     """Nothing is read behind the end, and no list of a billion steps is begun."""
