@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fusefs.allowance import Allowance, RequestTooLargeError
 from fusefs.forms import BATCH, DECODED_SUFFIXES, Form
 from fusefs.views.decoded_fetch import DecodedFetch
-from fusefs.views.measure import INLINE_BYTES, Measure, Source
+from fusefs.views.measure import INLINE_BYTES, STEP_BYTES, Measure, Source
 from fusefs.views.sparse_index import Entry
 from fusefs.views.view_file import ViewStore
 from storage.codec.batch import read_header
@@ -100,6 +100,10 @@ class View:
         """
         self._take_over()
         measure, _, end = self._frame
+        if max_bytes is not None and self.source.form.suffix in DECODED_SUFFIXES:
+            max_bytes = min(
+                max_bytes, STEP_BYTES
+            )  # Decoding takes long, and who waits may not wait for all of it.
         return end is not None or measure.advance(max_bytes=max_bytes)
 
     def end_offset(self) -> Offset:
