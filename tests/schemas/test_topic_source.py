@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -165,3 +166,21 @@ def test_all_schemas_can_be_taken_elsewhere(engine):
     assert kept.newest("none") is None
     assert 9 == kept.referenced(SchemaReference("any", "refunds-value", 1)).number
     assert kept.stamp() is None
+
+
+def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
+    """Five hundred of them, of 20 KB each, take less than a tenth of that."""
+    fields = [{"name": f"a_field_with_a_long_name_{n}", "type": ["null", "string"]} for n in range(300)]
+    large = {"type": "record", "name": "Large", "fields": fields}
+    engine = engine_with(tmp_path / "data", b"")
+    for first in range(0, 500, 50):
+        grow(engine, *(registered(f"s{n}-value", 1, n, large) for n in range(first, first + 50)))
+    source = SchemasTopic(engine)
+    tracemalloc.start()
+    try:
+        assert 499 == source.by_id(499).number
+        kept, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
+    engine.close()
