@@ -9,6 +9,7 @@ import pytest
 
 import pipeline
 from schemas.schema import MissingLibraryError
+from testing.broker.client import Client, Outgoing
 from tests.schemas.examples import ORDER, ORDER_PROTO, appended, avro, engine_with, framed, line, registered
 from tests.schemas.test_registry import as_registry, serving
 
@@ -95,3 +96,17 @@ def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(MissingLibraryError, match="fastavro"):
         pipeline.from_topicfs_avro("value", str(data))
+
+
+@pytest.mark.java
+def test_schemas_of_a_cluster_are_read_from_its_own_topic(spark, broker):
+    """As those of a data directory."""
+    client = Client(broker.bootstrap_server)
+    client.create_topic("_schemas")
+    key = {"keytype": "SCHEMA", "subject": "orders-value", "version": 1, "magic": 1}
+    value = {"subject": "orders-value", "version": 1, "id": 7, "schema": json.dumps(ORDER), "deleted": False}
+    client.produce("_schemas", [Outgoing(json.dumps(value).encode(), json.dumps(key).encode())])
+    payloads = spark.createDataFrame([(PAYLOADS[0],), (PAYLOADS[3],)], "value binary")
+    place = f"kafka://{broker.bootstrap_server}"
+    decoded = payloads.select(pipeline.from_topicfs_avro("value", place))
+    assert [DECODED[0], DECODED[3]] == rows(decoded)
