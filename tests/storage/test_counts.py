@@ -83,7 +83,7 @@ def test_a_cleaning_is_counted_with_what_it_made_free():
         partition.append(encode(records([b"%d" % number * 40], key=b"k", timestamp=clock())))
     before = partition.glance().log_bytes
     engine.maintain_now(clock())
-    assert engine.counts.cleanings == 1
+    assert 1 == engine.counts.cleanings
     assert before - partition.glance().log_bytes == engine.counts.cleaned_bytes > 0
 
 

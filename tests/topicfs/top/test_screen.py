@@ -110,14 +110,14 @@ def test_the_filter_is_part_of_a_name():
 def test_the_selection_stays_on_its_topic():
     """However the order changes; it ends at the ends."""
     found = screen(*(row(name) for name in "abc"), sorted_by="n")
-    assert found.press(ENTER) == "a"
+    assert "a" == found.press(ENTER)
     for key, expected in ((DOWN, "a"), (DOWN, "b"), (DOWN, "c"), (DOWN, "c"), (UP, "b")):
         found.press(key)
         assert expected == found.press(ENTER)
     found.show(sample(1), [row("b"), row("d"), row("a")])
-    assert found.press(ENTER) == "b"
+    assert "b" == found.press(ENTER)
     found.show(sample(2), [row("d")])
-    assert found.press(ENTER) == "d"
+    assert "d" == found.press(ENTER)
     found.show(sample(3), [])
     assert found.press(ENTER) is None
 
