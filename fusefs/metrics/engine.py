@@ -75,7 +75,8 @@ def _walk(
     for name, topic in engine.topics().items():
         found.partitions += len(topic.partitions())
         sums = found.topics.setdefault(name if name in by_topic else OTHERS, TopicSums())
-        for partition in pace.over(topic.opened()):
+        for partition in topic.opened():
+            pace.little()
             glance = partition.glance()
             found.opened += 1
             found.offline += glance.offline
@@ -92,7 +93,7 @@ def _walk(
                 place = TopicPartition(name, partition.number)
                 if place in wanted:
                     found.ends[place] = glance.stable_end
-        pace.rest()
+        pace.little()
     return found
 
 

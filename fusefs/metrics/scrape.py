@@ -17,8 +17,10 @@ from prometheus_client.core import (
 
 from fusefs.metrics.table import Metric, MetricKind
 
-STEP_SECONDS = 0.001
-"""A scrape works for so long, and then rests as long: the event loop's thread finds the interpreter free at least half of the time."""
+STEP_SECONDS, REST_SECONDS = 0.002, 0.001
+"""A scrape works for so long, and then rests: the event loop's thread finds the interpreter free again and again."""
+LITTLE_ONES = 32
+"""Little things that are done between two looks at the clock, which takes as long as one of them."""
 
 FIRST_BUCKET, LAST_BUCKET = 10, 34
 """The first bucket that is shown ends at 2^10 ns, a microsecond, the last one at 2^34 ns, 17 seconds."""
@@ -41,13 +43,21 @@ class Pace:
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self._step = step_seconds
+        self._left = LITTLE_ONES
         self._until = clock() + step_seconds
 
     def rest(self) -> None:
         """Rest, if it has worked long enough."""
         if self._clock() >= self._until:
-            self._sleep(self._step)
+            self._sleep(REST_SECONDS)
             self._until = self._clock() + self._step
+
+    def little(self) -> None:
+        """Rest, if enough little things were done and it has worked long enough."""
+        self._left -= 1
+        if not self._left:
+            self._left = LITTLE_ONES
+            self.rest()
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items, and rest between them."""

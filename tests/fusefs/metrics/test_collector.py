@@ -13,7 +13,7 @@ from fusefs.metrics import engine as engine_metrics
 from fusefs.metrics import table
 from fusefs.metrics.collector import MetricsCollector, WatchedMount
 from fusefs.metrics.gauges import MountGauges
-from fusefs.metrics.scrape import Pace
+from fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
 from fusefs.metrics.table import METRICS, MetricKind
 from fusefs.requests.request_counts import NUMBERS, RequestCounts
 from storage.config.broker import EngineConfig
@@ -245,7 +245,24 @@ def test_a_scrape_rests():
     for step, _ in enumerate(pace.over(range(10)), 1):
         now[0] += 0.5
         assert step // 2 - (step % 2 == 0) <= len(rests) <= step // 2
-    assert [1.0] * 5 == rests
+    assert [REST_SECONDS] * 5 == rests
+
+
+def test_between_little_things_the_clock_is_rarely_looked_at():
+    """Once for so many; then as between others."""
+    looks: list[float] = []
+
+    def clock() -> float:
+        looks.append(0.0)
+        return 0.0
+
+    pace = Pace(clock=clock)
+    begun = len(looks)
+    for _ in range(LITTLE_ONES - 1):
+        pace.little()
+    assert begun == len(looks)
+    pace.little()
+    assert begun + 1 == len(looks)
 
 
 async def test_the_file_is_there_by_name(orders: MountClient):
