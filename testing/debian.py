@@ -16,8 +16,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-TIMEOUT_S = 240
-"""For a tree; a slow network needs a minute or two."""
+TIMEOUT_S = 600
+"""For a tree, which a slow network and a busy machine need three minutes for."""
 _ENTER = """
 set -eu
 mkdir -p "$changes/upper" "$changes/work" "$changes/root"

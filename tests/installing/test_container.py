@@ -84,12 +84,14 @@ class Image:
 
 
 def context(folder: Path) -> None:
-    """What git keeps, as .containerignore leaves it over."""
+    """What git keeps, as .containerignore leaves it over; and, for half of the time, what Cython made of it here."""
     folder.mkdir(parents=True)
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(
         ["rsync", "--archive", "--from0", "--files-from=-", f"{ROOT}/", folder], input=files, check=True
     )
+    if (ROOT / "build" / "cython").is_dir():
+        shutil.copytree(ROOT / "build" / "cython", folder / "build" / "cython")
 
 
 @pytest.fixture(scope="module")
