@@ -107,6 +107,6 @@ def test_schemas_of_a_cluster_are_read_from_its_own_topic(spark, broker):
     value = {"subject": "orders-value", "version": 1, "id": 7, "schema": json.dumps(ORDER), "deleted": False}
     client.produce("_schemas", [Outgoing(json.dumps(value).encode(), json.dumps(key).encode())])
     payloads = spark.createDataFrame([(PAYLOADS[0],), (PAYLOADS[3],)], "value binary")
-    place = f"kafka://{broker.bootstrap_server}"
-    decoded = payloads.select(pipeline.from_topicfs_avro("value", place))
+    decoded = payloads.select(pipeline.from_topicfs_avro("value", f"kafka://{broker.bootstrap_server}"))
     assert [DECODED[0], DECODED[3]] == rows(decoded)
+    client.delete_topics(["_schemas"])

@@ -19,14 +19,13 @@ RECORDS = 2000
 SCHEMAS = 20
 
 
-def fill(mount: Mount) -> Path:
-    """Make `orders`, whose records have twenty schemas by turns, and an empty `_schemas`."""
-    for name in ("orders", "_schemas"):
-        (mount.path / name).mkdir()
+def fill(mount: Mount, topic: str) -> Path:
+    """Make a topic whose records have twenty schemas by turns."""
+    (mount.path / topic).mkdir()
     payloads = (framed(7 + n % SCHEMAS, avro(ORDER, {"id": n, "note": "x" * 50})) for n in range(RECORDS))
-    with (mount.path / "orders/0/log.json").open("ab") as log:
+    with (mount.path / topic / "0/log.json").open("ab") as log:
         log.write(b"".join(map(line, payloads)))
-    return mount.path / "orders/0"
+    return mount.path / topic / "0"
 
 
 @pytest.fixture
@@ -41,13 +40,13 @@ def silent_port() -> Iterator[int]:
 def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, silent_port: int):
     """Who asks for its schemas waits some seconds, once; other files are read and written meanwhile."""
     mount = unmounted.start(schemas={"registry": f"http://127.0.0.1:{silent_port}"})
-    orders = fill(mount)
+    slow = fill(mount, "slow")
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append((orders / "log.avro.json").read_bytes()))
+    reader = threading.Thread(target=lambda: found.append((slow / "log.avro.json").read_bytes()))
     reader.start()
     for _ in range(20):
-        assert (orders / "0").read_bytes().startswith(b"\0\0\0\0")
-        with (mount.path / "orders/0/log").open("ab") as log:
+        assert (slow / "0").read_bytes().startswith(b"\0\0\0\0")
+        with (slow / "log").open("ab") as log:
             log.write(b"more\n")
     assert not found
     reader.join()
@@ -57,7 +56,8 @@ def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, silent_por
 
 def test_readers_see_whole_lines_of_exact_size_while_schemas_come(mount: Mount):
     """Each open file is one rendering from its first byte to its last, whichever schemas are known by then."""
-    orders = fill(mount)
+    orders = fill(mount, "orders")
+    (mount.path / "_schemas").mkdir()
     failures: list[object] = []
     ended = threading.Event()
 
