@@ -79,6 +79,7 @@ class CommonRequests:
     _uid: cython.uint
     _gid: cython.uint
     _umask: cython.uint
+    _shown_modes: dict[int, int]
     _request: bytearray
     _answered: bytearray
     _descriptor: cython.int
@@ -99,6 +100,7 @@ class CommonRequests:
         self._begun = None
         self._counts = RequestCounts() if counts is None else counts
         self._uid, self._gid, self._umask = owner
+        self._shown_modes = {}
         self._request = memory.new_octets(wire.LARGEST_REQUEST_SIZE)
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
         self._descriptor = -1
@@ -249,13 +251,16 @@ class CommonRequests:
         size_bytes: cython.longlong = size
         time_ns: cython.longlong = mtime_ns
         number: cython.Py_ssize_t
+        shown = self._shown_modes.get(mode)  # There are a handful, and every stat asks for one.
+        if shown is None:
+            shown = self._shown_modes[mode] = shown_mode(mode, self._umask)
         device.put_number(target, at, 8, ino)
         device.put_number(target, at + 8, 8, size_bytes)
         device.put_number(target, at + 16, 8, (size_bytes + BLOCK - 1) // BLOCK)
         for number in range(3):  # Of the last access, change of content, and change: the same.
             device.put_number(target, at + 24 + 8 * number, 8, time_ns // NANOSECONDS)
             device.put_number(target, at + 48 + 4 * number, 4, time_ns % NANOSECONDS)
-        device.put_number(target, at + 60, 4, shown_mode(mode, self._umask))
+        device.put_number(target, at + 60, 4, shown)
         device.put_number(target, at + 64, 4, 1)
         device.put_number(target, at + 68, 4, self._uid)
         device.put_number(target, at + 72, 4, self._gid)
