@@ -59,9 +59,12 @@ class ReplicaController:
         """Returns the log of a replica that is on its way to a directory."""
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
-        """Return the logs of a partition that are there, by the replicas that are assigned."""
-        found = {}
-        for number in self._agreement.state(partition).assigned:
+        """Return the logs of a partition that are there, by the replicas that are assigned; none of a deleted topic."""
+        found: dict[ReplicaId, Log] = {}
+        entry = self.entry(partition.topic)
+        if entry is None or partition.partition not in entry.partitions:
+            return found
+        for number in entry.partitions[partition.partition].assigned:
             member = self._members.get(number)
             log = None if member is None else member.log(partition)
             if log is not None:
@@ -188,6 +191,8 @@ class ReplicaController:
         """Have a replica that is in sync lead, in a new epoch (blocking)."""
         with self._locked([partition]):
             state, end = partition.state, self._ends(partition.name).get(replica)
+            if partition.gone:
+                return
             if end is not None and replica in state.in_sync and state.leader != replica:
                 changed = elect(replace(state, leader=None), {replica: end})
                 self._log_change(partition, changed)
@@ -231,6 +236,8 @@ class ReplicaController:
         """
         with partition.lock:
             state = partition.state
+            if partition.gone:
+                return False
             if replica in state.in_sync or replica not in state.assigned:
                 return replica in state.in_sync
             if not partition.join(replica, log):

@@ -107,6 +107,9 @@ class CopyingThread(ABC):
                     self._catch_up(partition)
             self._wanted.wait(PAUSE_S)
 
+    def _still_wants(self, partition: ReplicatedPartition) -> bool:
+        return not partition.gone and self._wants(partition)
+
     def _behind(self) -> list[ReplicatedPartition]:
         return [one for one in self._partitions() if one.leader is not None and self._wants(one)]
 
@@ -136,10 +139,11 @@ class CopyingThread(ABC):
             return
         try:
             with self._copying:
-                if not self._wants(partition):
+                if not self._still_wants(partition):
                     return
                 log = self._log(partition.name)
-                copied = self._copy(partition, log)
+                # Of a topic that was deleted, and made anew, meanwhile it would be another one's.
+                copied = not partition.gone and self._copy(partition, log)
             if copied and self._end(partition, log):
                 self._pauses.pop(partition.name, None)
                 self._told.pop(partition.name, None)
@@ -156,7 +160,7 @@ class CopyingThread(ABC):
         """Copy until little is missing; False where it was stopped."""
         if log.parts.leads:
             log.follow(log.log_end_offset)
-        while not self._stopping.is_set() and not self._holders and self._wants(partition):
+        while not self._stopping.is_set() and not self._holders and self._still_wants(partition):
             leader = partition.leader
             if leader is None:
                 return False
@@ -169,7 +173,7 @@ class CopyingThread(ABC):
         return False
 
     def _slow_down(self, partition: ReplicatedPartition, until: float) -> None:
-        while (left := until - time.monotonic()) > 0 and not self._holders and self._wants(partition):
+        while (left := until - time.monotonic()) > 0 and not self._holders and self._still_wants(partition):
             if self._stopping.wait(min(left, PAUSE_S)):
                 return
 

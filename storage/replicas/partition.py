@@ -109,6 +109,8 @@ class ReplicatedPartition:
         """Those in sync."""
         self._high_watermark = Offset(0)
         self._rewrites = 0
+        self.gone = False
+        """True once its topic is being deleted: another one of its name is another partition. Set under `lock`."""
         self._appending = False
         """True while the log that leads is appended to."""
         self._cancel: Cancel = lambda: None
@@ -353,8 +355,8 @@ class ReplicatedPartition:
         return leader.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Go on without a replica that failed. Raises the error where that leaves none."""
-        if replica is self._leader and not self._followers:
+        """Go on without a replica that failed. Raises the error where that leaves none, or its topic is deleted."""
+        if self.gone or (replica is self._leader and not self._followers):
             raise error
         self._controller.lost(self, replica.number, error)
 

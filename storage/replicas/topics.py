@@ -120,7 +120,13 @@ class TopicTable:
 
     def delete(self, topic: ReplicatedTopic) -> None:
         """Delete a topic; in a directory that is away it goes when that comes back (OSError)."""
-        self._agreement.remove_topic(topic.name)
+        partitions = topic.served.values()
+        _mark(partitions, gone=True)
+        try:
+            self._agreement.remove_topic(topic.name)
+        except (StorageError, OSError):
+            _mark(partitions, gone=False)
+            raise
         self.topics = _by_name({name: self.topics[name] for name in self.topics if name != topic.name})
         self._delete_everywhere(topic.name)
 
@@ -252,6 +258,13 @@ class TopicTable:
             except (StorageError, OSError) as error:
                 # It is agreed that it is gone: the next time that the directory is opened it goes there, too.
                 self._warn(f"{name}: in {member}: {reason_of(error)}")
+
+
+def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
+    """Say of partitions whether their topic is deleted; waits for what is being done about their replicas."""
+    for partition in partitions:
+        with partition.lock:
+            partition.gone = gone
 
 
 def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTopic]:

@@ -95,7 +95,8 @@ class Renewals:
             if one.number != member.number and self._is_sound(partition, one):
                 leader = partition.leader
                 if leader is not None and leader.number == member.number:
-                    self._controller.lead(partition, one.number)
+                    with self._changes:
+                        self._controller.lead(partition, one.number)
                     leader = partition.leader
                 if leader is not None and leader.number == one.number:
                     return leader
@@ -114,11 +115,14 @@ class Renewals:
         for base_offset in replica.log.chain.base_offsets:
             for _ in scrub.segment(base_offset):
                 self._check_going_on()
-        return not any(one.finding.file.suffix == ".log" for one in found)
+        # One that is offline has no copies that could be looked at.
+        return replica.log.offline_reason is None and not any(
+            one.finding.file.suffix == ".log" for one in found
+        )
 
     def _renew(self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica) -> None:
         entry = self._controller.entry(partition.topic)
-        if entry is None:
+        if entry is None or partition.gone:
             raise RenewalError("its topic was deleted")
         rewrites = source.log.rewrites
         log = member.engine.open_replacement(
@@ -154,9 +158,10 @@ class Renewals:
         """Raise RenewalError where replicas changed meanwhile: what was found sound is then not what leads."""
         self._moves.check_none([partition])
         entry = self._controller.entry(partition.topic)
-        if entry is None or partition.number not in entry.partitions:
+        if partition.gone or entry is None or partition.number not in entry.partitions:
             raise RenewalError("its topic was deleted")
-        if partition.leader != source or member.number not in partition.state.in_sync:
+        is_there = source.log.offline_reason is None
+        if partition.leader != source or not is_there or member.number not in partition.state.in_sync:
             raise RenewalError("its replicas changed meanwhile: the next scrub copies it")
 
     def _replace(

@@ -151,6 +151,41 @@ def test_what_no_other_replica_has_sound_is_left(both):
     assert ((1, 2), 2) == (both.in_sync(), both.engine.scrubber.counts.damaged)
 
 
+def test_a_replica_that_is_offline_is_no_source(both):
+    """Nothing of it can be looked at: here a leader epoch, which is under no checksum, is damaged in it."""
+    damage(both, 2)
+    log = both.engine.controller.logs(ORDERS)[1]
+    segment = log.chain.segments[log.chain.floor(20)]
+    found = segment.find_batch(20, segment.size)
+    assert found is not None
+    flip(both, 1, found.position + 15, name=f"{segment.base_offset:020}.log")
+    log.mark_offline("flushing failed")
+    before = logs(both, 2)
+    assert [None] == [one.healed_from for one in scrub(both)]
+    assert before == logs(both, 2)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_leader(both, monkeypatch, anew):
+    """Nor does the next one of its name."""
+    damage(both, 1)
+    renewals = both.engine._healer.renewals
+    is_sound = renewals._is_sound
+
+    def look_and_delete(*asked: object) -> bool:
+        sound = is_sound(*asked)
+        both.engine.delete_topic("orders")
+        if anew:
+            both.engine.create_topic("orders")
+        return sound
+
+    monkeypatch.setattr(renewals, "_is_sound", look_and_delete)
+    assert [None] == [one.healed_from for one in scrub(both)]
+    if anew:
+        assert (1, 0) == (both.leader(), both.partition().state.leader_epoch)
+        assert both.partition().state == both.engine._agreement.state(ORDERS)
+
+
 def test_a_follower_alone_in_sync_has_no_source(both):
     """A replica that is out of sync may lack what was acknowledged."""
     break_disk(both.disk(1))
@@ -202,6 +237,8 @@ def test_appends_go_on_while_it_is_copied(both, monkeypatch):
         ("compaction", "it was compacted meanwhile"),
         ("election", "its replicas changed meanwhile"),
         ("deletion", "its topic was deleted"),
+        ("recreation", "its topic was deleted"),
+        ("failure", "its replicas changed meanwhile"),
         ("end", "are being closed"),
     ],
 )
@@ -218,8 +255,13 @@ def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
             compact(both, 1)
         elif change == "election":
             both.engine.controller.lead(both.partition(), 2)
-        elif change == "deletion":
+        elif change in {"deletion", "recreation"}:
             both.engine.delete_topic("orders")
+            if change == "recreation":
+                both.engine.create_topic("orders")
+                both.partition().append(batch(b"new", key=b"new", timestamp=1))
+        elif change == "failure":
+            source.mark_offline("flushing failed")
         else:
             renewals.stop()
             copy(source, log)
@@ -229,6 +271,9 @@ def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
     assert found.healed_from is None
     assert reason in found.finding.cause
     assert [] == copies_on_the_way(both)
+    if change == "recreation":
+        before = {b"new": b"new"}
+        assert logs(both, 1) == logs(both, 2)
     if change != "deletion":
         assert ((1, 2), before) == (both.in_sync(), newest(both))
 

@@ -1,0 +1,67 @@
+"""Replicated topics that are deleted, and made anew, while somebody still holds their partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.errors import PartitionGoneError
+from tests.doubles.records import batch
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+
+
+def test_a_write_to_a_deleted_topic_is_refused():
+    """As in an engine without replicas: the error says that it is gone."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    partition = two.partition()
+    two.engine.delete_topic("orders")
+    with pytest.raises(PartitionGoneError):
+        partition.append(batch(b"late"))
+    with pytest.raises(PartitionGoneError):
+        partition.sync()
+    assert [] == [one for one in partition.status().replicas if one.end_offset is not None]
+
+
+def test_a_write_to_a_deleted_topic_is_none_to_the_next_one_of_its_name():
+    """Whose replicas and leader stay as they are; both have what was written there, and nothing else."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    old = two.partition()
+    two.engine.delete_topic("orders")
+    two.engine.create_topic("orders")
+    two.append("new\n")
+    state = two.partition().state
+    with pytest.raises(PartitionGoneError):
+        old.append(batch(b"late"))
+    assert state == two.partition().state == two.engine._agreement.state(ORDERS)
+    two.append("newer\n")
+    assert ["new", "newer"] == two.lines()
+    assert two.files(1) == two.files(2)
+    two.reopen()
+    assert (["new", "newer"], (1, 2)) == (two.lines(), two.in_sync())
+
+
+def test_a_replica_does_not_catch_up_with_a_deleted_topic_of_the_same_name():
+    """The thread that copies has looked for what is behind before: then it was the other topic's partition."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(2))
+    for _ in range(9):
+        two.append("old\n")
+    two.disk(2).heal()
+    for _ in range(2):  # The first finds out that it is away.
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+    fetcher = two.engine._catching_up[2]
+    (old,) = fetcher._behind()
+    two.engine.delete_topic("orders")
+    two.engine.create_topic("orders")
+    two.append("new\n")
+    fetcher._catch_up(old)
+    two.append("newer\n")
+    assert ["new", "newer"] == two.lines()
+    assert (1, 2) == two.in_sync()
+    assert two.files(1) == two.files(2)
