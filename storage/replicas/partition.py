@@ -291,12 +291,13 @@ class ReplicatedPartition:
         """Append to the log that leads; listeners are told once, when the followers have it, too."""
         self._appending = True
         try:
-            return log.append(batches, encoded_here=encoded_here)
+            appended = log.append(batches, encoded_here=encoded_here)
         except BaseException:
+            self._appending = False  # First: what comes while listeners are called is told, too.
             self.listeners.notify()  # What was held back may have been about something else.
             raise
-        finally:
-            self._appending = False
+        self._appending = False
+        return appended
 
     def _changed(self) -> None:
         if not self._appending:

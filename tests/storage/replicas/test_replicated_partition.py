@@ -48,6 +48,26 @@ def test_listeners_hear_of_an_append_once_when_it_can_be_read():
     assert (3, 3) == heard[-1]
 
 
+def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
+    """Readers that wait look again for each: the second may be the end of what they wait for."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    partition = two.partition()
+    assert partition.leader is not None
+    log, heard = partition.leader.log, 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 1:
+            log.wake()
+
+    partition.listen(hear)
+    with pytest.raises(InvalidRecordError):
+        partition.append(bytearray(batch(b"b")[:-1]))
+    assert 2 == heard
+
+
 def test_replicas_roll_where_their_leader_rolls():
     """Segments of both begin at the same offsets."""
     two = Replicated(internal_segment_bytes=300)
