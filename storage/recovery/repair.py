@@ -86,7 +86,10 @@ def _repair_shapes(log: File) -> Iterator[Repair]:
             return
         length = _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
         if not _is_sound(log, position, end, length):
-            true = _true_length(log, position, end, length)
+            # Zeros behind the batches of a preallocated file are no batch either: of them much would be read in vain.
+            true = (
+                _true_length(log, position, end, length) if header[MAGIC_POSITION] == CURRENT_MAGIC else None
+            )
             if true is None:
                 return
             log.pwrite(_LENGTH.pack(true), Position(position + LENGTH_POSITION))

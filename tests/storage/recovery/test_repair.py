@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from storage.codec.batch import scan
+from storage.model import Position
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
+from tests.doubles.simulated_disk import SimulatedFile
 
 pytestmark = pytest.mark.slow
 
@@ -149,6 +151,24 @@ def test_two_bits_of_a_length_end_the_log() -> None:
     flip(on_disk, 4, LENGTH[28])
     flip(on_disk, 4, LENGTH[30])
     assert [0, 1, 2, 3] == offsets_of(on_disk.load(clean=False))
+
+
+def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill each active segment ends with them: of very many that would take minutes."""
+    on_disk = LogOnDisk(internal_segment_bytes=1 << 20, preallocate=True)
+    on_disk.log.append(sized_batch(100))
+    read = 0
+    pread = SimulatedFile.pread
+
+    def counted(file: SimulatedFile, size: int, position: Position) -> bytes:
+        nonlocal read
+        data = pread(file, size, position)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(SimulatedFile, "pread", counted)
+    assert [0] == offsets_of(on_disk.kill())
+    assert read < 4 << 20  # Its recovery goes through it twice.
 
 
 @pytest.mark.parametrize("bit", LENGTH)
