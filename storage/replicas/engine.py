@@ -297,7 +297,8 @@ class ReplicatedEngine:
             self._settings.config = taken_over(self._settings.config, config)
             self._table.apply_defaults()
             for member in self._members.serving:
-                member.engine.reconfigure(config)
+                with suppress(StorageError):  # One that fails meanwhile is opened with them.
+                    member.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
         """See `storage.engine.Replication`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from types import MappingProxyType
 
@@ -209,6 +210,8 @@ def lenient_config(
 
     A file edited by hand, or by a newer version, must not keep a topic from opening.
     """
+    with suppress(InvalidConfigError):  # Two that need each other do not fit one by one.
+        return TopicConfig.from_overrides(overrides, defaults), ()
     config = defaults
     problems = []
     for name, value in overrides.items():

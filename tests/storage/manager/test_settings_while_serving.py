@@ -95,6 +95,34 @@ def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: L
     assert 9 == len(read_lines(engine.partition("t", 0)))
 
 
+def test_overrides_that_need_each_other_stay():
+    """One by one the first of them would not fit the new default."""
+    engine = engine_on(SimulatedDisk())
+    engine.create_topic("t", overrides={"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "2000"})
+    engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=500))
+    config = engine.topic("t").config
+    assert (1000, 2000) == (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+    assert () == engine.warnings
+
+
+def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: pytest.MonkeyPatch):
+    """It gets them when it comes back."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders")
+    first, second, third = three.engine._members
+    reconfigure = first.engine.reconfigure
+
+    def reconfigure_as_the_next_one_fails(config: EngineConfig) -> None:
+        reconfigure(config)
+        second.fail("failed")
+
+    monkeypatch.setattr(first.engine, "reconfigure", reconfigure_as_the_next_one_fails)
+    three.engine.reconfigure(with_defaults(three.config, retention_bytes=300))
+    assert 300 == third.engine.topic("orders").config.retention_bytes
+    three.bring_back(2)
+    assert 300 == second.engine.topic("orders").config.retention_bytes
+
+
 def test_replicas_go_by_them_everywhere():
     """In the directory that leads, in those that follow, and in one that comes back later."""
     two = Replicated()
