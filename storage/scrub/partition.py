@@ -79,6 +79,8 @@ class PartitionScrub:
 
     def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
+            if one.log.offline_reason is not None:
+                continue  # Also of a topic that was deleted meanwhile: its files are gone, and not damaged.
             for found in scrub_epochs(one.log, heals=self._partition.heals):
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):

@@ -37,7 +37,9 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
         if log.epochs.dirty or not parts.files.exists(path):
             return
         known = encode_epochs(log.epochs.entries)
-        if parts.files.read_bytes(path) == known:
+        found_bytes = parts.files.read_bytes(path)
+        # Empty, as it is made, until there is an epoch.
+        if found_bytes == known or not (found_bytes or log.epochs.entries):
             return
         finding = Finding(path, None, "not the leader epochs of the log")
         found = _healed(

@@ -218,3 +218,17 @@ def _flip(path: Path, at: int) -> None:
         octet = file.read(1)[0]
         file.seek(at)
         file.write(bytes([octet ^ 64]))
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
+    """The scrub learned of it as it began; by now its files are gone."""
+    found: list[ScrubFinding] = []
+
+    def delete(_: int) -> None:
+        if "beta" in engine.topics():
+            engine.delete_topic("beta")
+            clock.advance(120_000)
+            engine._look_after_directories(clock())
+
+    assert engine.scrubber.run(advance=delete, tell=found.append)
+    assert ([], 0) == (found, engine.scrubber.damaged)

@@ -40,6 +40,13 @@ def scrub(two: Replicated) -> list[ScrubFinding]:
     return found
 
 
+def test_an_empty_partition_has_nothing_to_heal():
+    """The follower's file of leader epochs is as it was made: empty."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    assert [] == scrub(two)
+
+
 def batches(two: Replicated, number: int = 1) -> list[int]:
     """Positions of the batches of the first segment."""
     log = two.engine.controller.logs(two.partition().name)[number]
