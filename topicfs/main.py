@@ -15,6 +15,7 @@ import click
 
 from storage.errors import StorageError
 from storage.messages import PrintableFormatter, printable, reason_of
+from topicfs.callers.interrupts import keep_interrupts
 from topicfs.examples import ExampleGroup
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
@@ -113,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit; or answer a shell that completes its words."""
     if arguments is None and (asked := _answer_shell()) is not None:
         sys.exit(asked)
+    keep_interrupts()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -267,7 +267,7 @@ def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no such luck")
 
-    monkeypatch.setattr("topicfs.commands.cat.copy", fail)
+    monkeypatch.setattr("topicfs.commands.cat.FilePrinter.show", fail)
     topicfs("topics", "create", "orders")
     ran = topicfs("cat", "orders/0")
     expected = "topicfs: unexpected ZeroDivisionError: no such luck (`topicfs --debug …` shows where)\n"

@@ -1,0 +1,47 @@
+"""Ctrl-C ends a command wherever it comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from testing.processes import started
+from tests.fusefs.mounted.conftest import ROOT
+
+FINALIZING = """
+import os, signal, sys, time
+from topicfs.main import main
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+class Broken:
+    def __del__(self):
+        raise ValueError("an error of another kind")
+
+import topicfs.commands.check as check
+
+def loop(*_, **__):
+    Broken()
+    Finalized()
+    print("goes on", flush=True)
+    while True:
+        time.sleep(60)
+
+check.check.callback = loop
+main(["check", "data"])
+"""
+
+
+def test_an_interrupt_in_a_finalizer_comes_again():
+    """Python alone would print it, and the command would go on for ever; other errors there are printed as before."""
+    with started(
+        [sys.executable, "-c", FINALIZING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as command:
+        said, errors = command.communicate(timeout=60)
+    assert (130, b"goes on\n") == (command.returncode, said)
+    assert b"ValueError: an error of another kind" in errors
+    assert b"KeyboardInterrupt" not in errors
