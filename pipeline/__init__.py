@@ -7,7 +7,7 @@ pyspark, the extra `topicfs[spark]`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 from pipeline.errors import SparkMissingError
 
@@ -30,74 +30,92 @@ def register(spark: SparkSession) -> None:
     data_source.register(spark)
 
 
+class SchemaOptions(TypedDict, total=False):
+    """The places where schemas are looked for, beside a topic `_schemas`."""
+
+    schema_dir: str
+    """A directory of files, asked first."""
+    schema_registry: str
+    """The URL of a registry, asked last."""
+    schema_registry_auth: str
+    """`USER:PASSWORD` there."""
+
+
 def from_topicfs_avro(
     column: Column | str,
     path: str | None = None,
     *,
-    schema_dir: str | None = None,
-    schema_registry: str | None = None,
-    schema_registry_auth: str | None = None,
+    headers: Column | str | None = None,
+    of_key: bool = False,
     client_config: str | None = None,
+    **schemas: Unpack[SchemaOptions],
 ) -> Column:
     """Decode a column of payloads that are framed for a schema registry, each by its own schema.
 
         topics.select(from_topicfs_avro("value", "/srv/topics").payload)
 
-    A struct: `payload`, the value as JSON; `payload_schema_id`; and `payload_base64`, all the bytes, where they could not be
-    decoded or have no frame. Schemas come from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a
-    cluster `kafka://host:9092`) as it is now, and from `schema_registry`, with `USER:PASSWORD` for `schema_registry_auth`.
-    Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
+    A struct: `payload`, the value as JSON; `payload_schema_id`, or where a frame has a GUID `payload_schema_guid`; and
+    `payload_base64`, all the bytes, where they could not be decoded or have no frame. With the column of `headers` (the
+    source's option includeHeaders) frames in headers are read, too: those of values, or `of_key` of keys. Schemas come
+    from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is
+    now, and from `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
     from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
-    return _decoded(
-        Kind.AVRO, column, path, client_config, (schema_dir, schema_registry, schema_registry_auth)
-    )
+    return _decoded(Kind.AVRO, _Payloads(column, headers, of_key), path, client_config, schemas)
 
 
 def from_topicfs_protobuf(
     column: Column | str,
     path: str | None = None,
     *,
-    schema_dir: str | None = None,
-    schema_registry: str | None = None,
-    schema_registry_auth: str | None = None,
+    headers: Column | str | None = None,
+    of_key: bool = False,
     client_config: str | None = None,
+    **schemas: Unpack[SchemaOptions],
 ) -> Column:
     """Decode a column of messages of Protobuf, as `from_topicfs_avro` does."""
     from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
-    return _decoded(
-        Kind.PROTOBUF, column, path, client_config, (schema_dir, schema_registry, schema_registry_auth)
-    )
+    return _decoded(Kind.PROTOBUF, _Payloads(column, headers, of_key), path, client_config, schemas)
 
 
-def from_topicfs_json(column: Column | str) -> Column:
+def from_topicfs_json(
+    column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
+) -> Column:
     """Decode a column of messages of JSON Schema, as `from_topicfs_avro` does: what is in the frame is JSON."""
     from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
-    return _decoded(Kind.JSON, column, None, None, (None, None, None))
+    return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
+
+
+class _Payloads(NamedTuple):
+    """The columns in which payloads and their frames are."""
+
+    column: Column | str
+    headers: Column | str | None
+    of_key: bool
 
 
 def _decoded(
-    kind: Kind,
-    column: Column | str,
-    path: str | None,
-    client_config: str | None,
-    told: tuple[str | None, str | None, str | None],
+    kind: Kind, payloads: _Payloads, path: str | None, client_config: str | None, schemas: SchemaOptions
 ) -> Column:
     from schemas.places import SchemaPlaces  # noqa: PLC0415 (as in `register`)
 
     try:
-        from pipeline.payload_columns import decoded_column  # noqa: PLC0415 (everything else works without Spark)
+        from pipeline.payload_columns import decoded_column, header_column  # noqa: PLC0415 (everything else works without Spark)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
         raise
-    directory, registry, credentials = told
-    absolute = None if directory is None else Path(directory).absolute()
-    places = SchemaPlaces(directory=absolute, registry=registry, credentials=credentials)
-    return decoded_column(kind, column, path, client_config, places)
+    directory = schemas.get("schema_dir")
+    places = SchemaPlaces(
+        directory=None if directory is None else Path(directory).absolute(),
+        registry=schemas.get("schema_registry"),
+        credentials=schemas.get("schema_registry_auth"),
+    )
+    header = None if payloads.headers is None else header_column(payloads.headers, of_key=payloads.of_key)
+    return decoded_column(kind, (payloads.column, header), path, client_config, places)
 
 
 def kafka_jars() -> str:

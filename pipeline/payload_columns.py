@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql.functions import col
+from pyspark.sql import Column, functions
 from pyspark.sql.pandas.functions import arrow_udf
 
 from cluster.place import cluster_address, is_cluster
 from pipeline.places.paths import data_directories
 from schemas.catalog import check_libraries
-from schemas.frame import frame_of
+from schemas.frame import KEY_HEADER, VALUE_HEADER, frame_of
 from schemas.payload_reader import PayloadReader
 from schemas.places import SchemaPlaces
 from schemas.schema import Kind
@@ -30,21 +29,45 @@ from schemas.sources.topic import SchemasTopic
 from storage.engine import Engine
 from storage.replicas.startup import open_directories
 
-RESULT = "struct<payload: string, payload_schema_id: bigint, payload_base64: string>"
+RESULT = (
+    "struct<payload: string, payload_schema_id: bigint, payload_schema_guid: string, payload_base64: string>"
+)
 _ARROW = pa.struct(
-    [("payload", pa.string()), ("payload_schema_id", pa.int64()), ("payload_base64", pa.string())]
+    [
+        ("payload", pa.string()),
+        ("payload_schema_id", pa.int64()),
+        ("payload_schema_guid", pa.string()),
+        ("payload_base64", pa.string()),
+    ]
 )
 
 
+def header_column(headers: Column | str, *, of_key: bool) -> Column:
+    """Return the column of the header in which a frame may be, out of the column of all headers: null where there is none."""
+    wanted = (KEY_HEADER if of_key else VALUE_HEADER).decode()
+    found = functions.filter(headers, lambda header: header.key == wanted)
+    return functions.get(found, 0).value
+
+
 def decoded_column(
-    kind: Kind, column: Column | str, path: str | None, client_config: str | None, places: SchemaPlaces
+    kind: Kind,
+    columns: tuple[Column | str, Column | None],
+    path: str | None,
+    client_config: str | None,
+    places: SchemaPlaces,
 ) -> Column:
-    """Return the column of what payloads are, as `RESULT` has it. See `pipeline.from_topicfs_avro`."""
+    """Return the column of what payloads are, as `RESULT` has it. See `pipeline.from_topicfs_avro`.
+
+    `columns` are that of the payloads, and that of the headers with their frames where they may have one.
+    """
     check_libraries(kind)
     decoder = _Decoder(kind, _kept(path, client_config), places)
     make: Any = arrow_udf  # its types know neither methods nor structs
     udf = make(decoder.decode, RESULT)
-    decoded: Column = udf((col(column) if isinstance(column, str) else column).cast("binary"))
+    column, header = columns
+    header = functions.lit(None) if header is None else header
+    payload = functions.col(column) if isinstance(column, str) else column
+    decoded: Column = udf(payload.cast("binary"), header.cast("binary"))
     return decoded
 
 
@@ -81,26 +104,32 @@ class _Decoder:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock(), _reader=None)
 
-    def decode(self, payloads: pa.Array) -> pa.Array:
-        """Decode the payloads of some rows."""
+    def decode(self, payloads: pa.Array, headers: pa.Array) -> pa.Array:
+        """Decode the payloads of some rows; null for a header that a row has not."""
         with self._lock:
             if self._reader is None:
                 self._reader = PayloadReader(self._kind, self._places.catalog(None, self._kept))
             reader = self._reader
-        return pa.array([_shown(reader, payload.as_py()) for payload in payloads], _ARROW)
+        return pa.array(
+            [
+                _shown(reader, payload.as_py(), header.as_py())
+                for payload, header in zip(payloads, headers, strict=True)
+            ],
+            _ARROW,
+        )
 
 
-def _shown(reader: PayloadReader, payload: bytes | None) -> dict[str, object] | None:
+def _shown(reader: PayloadReader, payload: bytes | None, header: bytes | None) -> dict[str, object] | None:
     """Return the row of a payload: its JSON, or all of it in base64; null for a tombstone."""
     if payload is None:
         return None
-    frame = frame_of(payload, None)
+    frame = frame_of(payload, header)
     if frame is None:
         return {"payload_base64": _base64(payload)}
     text, schema_id = reader.decode(frame)
-    if text is None:
-        return {"payload_schema_id": schema_id, "payload_base64": _base64(payload)}
-    return {"payload": text.decode(), "payload_schema_id": schema_id}
+    name = "payload_schema_id" if isinstance(schema_id, int) else "payload_schema_guid"
+    row: dict[str, object] = {name: schema_id if isinstance(schema_id, int) else str(schema_id)}
+    return row | ({"payload_base64": _base64(payload)} if text is None else {"payload": text.decode()})
 
 
 def _base64(payload: bytes) -> str:

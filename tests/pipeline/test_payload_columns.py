@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from base64 import b64encode
+from uuid import UUID
 
 import pytest
 
@@ -25,13 +27,13 @@ PAYLOADS = [
     b"",
 ]
 DECODED = [
-    ('{"id":1,"note":"größer"}', 7, None),
-    ('{"id":2,"note":null}', 7, None),
+    ('{"id":1,"note":"größer"}', 7, None, None),
+    ('{"id":2,"note":null}', 7, None, None),
     None,
-    (None, 99, "AAAAAGN1bmtub3du"),
-    (None, 7, "AAAAAAf/"),
-    (None, None, "cGxhaW4="),
-    (None, None, ""),
+    (None, 99, None, "AAAAAGN1bmtub3du"),
+    (None, 7, None, "AAAAAAf/"),
+    (None, None, None, "cGxhaW4="),
+    (None, None, None, ""),
 ]
 
 
@@ -86,9 +88,41 @@ def test_the_other_languages_have_functions_too(spark, data):
     """Protobuf, and JSON, which needs no schema."""
     payloads = spark.createDataFrame([(framed(8, b"\x02\x02\x0a\x02no"),)], "value binary")
     decoded = payloads.select(pipeline.from_topicfs_protobuf("value", str(data)))
-    assert [('{"reason":"no"}', 8, None)] == rows(decoded)
+    assert [('{"reason":"no"}', 8, None, None)] == rows(decoded)
     payloads = spark.createDataFrame([(framed(9, b'{"a":1.10}'),)], "value binary")
-    assert [('{"a":1.10}', 9, None)] == rows(payloads.select(pipeline.from_topicfs_json("value")))
+    assert [('{"a":1.10}', 9, None, None)] == rows(payloads.select(pipeline.from_topicfs_json("value")))
+
+
+GUID = UUID("3f1c1b8e-0000-4000-8000-00000000002a")
+
+
+def test_frames_may_stand_in_headers(spark, data):
+    """A number or a GUID, of a value or of a key; what has none there may have one in front."""
+    number, guid = bytes([0, 0, 0, 0, 7]), bytes([1]) + GUID.bytes
+    message = avro(ORDER, {"id": 1})
+    rows_given = [
+        (message, [("other", b"x"), ("__value_schema_id", number), ("__value_schema_id", b"second")]),
+        (message, [("__value_schema_id", guid)]),
+        (PAYLOADS[1], [("__key_schema_id", number)]),
+        (PAYLOADS[1], None),
+        (b"plain", [("__value_schema_id", None)]),
+        (None, [("__value_schema_id", number)]),
+    ]
+    given = "value binary, headers array<struct<key: string, value: binary>>"
+    framed_rows = spark.createDataFrame(rows_given, given)
+    decoded = framed_rows.select(pipeline.from_topicfs_avro("value", str(data), headers="headers"))
+    assert [
+        ('{"id":1,"note":null}', 7, None, None),
+        (None, None, str(GUID), b64encode(message).decode()),
+        DECODED[1],
+        DECODED[1],
+        (None, None, None, "cGxhaW4="),
+        None,
+    ] == rows(decoded)
+    of_key = spark.createDataFrame([(b'{"a":1}', [("__key_schema_id", number)])], given)
+    assert [('{"a":1}', 7, None, None)] == rows(
+        of_key.select(pipeline.from_topicfs_json("value", headers=of_key.headers, of_key=True))
+    )
 
 
 def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
