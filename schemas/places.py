@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from schemas.catalog import SchemaCatalog
-from schemas.sources.directory import DirectorySource
-from schemas.sources.registry import RegistrySource
-from schemas.sources.source import SchemaSource
-from schemas.sources.topic import SchemasTopic
-from storage.engine import Engine
+if TYPE_CHECKING:
+    from schemas.catalog import SchemaCatalog
+    from schemas.sources.source import SchemaSource
+    from storage.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +25,12 @@ class SchemaPlaces:
 
     def catalog(self, engine: Engine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
+        # Only here: a command names places at its start, and most need none of what reads them.
+        from schemas.catalog import SchemaCatalog  # noqa: PLC0415
+        from schemas.sources.directory import DirectorySource  # noqa: PLC0415
+        from schemas.sources.registry import RegistrySource  # noqa: PLC0415
+        from schemas.sources.topic import SchemasTopic  # noqa: PLC0415
+
         sources: list[SchemaSource] = []
         if self.directory is not None:
             sources.append(DirectorySource(self.directory))

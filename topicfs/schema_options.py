@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from schemas.places import SchemaPlaces
-from schemas.sources.registry import checked_url
 from storage.errors import InvalidConfigError
 
 CREDENTIALS = "TOPICFS_SCHEMA_REGISTRY_AUTH"
@@ -34,7 +33,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--schema-registry-auth belongs to a registry: --schema-registry URL")
         places = SchemaPlaces(
             directory=None if schema_dir is None else schema_dir.absolute(),
-            registry=None if schema_registry is None else checked_url(schema_registry),
+            registry=None if schema_registry is None else _checked(schema_registry),
             credentials=None if schema_registry is None else credentials,
         )
         command(*arguments, schemas=places, **options)
@@ -55,6 +54,13 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
         help=f"A file with the line USER:PASSWORD for it; or ${CREDENTIALS} has it.",
     )
     return directory(registry(credentials(with_schemas)))
+
+
+def _checked(url: str) -> str:
+    """Return the URL of a registry. Raises InvalidConfigError where it is none."""
+    from schemas.sources.registry import checked_url  # noqa: PLC0415 - most commands ask no registry
+
+    return checked_url(url)
 
 
 def _credentials(file: Path | None) -> str | None:
