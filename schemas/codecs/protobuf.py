@@ -1,18 +1,19 @@
 """Protobuf: schemas as text or as a serialized FileDescriptorProto in base64, messages shown by Protobuf's JSON mapping.
 
 Text is compiled by `protoc` itself, which grpcio-tools has as a library: what it takes is what a registry's users write,
-and it is kept together with Protobuf. No program is started.
+and it is kept together with Protobuf. It runs in a process of its own, for some texts end it by a signal: what is nested in
+an option is read by recursion that nothing bounds.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
+import subprocess
+import sys
 import tempfile
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,8 +22,17 @@ from schemas.frame import read_path
 from schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
-"""Characters: each element of a repeated message shows the names of its fields again."""
-_COMPILING = threading.Lock()
+"""Characters of the name of a field, or of an enum's value: each element of what is repeated shows them again."""
+PROTOC_SECONDS = 20.0
+"""Longest time that protoc may take for one schema."""
+_PROGRAM = """
+import ast, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+sys.path[:] = ast.literal_eval(sys.argv[1])
+from grpc_tools import protoc
+sys.exit(protoc.main(["protoc", *sys.argv[2:]]))
+"""
 _PROTOC, _PROTOBUF = ("grpc_tools.protoc", "grpcio-tools"), "protobuf"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _IMPORT = re.compile(r'(?:^|[;}])\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*(?=;)')
@@ -30,6 +40,10 @@ _OWN = "topicfs-schema.proto"
 _SMALLEST_ELEMENT = 2
 _ELEMENT_BYTES = 400
 """Memory of an element of a repeated message, beside the names of its fields."""
+_USUAL_VALUE_NAME = 64
+"""Characters of the name of an enum's value that need no more memory than that."""
+_TEXTS = 3
+"""Copies of such a name for each value: on its own, in the whole text, and in that as bytes."""
 
 
 COMMON = {
@@ -75,15 +89,18 @@ class ProtobufCodec:
             guarded(lambda file=file: pool.Add(file), "no schema of Protobuf")  # type: ignore[misc] # its default binds it
         self._own = files[-1]
         self._pool = pool
-        self._longest = max((len(name) for file in files for name in _names(file.message_type, 0)), default=0)
-        if self._longest > MAX_FIELD_NAME:
-            raise SchemaError(f"the name of a field has more than {MAX_FIELD_NAME} characters")
+        self._longest = _longest(name for file in files for name in _fields(file, file.package, 0))
+        longest_value = _longest(name for file in files for name in _enum_values(file, 0))
+        if max(self._longest, longest_value) > MAX_FIELD_NAME:
+            raise SchemaError(f"the name of a field or a value has more than {MAX_FIELD_NAME} characters")
+        self._bytes_of_a_value = _TEXTS * max(longest_value - _USUAL_VALUE_NAME, 0)
         self._classes: dict[tuple[int, ...], Any] = {}
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
         """See `SchemaCodec`."""
         steps, content = self._divided(message, path)
         most = len(content) // _SMALLEST_ELEMENT * (_ELEMENT_BYTES + self._longest)
+        most += len(content) * self._bytes_of_a_value
         if most > MAX_VALUE_BYTES:
             raise SchemaError(
                 f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
@@ -137,12 +154,29 @@ class ProtobufCodec:
         return found
 
 
-def _names(types: Any, depth: int) -> Any:
+def _longest(names: Iterable[str]) -> int:
+    return max(map(len, names), default=0)
+
+
+def _types_in(scope: Any, depth: int) -> Any:
+    """Return the messages in a file or a message. Raises SchemaError for too many within each other."""
     if depth > MAX_DEPTH:
         raise SchemaError(f"more than {MAX_DEPTH} messages within each other")
-    for one in types:
+    return scope.nested_type if depth else scope.message_type
+
+
+def _fields(scope: Any, path: str, depth: int) -> Iterator[str]:
+    """Yield the names under which fields are shown: an extension has its full one."""
+    yield from (f"[{path}.{extension.name}]" for extension in scope.extension)
+    for one in _types_in(scope, depth):
         yield from (field.json_name or field.name for field in one.field)
-        yield from _names(one.nested_type, depth + 1)
+        yield from _fields(one, f"{path}.{one.name}", depth + 1)
+
+
+def _enum_values(scope: Any, depth: int) -> Iterator[str]:
+    yield from (value.name for enum in scope.enum_type for value in enum.value)
+    for one in _types_in(scope, depth):
+        yield from _enum_values(one, depth + 1)
 
 
 def _compiled(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
@@ -177,8 +211,9 @@ def _serialized(text: str) -> Any:
 
 
 def _well_known(name: str) -> list[Any]:
-    text = f'syntax = "proto3"; import "{name}";' if re.fullmatch(r"google/protobuf/\w+\.proto", name) else ""
-    return _by_protoc(PayloadSchema(Kind.PROTOBUF, text), {})[:-1]
+    if not re.fullmatch(r"google/protobuf/\w+\.proto", name):
+        return []
+    return _by_protoc(PayloadSchema(Kind.PROTOBUF, f'syntax = "proto3"; import "{name}";'), {})[:-1]
 
 
 def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
@@ -195,29 +230,32 @@ def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> li
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8", errors="replace")
         arguments = [
-            "protoc", f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={result}", name,
+            f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={result}", name,
         ]  # fmt: skip
-        status, said = _run(lambda: protoc.main(arguments), Path(made, "said"))
+        status, said = _run(arguments)
         if status or not result.exists():
             raise SchemaError(f"protoc: {said.replace(f'{folder}/', '').splitlines()[:1]!s:.300}")
         files = descriptors.FileDescriptorSet.FromString(result.read_bytes()).file
     return list(files)
 
 
-def _run(call: Callable[[], int], said: Path) -> tuple[int, str]:
-    """Run protoc, which writes what it has to say to standard error, with a file in place of that."""
-    with _COMPILING, said.open("wb") as file:
-        try:
-            kept = os.dup(2)
-        except OSError:
-            return call(), ""
-        try:
-            os.dup2(file.fileno(), 2)
-            status = call()
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-    return status, said.read_text(errors="replace")
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """Run protoc in a process of its own; its status, and what it has to say. Raises SchemaError where it takes too long."""
+    command = [sys.executable, "-I", "-c", _PROGRAM, repr([path for path in sys.path if path]), *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python, and files that were just written
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROTOC_SECONDS,
+            process_group=0,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SchemaError(f"protoc does not end within {PROTOC_SECONDS:.0f} s") from None
+    if done.returncode < 0:
+        raise SchemaError(f"protoc was ended by signal {-done.returncode}")
+    return done.returncode, done.stderr.decode(errors="replace")
 
 
 def _checked(path: str) -> PurePosixPath:

@@ -10,6 +10,7 @@ import random
 import pytest
 from google.protobuf import descriptor_pb2
 
+from schemas.codecs import protobuf as module
 from schemas.codecs.protobuf import ProtobufCodec, imports_of
 from schemas.schema import SchemaError
 from tests.schemas.examples import ORDER_PROTO, of_protobuf
@@ -134,3 +135,56 @@ def test_any_bytes_are_a_message_or_refused(codec, seed):
             message[chance.randrange(len(message))] = chance.randrange(256)
         with contextlib.suppress(SchemaError):
             json.loads(codec.decode(bytes(message), None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['syntax = "proto3"; enum E { %s = 0; } message M { repeated E e = 1; }',
+     'syntax = "proto3"; message M { message N { enum E { %s = 0; } } repeated N.E e = 1; }',
+     'syntax = "proto2"; message M { extensions 2 to 9; } extend M { optional int32 %s = 2; }',
+     'syntax = "proto2"; message M { extensions 2 to 9; } message %s { extend M { optional int32 e = 2; } }'],
+    ids=["value", "value within", "extension", "scope of an extension"],
+)  # fmt: skip
+def test_names_that_each_element_shows_have_a_bound(text):
+    """A byte of a message may be a value of an enum, or an extension, and be shown by its full name."""
+    ProtobufCodec(of_protobuf(text % ("a" * 500)), {})
+    with pytest.raises(SchemaError, match="more than 512 characters"):
+        ProtobufCodec(of_protobuf(text % ("a" * 513)), {})
+
+
+def test_long_names_of_values_count_as_often_as_they_are_shown():
+    """Within the bound of one name, a packed field has one for each byte."""
+    text = 'syntax = "proto3"; enum E { %s = 0; } message M { repeated E e = 1; }'
+    message = b"\x00\x0a\x80\x80\x20" + b"\x00" * 2**19
+    assert 2**19 == len(json.loads(ProtobufCodec(of_protobuf(text % "A"), {}).decode(message, None))["e"])
+    with pytest.raises(SchemaError, match="might take"):
+        ProtobufCodec(of_protobuf(text % ("A" * 512)), {}).decode(message, None)
+
+
+def test_a_descriptor_that_needs_very_many_files_is_refused_at_once(monkeypatch):
+    """protoc is run for the files that come with it, and not for each name that somebody made up."""
+    monkeypatch.setattr(module, "_by_protoc", lambda *_: pytest.fail("protoc was run"))
+    file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
+    file.dependency.extend(f"{number}.proto" for number in range(10_000))
+    with pytest.raises(SchemaError, match="no schema of Protobuf"):
+        ProtobufCodec(of_protobuf(base64.b64encode(file.SerializeToString()).decode()), {})
+
+
+def nested_option(levels: int) -> str:
+    """A schema whose option is nested so deeply that protoc ends by a signal."""
+    option = "message S { S s = 1; } extend google.protobuf.MessageOptions { S s = 5000; }"
+    text = f'syntax = "proto3"; import "google/protobuf/descriptor.proto"; {option}'
+    return text + "message M { option (s) = " + "{ s " * levels + "{}" + "}" * levels + "; }"
+
+
+def test_a_schema_that_ends_protoc_ends_nothing_else():
+    """A text of 100 kB, which anybody may put into `_schemas`."""
+    with pytest.raises(SchemaError, match="protoc was ended by signal"):
+        ProtobufCodec(of_protobuf(nested_option(20_000)), {})
+
+
+def test_protoc_has_a_bound_of_time(monkeypatch):
+    """Whatever keeps it busy, other schemas are waiting."""
+    monkeypatch.setattr(module, "PROTOC_SECONDS", 0.01)
+    with pytest.raises(SchemaError, match="does not end within"):
+        ProtobufCodec(of_protobuf(ORDER_PROTO), {})
