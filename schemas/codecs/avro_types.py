@@ -18,7 +18,7 @@ AvroType: TypeAlias = Any
 """A type as `fastavro.parse_schema` returns it: a name, a list (a union) or a dict."""
 
 MAX_TYPES = 50_000
-MAX_RATE = 2**20
+MAX_RATE = 2**22
 
 _NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
 _SIZES = {
@@ -34,6 +34,8 @@ _SIZES = {
 """Memory of a value, and its least bytes. What a string has beyond them costs six characters a byte at most: `PER_BYTE`."""
 PER_BYTE = 8
 _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
+_TEXTS = 3
+"""Copies of a symbol in the text of each value: on its own, in the whole text, and in that as bytes."""
 _WITHIN_ITSELF = -_ITEM
 """Excess of a type within itself, so that it may be the item of an array; with more it is not bounded."""
 
@@ -163,7 +165,7 @@ class _Excess:
 
     def _definition(self, named: AvroType) -> int:
         if named["type"] == "enum":
-            return _ENUM - self._rate
+            return _ENUM + _TEXTS * max(map(len, named["symbols"]), default=0) - self._rate
         if named["type"] == "fixed":
             return 60 - self._rate * max(int(named["size"]), 0)
         fields = named["fields"]

@@ -14,7 +14,9 @@ from schemas.codecs.avro_types import AvroType
 from schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Parts of a value that are looked at, once for each branch of a union that is tried."""
+"""Parts of a value that are looked at, once for each branch of a union that is tried, and the parts of defaults."""
+_LETTERS_A_STEP = 100
+"""Characters of a string, or symbols of an enum, that count as one more: a default may be very long, and stand there again and again."""
 
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
@@ -29,9 +31,7 @@ class AvroValue:
 
     def of(self, avro_type: AvroType, value: Any, place: str = "") -> Any:
         """Convert a value that stands at a place. Raises SchemaError."""
-        self._left -= 1
-        if self._left < 0:
-            raise SchemaError("it takes too long to find the branches of unions that it fits")
+        self._count(1 + (len(value) // _LETTERS_A_STEP if isinstance(value, str) else 0))
         if isinstance(avro_type, list):
             return self._of_union(avro_type, value, place)
         if isinstance(avro_type, str) and avro_type in self._names:
@@ -41,11 +41,18 @@ class AvroValue:
             return self._of_record(avro_type, value, place)
         if (kind, type(value)) in (("array", list), ("map", dict)):
             return self._of_parts(avro_type, value, place)
-        if kind == "enum" and isinstance(value, str) and value in avro_type["symbols"]:
-            return value
+        if kind == "enum" and isinstance(value, str):
+            self._count(len(avro_type["symbols"]) // _LETTERS_A_STEP)
+            if value in avro_type["symbols"]:
+                return value
         if kind in ("bytes", "fixed"):
             return _octets(avro_type, value, place)
         return _primitive(kind, value, place)
+
+    def _count(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise SchemaError("it takes too long to find what it fits, or has too many defaults")
 
     def _of_parts(self, avro_type: AvroType, value: Any, place: str) -> Any:
         if isinstance(value, list):
@@ -78,7 +85,9 @@ class AvroValue:
         for name, field in fields.items():
             if name in value:
                 converted[name] = self.of(field["type"], value[name], f"{place}.{name}")
-            elif "default" not in field:
+            elif "default" in field:  # Not left to fastavro: defaults of defaults double with each level.
+                converted[name] = self.of(field["type"], field["default"], f"{place}.{name}")
+            else:
                 raise SchemaError(f"field {name!r:.60} is missing, and has no default{_at(place)}")
         return converted
 

@@ -50,14 +50,16 @@ def guarded(make: Callable[[], T], what: str) -> T:
         raise SchemaError(f"{what}: {type(error).__name__}: {error!s:.200}") from None
 
 
-def json_text(value: object) -> bytes:
+def json_text(value: object, *, plain: bool = False) -> bytes:
     """Write a value on one line, with what JSON has no word for as a string: NaN, infinities, bytes and decimals.
 
-    Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding. Raises SchemaError.
+    A `plain` one has nothing such. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding. Raises SchemaError.
     """
     try:
         text = _ENCODER.encode(value)
     except ValueError:
+        if plain:
+            raise SchemaError("no JSON: a number that is too large") from None
         text = guarded(lambda: _ENCODER.encode(_finite(value)), "no JSON")
     except RecursionError:
         raise SchemaError("nested too deeply") from None

@@ -7,12 +7,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Never
 
-from schemas.codecs.codec import guarded, json_text, library
+from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
 from schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
 """Keywords of a schema that are checked for one value, each for each part of it that it is about."""
 _LIBRARY = "jsonschema"
+_NAMES_A_CHECK = 20
+"""Names or values in a keyword that count as one more check."""
+_DELIMITERS = (b",", b":", b"[", b"{")
+_VALUE_BYTES, _TEXT_BYTES = 100, 6
+"""Memory of what stands behind a delimiter, and of a byte of the text, as it is and as strings."""
 
 
 def _no_constant(name: str) -> Never:
@@ -25,6 +30,12 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_fl
 
 def decode_json(message: bytes) -> bytes:
     """Return a message of JSON on one line, its numbers, names and order as they are. Raises SchemaError."""
+    if (_VALUE_BYTES + _TEXT_BYTES) * len(message) > MAX_VALUE_BYTES:
+        most = _VALUE_BYTES * sum(map(message.count, _DELIMITERS)) + _TEXT_BYTES * len(message)
+        if most > MAX_VALUE_BYTES:
+            raise SchemaError(
+                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
+            )
     guarded(lambda: _DECODER.decode(message.decode()), "no JSON")
     # Within strings a line end is always escaped; anywhere else it is a space.
     return message.strip(b" \t\r\n").replace(b"\n", b" ").replace(b"\r", b" ")
@@ -53,17 +64,23 @@ class JsonSchemaCodec:
             contents = _checked(json.loads(one.text))
             resource = referencing.Resource.from_contents(contents, default_specification=default)
             registry = registry.with_resource(name, resource)
-        counted = {name: self._counted(check) for name, check in kind.VALIDATORS.items()}
+        checks = {**kind.VALIDATORS, "uniqueItems": _unique_items}
+        counted = {name: self._counted(check) for name, check in checks.items()}
         return validators.extend(kind, counted)(said, registry=registry)
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         """Return a check that counts: what refers to itself twice, twice over, would never end."""
 
-        def counting(*arguments: Any) -> Iterator[Any]:
-            self._checks.left -= 1
+        def count(checks: int) -> None:
+            self._checks.left -= checks
             if self._checks.left < 0:
                 raise SchemaError(f"more than {MAX_CHECKS} checks")
-            yield from check(*arguments) or ()
+
+        def counting(validator: Any, said: Any, *others: Any) -> Iterator[Any]:
+            count(1 + (len(said) // _NAMES_A_CHECK if isinstance(said, dict | list) else 0))
+            for wrong in check(validator, said, *others) or ():
+                count(1)
+                yield wrong
 
         return counting
 
@@ -78,7 +95,24 @@ class JsonSchemaCodec:
         wrong = guarded(lambda: next(self._validator.iter_errors(value), None), "cannot be checked")
         if wrong is not None:
             raise SchemaError(f"{wrong.message:.200}, at {wrong.json_path:.100}")
-        return json_text(value)
+        return json_text(value, plain=True)
+
+
+def _unique_items(validator: Any, said: Any, value: Any, _schema: Any) -> Iterator[Any]:
+    """Check `uniqueItems`, each item once: the library compares objects with each other, all with all."""
+    if not said or not validator.is_type(value, "array"):
+        return
+    if len({json.dumps(_comparable(item), sort_keys=True) for item in value}) < len(value):
+        yield library("jsonschema", _LIBRARY).ValidationError(f"{value!r:.60} has an item twice")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value whose text is that of its equals: 1.0 is 1."""
+    if isinstance(value, dict):
+        return {name: _comparable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_comparable, value))
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _checked(said: Any) -> Any:

@@ -192,3 +192,12 @@ def test_any_bytes_are_a_value_or_refused(seed):
             message[chance.randrange(len(message))] = chance.randrange(256)
         with contextlib.suppress(SchemaError):
             json.loads(codec.decode(bytes(message), None))
+
+
+def test_a_symbol_counts_as_often_as_it_is_shown():
+    """A byte of a message may name a symbol of half a mebibyte: the text would take all memory."""
+    symbols = {"type": "enum", "name": "E", "symbols": ["A" * 2**19]}
+    codec = AvroCodec(of_avro({"type": "array", "items": symbols}), {})
+    assert b'["' + b"A" * 2**19 + b'"]' == codec.decode(b"\x02\x00\x00", None)
+    with pytest.raises(SchemaError, match="might take"):
+        codec.decode(b"\x80\x20" + b"\x00" * 2048 + b"\x00", None)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from schemas.codecs.avro import AvroCodec
-from schemas.codecs.json_schema import JsonSchemaCodec
+from schemas.codecs.json_schema import JsonSchemaCodec, decode_json
 from schemas.codecs.protobuf import ProtobufCodec
 from schemas.schema import Kind, PayloadSchema, SchemaError
 from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
@@ -159,3 +159,83 @@ def test_json_schemas_that_mean_harm_are_refused(schema):
     """Circles, what doubles sixty times, and patterns that a text of forty letters keeps busy for ever."""
     with pytest.raises(SchemaError):
         json_schema(schema).encode("a" * 40 + "b")
+
+
+def doubled_default(levels: int) -> dict[str, object]:
+    """A record that has the next one twice, each left out as a rule."""
+    found: dict[str, object] = {"type": "record", "name": f"R{levels}", "fields": [{"name": "x", "type": "int", "default": 0}]}  # fmt: skip
+    for level in reversed(range(levels)):
+        fields = [{"name": "a", "type": found, "default": {}}, {"name": "b", "type": f"R{level + 1}", "default": {}}]  # fmt: skip
+        found = {"type": "record", "name": f"R{level}", "fields": fields}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (doubled_default(30), {}),
+        (
+            {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "R",
+                    "fields": [{"name": "x", "type": "string", "default": "A" * 2**19}],
+                },
+            },
+            [{}] * 1000,
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "enum", "name": "E", "symbols": [f"A{n}" for n in range(50_000)]},
+            },
+            ["A49999"] * 10_000,
+        ),
+    ],
+    ids=["doubling", "long", "symbols"],
+)
+def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value):
+    """A line of a few bytes might become any number of them: a billion parts, half a gigabyte, half a billion comparisons."""
+    with pytest.raises(SchemaError, match="too long"):
+        AvroCodec(of_avro(schema), {}).encode(value)
+
+
+def test_defaults_stand_where_a_field_is_missing():
+    """Those of a record within another one, too, and bytes as they are written in a schema."""
+    inner = {"type": "record", "name": "In", "fields": [{"name": "b", "type": "bytes", "default": "\xff"}]}
+    fields = [{"name": "in", "type": inner, "default": {}}, {"name": "u", "type": ["null", "int"], "default": None}]  # fmt: skip
+    codec = AvroCodec(of_avro({"type": "record", "name": "R", "fields": fields}), {})
+    assert b"\x02\xff\x00" == codec.encode({})
+
+
+def test_items_that_must_be_unique_are_compared_by_their_values():
+    """1.0 is 1, true is not, and the order of fields means nothing; very many objects take no longer than they are."""
+    codec = json_schema({"uniqueItems": True})
+    for value in ([1, True, "1", [1], {"a": 1}], "aa", {"a": 1}, [{"a": number} for number in range(20_000)]):
+        assert value == json.loads(codec.encode(value))
+    for twice in ([1, 1.0], [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}], [[True], [True]], [None, None]):
+        with pytest.raises(SchemaError, match="has an item twice"):
+            codec.encode(twice)
+
+
+def test_many_values_of_a_keyword_are_many_checks():
+    """Each item would be compared with each of them."""
+    codec = json_schema({"items": {"enum": list(range(100_000))}})
+    assert b"[99999]" == codec.encode([99_999])
+    with pytest.raises(SchemaError, match="more than 200000 checks"):
+        codec.encode([99_999] * 1000)
+
+
+def test_a_number_that_is_none_is_not_written():
+    """1e999 is a number of JSON, and more than what is kept of one."""
+    with pytest.raises(SchemaError, match="no JSON"):
+        json_schema({"type": "number"}).encode(float("inf"))
+
+
+def test_a_message_of_json_has_a_bound_of_memory():
+    """As those of other languages; a long text is no reason to refuse one."""
+    with pytest.raises(SchemaError, match="might take"):
+        decode_json(b"[" + b"[]," * 3_000_000 + b"[]]")
+    long = b'"' + b"a" * 20_000_000 + b'"'
+    assert long == decode_json(long)
