@@ -122,6 +122,7 @@ class TopicFileSystem:
 
     def end_waiting(self) -> None:
         """Answer every waiting read: the mount ends."""
+        self.context.decoding.end()
         self.context.waiting.close(errno.ENOTCONN)
 
     # Names

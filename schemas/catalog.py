@@ -49,15 +49,20 @@ class SchemaCatalog:
         self._lock = threading.Lock()
         self._compiled: dict[tuple[Kind, SchemaId], SchemaCodec | SchemaError] = {}
         self._bytes = 0
+        self._ended = False
 
     def stamp(self) -> Hashable:
         """Return what changes when there may be schemas that there were not before. Never waits."""
         return tuple(source.stamp() for source in self._sources)
 
+    def end(self) -> None:
+        """Ask no source any more: who waits for schemas, or would, gets a StorageError. Never waits."""
+        self._ended = True
+
     def codec(self, kind: Kind, schema_id: SchemaId) -> SchemaCodec | None:
         """Return what decodes messages of a schema; None where the schema is not known now.
 
-        Raises SchemaError for one of another language, or that is refused; MissingLibraryError.
+        Raises SchemaError for one of another language, or that is refused; MissingLibraryError, and StorageError after the end.
         """
         found = self._compiled.get((kind, schema_id))
         if found is None:
@@ -94,20 +99,31 @@ class SchemaCatalog:
         if len(self._compiled) >= MAX_COMPILED or self._bytes >= MAX_COMPILED_BYTES:
             return None
         result: SchemaCodec | SchemaError
+        size = 0
+        self._check_goes_on()
         try:
             found = found or self._find(lambda source: source.by_id(schema_id))
             if found is None:
                 return None
             schema, source = found
-            self._bytes += len(schema.text)
-            result = _codec_of(schema, kind, source)
-        except UnavailableSchemaError as error:
+            size = len(schema.text)
+            result = _codec_of(schema, kind, source, self._check_goes_on)
+        except MissingLibraryError:
+            raise
+        except (UnavailableSchemaError, StorageError, OSError) as error:
+            self._check_goes_on()
             _LOG.warning("schema %s cannot be had at present: %s", schema_id, error)
             return None
-        except SchemaError as error:
+        except ValueError as error:  # Also names in it that no file and no URL can have.
             result = SchemaError(f"schema {schema_id}: {error}")
+        # Of what is kept alone: what a schema needs may be missing for long, and is asked for again and again.
+        self._bytes += size
         self._compiled[kind, schema_id] = result
         return result
+
+    def _check_goes_on(self) -> None:
+        if self._ended:
+            raise StorageError("schemas are asked for no more: the mount ends")
 
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
@@ -129,14 +145,18 @@ class SchemaCatalog:
         return None
 
 
-def _codec_of(schema: PayloadSchema, kind: Kind, source: SchemaSource) -> SchemaCodec:
+def _codec_of(
+    schema: PayloadSchema, kind: Kind, source: SchemaSource, check: Callable[[], None]
+) -> SchemaCodec:
     if schema.kind is not kind:
         raise SchemaError(f"it is one of {schema.kind.value}")
-    return CODECS[kind](schema, needed_by(schema, source))
+    return CODECS[kind](schema, needed_by(schema, source, check))
 
 
-def needed_by(schema: PayloadSchema, source: SchemaSource) -> dict[str, PayloadSchema]:
-    """Find all that a schema needs, each behind what it needs itself.
+def needed_by(
+    schema: PayloadSchema, source: SchemaSource, check: Callable[[], None] = lambda: None
+) -> dict[str, PayloadSchema]:
+    """Find all that a schema needs, each behind what it needs itself. `check` is called before each question.
 
     Raises SchemaError for what needs itself, UnavailableSchemaError for what is missing.
     """
@@ -152,6 +172,7 @@ def needed_by(schema: PayloadSchema, source: SchemaSource) -> dict[str, PayloadS
                 continue
             if len(found) + len(under_way) >= MAX_REFERENCES:
                 raise SchemaError(f"it needs more than {MAX_REFERENCES} others")
+            check()
             one = source.referenced(reference)
             if one is None:
                 raise UnavailableSchemaError(f"it needs {reference.name!r:.80}, which is not there")

@@ -71,6 +71,11 @@ class DecodedForms:
         writer = partial(PayloadWriter, kind, catalog)
         return EncodedLines(form.suffix, PayloadReader(kind, catalog), topic, writer)
 
+    def end(self) -> None:
+        """Ask for schemas no more: the mount ends, and does not wait for a slow registry."""
+        if self._catalog is not None:
+            self._catalog.end()
+
     def _opened(self) -> SchemaCatalog:
         from schemas.catalog import SchemaCatalog  # noqa: PLC0415
 

@@ -72,6 +72,8 @@ class RegistrySource:
         self._turn = threading.Lock()
         self._asked_again_at = 0.0
         self._rests = False
+        self._asking: threading.Thread | None = None
+        """The thread that asked last."""
         self._missing: dict[str, float] = {}
 
     def stamp(self) -> Hashable:
@@ -120,8 +122,11 @@ class RegistrySource:
                 f"{self.url} failed lately, and is not asked for {REST_SECONDS:.0f} s"
             )
         self._rests = False
+        if self._asking is not None and self._asking.is_alive():
+            # It sends a byte now and then: each further question would leave one more thread waiting.
+            self._fail(f"{path}: the answer to an earlier question is still under way")
         try:
-            status, body = in_time(lambda: self._get(path), ANSWER_SECONDS)
+            status, body = self._in_time(lambda: self._get(path), ANSWER_SECONDS)
         except (OSError, ValueError) as error:
             self._fail(f"{path}: {error}")
         if status == _NOT_FOUND:
@@ -140,6 +145,26 @@ class RegistrySource:
         self._rests, self._asked_again_at = True, self._clock() + REST_SECONDS
         _LOG.warning("schema registry %s: %s", self.url, reason)
         raise RegistryUnavailableError(f"{self.url}{reason}")
+
+    def _in_time(self, call: Callable[[], T], seconds: float) -> T:
+        """Return what a call does within a time; after that it is left alone. Raises TimeoutError, and what the call does."""
+        ended: list[tuple[T | None, Exception | None]] = []
+
+        def run() -> None:
+            try:
+                ended.append((call(), None))
+            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+                ended.append((None, error))
+
+        self._asking = threading.Thread(target=run, name="schema registry", daemon=True)
+        self._asking.start()
+        self._asking.join(seconds)
+        if not ended:
+            raise TimeoutError(f"no answer within {seconds:.0f} s")
+        value, error = ended[0]
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value] # it is what the call returned
 
     def _get(self, path: str) -> tuple[int, bytes]:
         request = Request(self.url + path, headers=self._headers)  # noqa: S310 - `checked_url` lets http and https in
@@ -171,24 +196,3 @@ def checked_url(url: str) -> str:
     if bad:
         raise InvalidConfigError(f"{url}: no URL of a schema registry, as http://host:8081")
     return url.rstrip("/")
-
-
-def in_time(call: Callable[[], T], seconds: float) -> T:
-    """Return what a call does within a time; after that it is left alone. Raises TimeoutError, and what the call does."""
-    ended: list[tuple[T | None, Exception | None]] = []
-
-    def run() -> None:
-        try:
-            ended.append((call(), None))
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
-            ended.append((None, error))
-
-    thread = threading.Thread(target=run, name="schema registry", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not ended:
-        raise TimeoutError(f"no answer within {seconds:.0f} s")
-    value, error = ended[0]
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value] # it is what the call returned

@@ -197,3 +197,64 @@ def test_a_schema_that_lacks_what_it_needs_is_tried_again():
     assert catalog.codec(Kind.AVRO, 7) is None
     source.by_subject["b"] = PayloadSchema(Kind.AVRO, '{"type":"enum","name":"B","symbols":["X"]}')
     assert b'"X"' == catalog.codec(Kind.AVRO, 7).decode(b"\x00", None)
+
+
+def test_what_is_not_kept_does_not_count(monkeypatch):
+    """A schema that lacks another one is asked for again and again, and takes the room of no other."""
+    text = '"int"'
+    monkeypatch.setattr(module, "MAX_COMPILED_BYTES", 2 * len(text))
+    incomplete = PayloadSchema(Kind.AVRO, text, (SchemaReference("x", "x", 1),), 7)
+    catalog = SchemaCatalog((Kept(incomplete, of_avro("int", 8)),))
+    assert [None] * 5 == [catalog.codec(Kind.AVRO, 7) for _ in range(5)]
+    assert catalog.codec(Kind.AVRO, 8) is not None
+
+
+@pytest.mark.parametrize("subject", ["\ud800", "a/b"])
+def test_names_that_nobody_can_have_make_a_bad_schema(subject):
+    """Half a surrogate pair, in a registry's answer, and a file that would be a folder: a payload is refused, and no read fails."""
+    text = f'syntax = "proto3"; import "{subject}"; message M {{}}'
+    names = (subject, f"{subject}/c") if "/" in subject else (subject,)
+    schema = PayloadSchema(Kind.PROTOBUF, text, tuple(SchemaReference(one, one, 1) for one in names), 8)
+    source = Kept(schema)
+    source.by_subject = dict.fromkeys(names, of_protobuf('syntax = "proto3";'))
+    reading = PayloadReader(Kind.PROTOBUF, SchemaCatalog((source,)))
+    assert Decoded(None, 8) == reading.decode(FramedMessage(8, b"\x00"))
+
+
+def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
+    """A folder for temporary files that is full or missing fails no read."""
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
+    assert catalog.codec(Kind.PROTOBUF, 8) is None
+    monkeypatch.undo()
+    assert catalog.codec(Kind.PROTOBUF, 8) is not None
+
+
+def test_after_its_end_a_catalog_asks_nobody():
+    """A mount ends at once, however many schemas a slow registry would be asked for; what was compiled still decodes."""
+    source = Kept(of_avro("int", 7), of_avro("int", 8))
+    catalog = SchemaCatalog((source,))
+    codec = catalog.codec(Kind.AVRO, 7)
+    catalog.end()
+    assert codec is catalog.codec(Kind.AVRO, 7)
+    for number in (8, 9):
+        with pytest.raises(StorageError, match="the mount ends"):
+            PayloadReader(Kind.AVRO, catalog).decode(FramedMessage(number, ORDER_1))
+    assert 1 == source.asked
+
+
+def test_the_end_comes_between_two_schemas_that_one_needs():
+    """Each of a hundred may take a registry seconds."""
+    source = Kept(needing("a", "b", "c"))
+    source.by_subject = {"b": needing("b"), "c": needing("c")}
+    catalog, asked = SchemaCatalog((source,)), []
+
+    def referenced(reference):
+        asked.append(reference.subject)
+        catalog.end()
+        return source.by_subject[reference.subject]
+
+    source.referenced = referenced
+    with pytest.raises(StorageError, match="the mount ends"):
+        catalog.codec(Kind.AVRO, 1)
+    assert ["b"] == asked

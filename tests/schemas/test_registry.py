@@ -203,3 +203,25 @@ def test_a_password_does_not_stand_in_the_url():
     """Where everybody on the machine sees it."""
     with pytest.raises(InvalidConfigError, match="lists of processes"):
         RegistrySource("http://user:secret@host:8081")
+
+
+def test_an_answer_that_never_ends_keeps_one_thread(monkeypatch):
+    """However often the registry is asked again after a rest."""
+    monkeypatch.setattr(registry, "ANSWER_SECONDS", 0.2)
+    clock, ended = Clock(), threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        while not ended.wait(0.02):
+            try:
+                handler.wfile.write(b"X")
+            except OSError:
+                return
+
+    with serving(drip) as (url, asked):
+        source = RegistrySource(url, clock=clock)
+        for number in range(3):
+            assert source.by_id(number) is None
+            clock.now += registry.REST_SECONDS + 1
+        assert 1 == len(asked)
+        assert 1 == sum(thread.name == "schema registry" for thread in threading.enumerate())
+        ended.set()
