@@ -14,6 +14,7 @@ from fusefs.metrics.scrape import Pace, family, histogram, single
 from storage.counts.engine_counts import OTHERS, EngineCounts
 from storage.counts.topic_counts import TopicCounts
 from storage.engine import Engine
+from storage.messages import printable
 from storage.model import DirectoryStatus, Offset, TopicPartition
 
 MOST_LAGS = 1000
@@ -127,14 +128,15 @@ def _log_families(counts: EngineCounts) -> Iterator[Family]:
 
 
 def _directory_families(directories: Iterable[DirectoryStatus]) -> Iterator[Family]:
-    found = list(directories)
+    # What is no UTF-8 in the name of a directory has no place in the text.
+    found = [(printable(one.path), one) for one in directories]
     disks = {}
-    for one in found:
+    for path, one in found:
         if one.offline is None:
             with suppress(OSError):
-                disks[one.path] = os.statvfs(one.path)
-    yield family(table.DIRECTORY_ONLINE, (((one.path,), one.offline is None) for one in found))
-    yield family(table.DIRECTORY_PARTITIONS, (((one.path,), one.partitions) for one in found))
+                disks[path] = os.statvfs(one.path)
+    yield family(table.DIRECTORY_ONLINE, (((path,), one.offline is None) for path, one in found))
+    yield family(table.DIRECTORY_PARTITIONS, (((path,), one.partitions) for path, one in found))
     yield family(
         table.DIRECTORY_SIZE, (((path,), disk.f_blocks * disk.f_frsize) for path, disk in disks.items())
     )

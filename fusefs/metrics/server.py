@@ -10,8 +10,9 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from io import StringIO
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client.exposition import make_wsgi_app
@@ -40,6 +41,10 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Say nothing: a scrape is no news."""
+
+    def get_stderr(self) -> TextIO:
+        """Return where the library writes a traceback for each header that it cannot read: nowhere, for anybody may send one."""
+        return StringIO()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

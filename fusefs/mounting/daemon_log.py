@@ -17,6 +17,8 @@ from typing import Any
 
 from storage.messages import PrintableFormatter, printable
 
+PATIENCE_SECONDS = 0.25
+"""Longest time that one entry waits for a journal with much to do."""
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """Those of syslog(3) by the lowest level that has each; below is 7, debug."""
@@ -41,13 +43,13 @@ def begin_log(
     form = chosen or (
         LogFormat.JOURNAL if file is None and terminal and _leads_to_journal() else LogFormat.TEXT
     )
-    handler: logging.Handler
-    if form is LogFormat.JOURNAL:
-        handler = JournalHandler(about)
-    elif file is not None:
-        handler = logging.FileHandler(file)
-    else:
-        handler = logging.StreamHandler() if terminal else logging.NullHandler()
+    try:
+        handler = _handler_of(form, file, terminal=terminal, about=about)
+    except OSError:
+        if chosen is not None or form is not LogFormat.JOURNAL:
+            raise
+        form = LogFormat.TEXT  # The stream leads to a journal whose socket is not to be seen from here.
+        handler = _handler_of(form, file, terminal=terminal, about=about)
     handler.setFormatter(
         _json_formatter(about) if form is LogFormat.JSON else PrintableFormatter(_format_of(form))
     )
@@ -67,10 +69,14 @@ class JournalHandler(logging.Handler):
 
         self._about = {f"TOPICFS_{name.upper()}": printable(value) for name, value in about.items()}
         path = socket_path or JournaldTransport.SOCKET_PATH
+        self._lost = 0
         # Not connected: a journal that is started again is another one at the same path.
         self._transport = JournaldTransport(path, connected=False)
+        self._transport.socket.settimeout(PATIENCE_SECONDS)
         try:
             self._transport.socket.sendto(b"", str(path))  # An entry of nothing, which no journal keeps.
+        except TimeoutError:
+            pass  # It is there, and has much to do.
         except OSError as error:
             self.close()
             remedy = "no journal listens there; use --log-format text or json"
@@ -88,7 +94,18 @@ class JournalHandler(logging.Handler):
             **self._about,
         }
         try:
+            if self._lost:
+                said = f"{self._lost} entries are missing here: the journal did not take them in time"
+                self._transport.send(
+                    {**fields, "MESSAGE": said, "PRIORITY": priority(logging.WARNING)}.items()
+                )
+                self._lost = 0
+                self._transport.socket.settimeout(PATIENCE_SECONDS)
             self._transport.send(fields.items())
+        except (TimeoutError, BlockingIOError):
+            # A journal that hangs must not keep the event loop: from now on it is waited for no more, until it takes one.
+            self._lost += 1
+            self._transport.socket.settimeout(0)
         except Exception:  # noqa: BLE001 - as every handler of the standard library does
             self.handleError(record)
 
@@ -100,6 +117,16 @@ class JournalHandler(logging.Handler):
 def priority(level: int) -> int:
     """Return syslog's number for a level of `logging`."""
     return next((number for lowest, number in _PRIORITIES if level >= lowest), 7)
+
+
+def _handler_of(
+    form: LogFormat, file: Path | None, *, terminal: bool, about: Mapping[str, str]
+) -> logging.Handler:
+    if form is LogFormat.JOURNAL:
+        return JournalHandler(about)
+    if file is not None:
+        return logging.FileHandler(file)
+    return logging.StreamHandler() if terminal else logging.NullHandler()
 
 
 def _format_of(form: LogFormat) -> str:

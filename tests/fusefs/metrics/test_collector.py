@@ -286,3 +286,11 @@ async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
     assert before == await orders.read_on(fh)
     await orders.close(fh)
     assert (await orders.stat("@metrics")).size > 0
+
+
+def test_a_directory_whose_name_is_no_text_has_its_metrics(tmp_path: Path):
+    """As it is shown everywhere else: one name must not take all metrics along."""
+    folder = tmp_path / "d\udcff"
+    engine = open_engine(folder)
+    assert scraped(engine)["topicfs_directory_online", (("directory", rf"{tmp_path}/d\udcff"),)] == 1
+    engine.close()

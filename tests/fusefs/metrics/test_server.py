@@ -89,6 +89,7 @@ def asked_status(server: MetricsServer) -> int:
         b"GET\r\n\r\n",
         b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
         b"POST / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAccept: text/plain;version=x\r\n\r\n",
         b"",
     ],
 )

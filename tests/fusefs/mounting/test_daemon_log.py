@@ -8,10 +8,12 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from fusefs.mounting import daemon_log
 from fusefs.mounting.daemon_log import JournalHandler, LogFormat, begin_log, priority
 
 ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
@@ -121,3 +123,37 @@ def test_a_journal_that_does_not_listen_is_named():
     with pytest.raises(OSError, match="no journal listens there; use --log-format text or json") as raised:
         JournalHandler(ABOUT, Path("/nowhere/journal"))
     assert "/nowhere/journal" == raised.value.filename
+
+
+def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
+    """A full queue is waited for once; when the journal goes on, it is told how many entries it did not get."""
+    monkeypatch.setattr(daemon_log, "PATIENCE_SECONDS", 0.01)
+    handler = JournalHandler({}, Path(journal.getsockname()))
+    own = logging.getLogger("topicfs.hung")
+    own.propagate = False
+    own.addHandler(handler)
+    for number in range(5000):  # More than any queue holds.
+        own.warning("entry %d", number)
+    journal.settimeout(0)
+    taken = 0
+    with suppress(BlockingIOError):
+        while journal.recv(65536) is not None:
+            taken += 1
+    own.warning("last")
+    said, last = (journal.recv(65536).decode() for _ in range(2))
+    assert f"MESSAGE={5001 - taken} entries are missing here: the journal did not take them in time\n" in said
+    assert "MESSAGE=last\n" in last
+    own.removeHandler(handler)
+    handler.close()
+
+
+def test_a_stream_of_the_journal_without_its_socket_is_text(
+    root_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """As in a root of its own: who did not ask for the journal gets a mount all the same."""
+    monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
+    monkeypatch.setattr(daemon_log, "_leads_to_journal", lambda: True)
+    begin_log(None, None, terminal=True, debug=False, about=ABOUT)
+    assert [logging.StreamHandler] == [type(one) for one in root_logger.handlers]
+    with pytest.raises(OSError, match="no journal listens there"):
+        begin_log(LogFormat.JOURNAL, None, terminal=True, debug=False, about=ABOUT)
