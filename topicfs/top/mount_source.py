@@ -30,7 +30,7 @@ class MountSource:
 
     def sample(self) -> TopSample:
         at = self._clock()
-        series = parse_metrics((self._mountpoint / "@metrics").read_text())
+        series = parse_metrics((self._mountpoint / "@metrics").read_bytes().decode())
         lags: dict[str, dict[str, int]] = defaultdict(dict)
         for (group, topic), lag in series["topicfs_group_lag_records"].items():
             lags[topic][group] = int(lag)

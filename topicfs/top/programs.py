@@ -41,7 +41,7 @@ def _opened(process: Path, descriptor: str, path: str) -> Iterator[OpenFile]:
     topics = tuple(names[2].split(",")) if of_group else (names[0],)
     if topics[0].startswith("@") or len(names) < 2:
         return
-    name = (process / "comm").read_text().strip()
+    name = (process / "comm").read_text(errors="backslashreplace").strip()
     flags = next(
         int(line.split()[1], 8)
         for line in (process / "fdinfo" / descriptor).read_text().splitlines()

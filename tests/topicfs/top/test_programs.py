@@ -46,3 +46,14 @@ def test_this_process_is_found(tmp_path: Path):
         (found,) = open_files(tmp_path)
     assert (True, ("orders",)) == (found.writes, found.topics)
     assert found.program.endswith(f"({os.getpid()})")
+
+
+def test_a_program_whose_name_is_no_text_is_shown(tmp_path: Path):
+    """The kernel cuts a name after 15 bytes, also within a character."""
+    process = tmp_path / "4711"
+    for folder in ("fd", "fdinfo"):
+        (process / folder).mkdir(parents=True)
+    (process / "comm").write_bytes(("x" * 14 + "é").encode()[:15] + b"\n")
+    (process / "fd" / "3").symlink_to("/mnt/orders/0/log")
+    (process / "fdinfo" / "3").write_text("flags:\t00\n")
+    assert [r"xxxxxxxxxxxxxx\xc3 (4711)"] == [one.program for one in open_files(Path("/mnt"), tmp_path)]
