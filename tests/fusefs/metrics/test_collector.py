@@ -292,5 +292,5 @@ def test_a_directory_whose_name_is_no_text_has_its_metrics(tmp_path: Path):
     """As it is shown everywhere else: one name must not take all metrics along."""
     folder = tmp_path / "d\udcff"
     engine = open_engine(folder)
-    assert scraped(engine)["topicfs_directory_online", (("directory", rf"{tmp_path}/d\udcff"),)] == 1
+    assert 1 == scraped(engine)["topicfs_directory_online", (("directory", rf"{tmp_path}/d\udcff"),)]
     engine.close()
