@@ -38,6 +38,8 @@ _REMEDIES = {
 
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_SECONDS
+    wbufsize = -1
+    """Headers and what follows go together: half of the headers, where the process ends, is an empty answer to some clients."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Say nothing: a scrape is no news."""

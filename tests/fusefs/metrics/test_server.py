@@ -49,6 +49,17 @@ def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
     assert body == gzip.decompress(asked(server, **{"Accept-Encoding": "gzip"})[1])
 
 
+def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
+    """Whatever ends it: half of them, without a length, is an empty scrape to who asked, and no failed one."""
+    with socket.create_connection(server.address) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        head = client.recv(1 << 20).partition(b"\r\n\r\n")
+        assert b"\r\nContent-Length: " in head[0]
+        assert b"\r\n\r\n" == head[1]
+        while client.recv(1 << 20):
+            pass
+
+
 def test_some_metrics_may_be_asked_for_by_name(server: MetricsServer):
     """As other exporters allow it."""
     body = asked(server, "/metrics?name[]=topicfs_topics&name[]=no_such")[1]
