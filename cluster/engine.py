@@ -197,7 +197,7 @@ class ClusterEngine:
         self._admin.alter_settings(topic, changes)
         found.wait_for_settings(changes)
 
-    def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol's
+    def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol hands settings to every engine
         raise StorageError("the settings of a cluster are its brokers'; topicfs config changes a topic's")
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:

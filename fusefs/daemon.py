@@ -142,7 +142,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 def listen(address: MetricsAddress) -> MetricsServer:
     """Listen for Prometheus; its library is loaded for who asks for it. Raises StorageError."""
-    from fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - as above
+    from fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - most mounts answer no Prometheus
 
     return MetricsServer(address)
 
@@ -323,7 +323,7 @@ class _Daemon:
     def _collector(self) -> MetricsCollector:
         """Return what collects the metrics; its library is loaded now, which who asks for none does not wait for."""
         if self._made_collector is None:
-            from fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - as above
+            from fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - only who asks for metrics needs their library
 
             mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
             self._made_collector = MetricsCollector(self._engine, mount)

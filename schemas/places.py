@@ -25,11 +25,10 @@ class SchemaPlaces:
 
     def catalog(self, engine: Engine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
-        # Only here: a command names places at its start, and most need none of what reads them.
-        from schemas.catalog import SchemaCatalog  # noqa: PLC0415
-        from schemas.sources.directory import DirectorySource  # noqa: PLC0415
-        from schemas.sources.registry import RegistrySource  # noqa: PLC0415
-        from schemas.sources.topic import SchemasTopic  # noqa: PLC0415
+        from schemas.catalog import SchemaCatalog  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from schemas.sources.directory import DirectorySource  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from schemas.sources.registry import RegistrySource  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from schemas.sources.topic import SchemasTopic  # noqa: PLC0415 - a command that decodes nothing begins without it
 
         sources: list[SchemaSource] = []
         if self.directory is not None:

@@ -77,6 +77,7 @@ class DecodedLines:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        # No file comes here: who opens one to write gets the other form (`DecodedForms.writing`).
         raise NotImplementedError("lines are written to a topic, by its schemas: EncodedLines")
 
     def _lines(

@@ -64,8 +64,7 @@ class JournalHandler(logging.Handler):
     def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
         """Raises OSError where no journal listens."""
         super().__init__()
-        # Only here: most mounts have no journal.
-        from logging_journald import JournaldTransport  # noqa: PLC0415
+        from logging_journald import JournaldTransport  # noqa: PLC0415 - most mounts have no journal
 
         self._about = {f"TOPICFS_{name.upper()}": printable(value) for name, value in about.items()}
         path = socket_path or JournaldTransport.SOCKET_PATH

@@ -73,7 +73,7 @@ class DirectorySource:
             return None
         for suffix in SUFFIXES:
             try:
-                name = Path(os.readlink(self._directory / f"{subject}{suffix}")).name  # noqa: PTH115
+                name = Path(os.readlink(self._directory / f"{subject}{suffix}")).name  # noqa: PTH115 - the target as it is written, of which the name is all that counts
             except OSError:
                 continue
             stem = name.removesuffix(suffix)

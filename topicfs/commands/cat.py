@@ -177,7 +177,7 @@ class FilePrinter:
         """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
         import trio  # noqa: PLC0415 - `--help` needs no filesystem
 
-        from fusefs.reader import PathError  # noqa: PLC0415
+        from fusefs.reader import PathError  # noqa: PLC0415 - `--help` needs no filesystem
 
         try:
             return trio.run(self._copy, engine, path)
@@ -185,7 +185,7 @@ class FilePrinter:
             raise click.ClickException(str(error)) from error
 
     async def _copy(self, engine: Engine, path: str) -> Offset | None:
-        from fusefs.reader import MountReader  # noqa: PLC0415
+        from fusefs.reader import MountReader  # noqa: PLC0415 - `--help` needs no filesystem
 
         reader = MountReader(
             engine, directories=self._directories, isolation=self.isolation, schemas=self._schemas

@@ -180,11 +180,11 @@ def mount(context: click.Context, /, **given: object) -> None:
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
-        from fusefs.appending.handle import Acks  # noqa: PLC0415
-        from fusefs.daemon import MountOptions, run  # noqa: PLC0415
-        from fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415
-        from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415
-        from fusefs.nodes.ownership import Ownership  # noqa: PLC0415
+        from fusefs.appending.handle import Acks  # noqa: PLC0415 - needs pyfuse3
+        from fusefs.daemon import MountOptions, run  # noqa: PLC0415 - needs pyfuse3
+        from fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415 - needs pyfuse3
+        from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415 - needs pyfuse3
+        from fusefs.nodes.ownership import Ownership  # noqa: PLC0415 - needs pyfuse3
     except ImportError as error:
         raise StorageError(f"{NEEDS_PYFUSE3} ({error})") from error
 
