@@ -154,6 +154,17 @@ def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: 
     assert 0 == as_user(1234, 56, "mkdir new", mnt).returncode
 
 
+@pytest.mark.parametrize("where", [["--foreground"], []], ids=["foreground", "background"])
+def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path, mnt: Path, where: list[str]):
+    """Nothing is mounted, and no data directory made."""
+    command = [TOPICFS, "mount", *where, "--log-file", tmp_path / "none/log", tmp_path / "data", mnt]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    expected = f"topicfs: {tmp_path / 'none/log'}: No such file or directory\n"
+    assert (1, "", expected) == (done.returncode, done.stdout, done.stderr)
+    assert not is_mounted(mnt)
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_log_for_programs_is_json(start: Start, tmp_path: Path, mnt: Path):
     """One object a line, each with the mount it is about."""
     start("--log-format", "json", "--debug")
