@@ -49,6 +49,11 @@ class SettingsReload:
         except (StorageError, OSError) as error:
             self._reports.error("settings", f"as they were: {reason_of(error)}")
             return
+        except Exception:
+            # Whatever it is, the mount is worth more than other settings.
+            log.exception("settings: unexpected")
+            self._reports.error("settings", "could not be read again; the log has the traceback")
+            return
         changes = list(differences(self._config, wanted))
         self._config = wanted
         for change in changes:

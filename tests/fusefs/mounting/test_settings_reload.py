@@ -69,6 +69,18 @@ def test_settings_that_cannot_be_read_change_nothing(engine: LogManager, error: 
     assert "settings: as they were: " in line
 
 
+def test_an_error_nobody_expected_leaves_the_mount_alone(engine: LogManager):
+    """It is told where the others are, and its traceback is in the log."""
+
+    def fails() -> EngineConfig:
+        raise ZeroDivisionError
+
+    reload, reports = reload_of(engine, fails)
+    reload.reload()
+    (line,) = reports.lines()
+    assert "settings: could not be read again; the log has the traceback" in line
+
+
 def test_without_settings_to_read_nothing_is_asked_for(engine: LogManager):
     """A SIGHUP then ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
