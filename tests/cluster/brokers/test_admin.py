@@ -75,6 +75,11 @@ def names(client):
     return set(client.admin.list_topics(timeout=30).topics)
 
 
+def wait_until_deleted(client, name):
+    """A broker answers as soon as the controller has decided, and forgets the topic when it is told of it."""
+    wait_until(lambda: name not in names(client), "it is gone")
+
+
 def test_a_topic_is_made(engine, client):
     """With partitions and settings; at once it is known, is another's too, and takes records."""
     topic = engine.create_topic("made", partitions=3, overrides={"retention.ms": "123456789"})
@@ -163,7 +168,7 @@ def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
             engine.delete_topic("emptied", with_records=False)
         assert round_number + 1 == topic.partitions()[1].delete_records(Offset(-1))
     engine.delete_topic("emptied", with_records=False)
-    assert "emptied" not in names(client)
+    wait_until_deleted(client, "emptied")
 
 
 def test_settings_are_changed(engine, client):
@@ -232,7 +237,7 @@ def test_lost_answers_change_nothing_twice(address, client, relay):
             assert 1 == topic.partitions()[0].delete_records(Offset(-1))
             relay.do(DELETE_TOPICS, lost)
             engine.delete_topic(name)
-            assert name not in names(client)
+            wait_until_deleted(client, name)
     assert all(map(relay.done, (CREATE_TOPICS, CREATE_PARTITIONS, DELETE_RECORDS, DELETE_TOPICS)))
 
 
