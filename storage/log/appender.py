@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from storage.codec.batch import assign_offsets, assign_one, assign_plain, set_append_time, set_max_timestamp
+from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
 from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
@@ -17,6 +17,7 @@ from storage.errors import PartitionOfflineError
 from storage.log.flush import FlushTarget
 from storage.log.parts import LogParts
 from storage.log.producers import NOTHING_PENDING, Pending
+from storage.log.small_appends import write_small
 from storage.log.state import LogState
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -127,37 +128,21 @@ class LogAppender:
         with parts.lock:
             if not parts.writable:
                 parts.check_leads()
-            base_offset = parts.state.end_offset
-            state = self._extend(batches, now, rules) or self._write_own(batches, now, rules)
-            if state is None:
-                return None
+            before = parts.state
+            base_offset, active = before.end_offset, before.chain.segments[-1]
+            placed = write_small(parts, batches, now, rules)
+            if placed is not None:
+                state = before.extended(Offset(placed[0] + 1), active.size, before.replicated)
+            else:
+                written = self._write_own(batches, now, rules)
+                if written is None:
+                    return None
+                state = written
             end_offset = state.end_offset
             parts.producers.advance(end_offset)
             # The high watermark may have passed a marker; nothing has begun.
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return _new(Appended, (base_offset, end_offset - 1, NO_TIMESTAMP, state.start_offset, False))
-
-    def _extend(self, batch: bytearray, now: Timestamp, rules: AppendRules) -> LogState | None:
-        """Write a batch with which no roll and no index entry is due, as most small ones; return None for others."""
-        parts = self._parts
-        state, epoch = parts.state, parts.leader_epoch
-        active = state.chain.segments[-1]
-        if len(batch) > active.bytes_until_due or epoch != parts.noted_epoch or parts.room.reserved:
-            return None
-        latest = min(active.latest_timestamp, now + rules.after_max_ms)
-        end_offset, counts = state.end_offset, parts.counts
-        assigned = assign_one(batch, end_offset, epoch, rules.max_message_bytes, latest, counts)
-        if assigned is None:
-            return None
-        last_offset, max_timestamp = assigned
-        try:
-            active.extend(batch, last_offset, max_timestamp)
-        except BaseException as error:
-            counts.take_back(last_offset + 1 - end_offset, len(batch))
-            if isinstance(error, PartitionOfflineError):
-                parts.mark_offline(str(error))
-            raise
-        return state.extended(last_offset + 1, active.size)
 
     def _write_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> LogState | None:
         parts = self._parts
@@ -253,7 +238,8 @@ class LogAppender:
         except PartitionOfflineError as error:
             parts.mark_offline(str(error))
             raise
-        return parts.state.extended(last_offset + 1, active.size)
+        state = parts.state
+        return state.extended(Offset(last_offset + 1), active.size, state.replicated)
 
     def _roll_reason(
         self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp

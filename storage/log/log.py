@@ -265,7 +265,7 @@ class Log:
         with parts.lock:
             if parts.closed:
                 return
-            parts.closed, parts.writable = True, False
+            parts.closed, parts.writable, parts.follows = True, False, False
             try:
                 if parts.offline is None and not parts.files.read_only:
                     self._close_in_order()

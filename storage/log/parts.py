@@ -117,6 +117,8 @@ class LogParts:
         self.closed = False
         self.leads = True
         """False in a follower, which takes only what its leader has."""
+        self.follows = False
+        """True in a follower that takes what its leader has; `check_writable` says why one does not."""
         self.writable = not self.files.read_only
         """False: `check_leads` says why not."""
         self.first_dirty_offset: Offset | None = None
@@ -200,4 +202,4 @@ class LogParts:
         """
         self.gone = self.gone or gone
         self.offline = self.offline or reason
-        self.writable = False
+        self.writable = self.follows = False

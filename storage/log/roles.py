@@ -37,7 +37,7 @@ class LogRoles:
         with parts.lock:
             parts.check_writable()
             self._begin_epoch(epoch)
-            parts.leads, parts.writable = True, True
+            parts.leads, parts.writable, parts.follows = True, True, False
             self._publish(high_watermark)
         parts.listeners.notify()
 
@@ -47,7 +47,7 @@ class LogRoles:
         with parts.lock:
             parts.check_writable()
             self._begin_epoch(epoch)
-            parts.leads, parts.writable = True, True
+            parts.leads, parts.writable, parts.follows = True, True, False
             parts.state = parts.with_first_unstable(parts.state._replace(replicated=None))
         parts.listeners.notify()
 
@@ -56,6 +56,7 @@ class LogRoles:
         parts = self._parts
         with parts.lock:
             parts.leads, parts.writable = False, False
+            parts.follows = parts.offline is None and not (parts.closed or parts.files.read_only)
             self._publish(high_watermark)
         parts.listeners.notify()
 
@@ -121,7 +122,7 @@ class LogRoles:
                 raise
             end_offset = Offset(last_offset + 1)
             parts.producers.advance(end_offset)
-            state = state.extended(end_offset, active.size)
+            state = state.extended(end_offset, active.size, state.replicated)
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return True
 

@@ -86,17 +86,15 @@ class LogState(NamedTuple):
         """Return the bytes of all batches."""
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
-    def extended(self, end_offset: int, end_position: int) -> LogState:
-        """Return the value after an append to the active segment."""
-        chain, _, _, start_offset, replicated, first_unstable, aborted, places = self
+    def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:
+        """Return the value after an append to the active segment, with a high watermark within its bounds."""
+        chain, _, _, start_offset, _, first_unstable, aborted, places = self
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
         """Return the value with a high watermark within its bounds, while no transaction is undecided."""
-        chain, end_offset, end_position, start_offset, _, first_unstable, aborted, places = self
-        fields = (chain, end_offset, end_position, start_offset, offset, first_unstable, aborted, places)
-        return _new(LogState, fields)
+        return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:
         """Return the value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""

@@ -18,7 +18,7 @@ from storage.model import ReplicaStatus, TopicPartition
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicatedTopicEntry
-from storage.replicas.partition import Replica, ReplicatedPartition
+from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.follower import log_end
 from storage.replicas.rules.state import (
     LogEnd,
@@ -31,6 +31,7 @@ from storage.replicas.rules.state import (
     joined,
     without,
 )
+from storage.replicas.served_partition import Replica
 from storage.replicas.sound_reads import Doctor
 
 _LOGGER = logging.getLogger(__name__)

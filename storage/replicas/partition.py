@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from struct import Struct
-from threading import RLock
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from storage.codec.batch import assign_offsets, scan
 from storage.codec.binary.fields import BASE_OFFSET_POSITION
 from storage.config.topic import TopicConfig
-from storage.directories.offline_partition import OfflinePartition
-from storage.engine import Cancel, Listeners, Partition
+from storage.engine import Cancel
 from storage.errors import (
     CorruptionError,
     NotEnoughReplicasError,
@@ -32,25 +29,23 @@ from storage.errors import (
     StorageError,
 )
 from storage.log.log import Log
+from storage.log.parts import LogParts
+from storage.log.small_appends import append_in_step
 from storage.model import (
     NO_LEADER_EPOCH,
     Appended,
     Fetched,
-    Isolation,
     Offset,
     PartitionGlance,
-    PartitionOffsets,
     PartitionStatus,
     Position,
     ReplicaStatus,
-    SegmentInfo,
-    Timestamp,
-    TimestampOffset,
     TopicPartition,
 )
 from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
-from storage.replicas.sound_reads import Asked, Doctor, read_soundly
+from storage.replicas.served_partition import Replica, ServedPartition
+from storage.replicas.sound_reads import Doctor
 
 FETCH_BYTES = 1 << 20
 """Bytes that a follower in sync fetches at a time."""
@@ -79,14 +74,7 @@ class Controller(Protocol):
         ...
 
 
-class Replica(NamedTuple):
-    """A replica whose log is there."""
-
-    number: ReplicaId
-    log: Log
-
-
-class ReplicatedPartition:
+class ReplicatedPartition(ServedPartition):
     """Implements storage.engine.Partition."""
 
     def __init__(
@@ -96,25 +84,18 @@ class ReplicatedPartition:
         config: Callable[[], TopicConfig],
         controller: Controller,
     ) -> None:
-        self.name = name
+        super().__init__(name, config)
         self.state = state
         """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
-        self.lock = RLock()
-        """Held by appends, and while roles change."""
-        self.listeners = Listeners()
-        self._config = config
         self._controller = controller
-        self._leader: Replica | None = None
-        self._followers: tuple[Replica, ...] = ()
-        """Those in sync."""
+        self._in_step: tuple[LogParts, ...] = ()
+        """What the log that leads and its followers in sync are made of, the leader first."""
         self._high_watermark = Offset(0)
-        self._rewrites = 0
         self.gone = False
         """True once its topic is being deleted: another one of its name is another partition. Set under `lock`."""
         self._appending = False
         """True while the log that leads is appended to."""
         self._cancel: Cancel = lambda: None
-        self._serving: Partition = self._offline("not led by any replica yet")
 
     # Roles.
 
@@ -126,7 +107,7 @@ class ReplicatedPartition:
         """
         with self.lock:
             state = self.state
-            self._followers = ()
+            self._go_on_with(())
             leader = None if state.leader is None else logs.get(state.leader)
             if state.leader is None or leader is None:
                 self._serve(None)
@@ -148,7 +129,7 @@ class ReplicatedPartition:
                         followers.append(Replica(number, log))
                 except (*_FAILURES, SegmentDeletedError):
                     failed.append(number)
-            self._followers = tuple(followers)
+            self._go_on_with(tuple(followers))
             self._serve(Replica(state.leader, leader))
             self._advance(leader)
             return tuple(failed)
@@ -173,6 +154,7 @@ class ReplicatedPartition:
         self._cancel()
         self._cancel = lambda: None
         self._leader = leader
+        self._go_on_with(self._followers)
         if leader is None:
             self._serving = self._offline(self._reason())
         else:
@@ -184,22 +166,16 @@ class ReplicatedPartition:
             self._cancel = leader.log.listen(self._changed)
         self.listeners.notify()
 
+    def _go_on_with(self, followers: tuple[Replica, ...]) -> None:
+        """Have these followers in sync, and no others."""
+        self._followers = followers
+        self._in_step = (
+            () if self._leader is None else tuple(one.log.parts for one in (self._leader, *followers))
+        )
+
     def _reason(self) -> str:
         last = ", ".join(map(str, self.state.in_sync))
         return f"no replica that was in sync is there: {last}; bring back its disk"
-
-    def _offline(self, reason: str) -> OfflinePartition:
-        return OfflinePartition(
-            self.name,
-            config=self._config(),
-            directory=Path(str(self.name)),
-            reason=reason,
-            log_start_offset=self._start(),
-        )
-
-    def _start(self) -> Offset:
-        leader = self._leader
-        return Offset(0) if leader is None else leader.log.log_start_offset
 
     def join(self, number: ReplicaId, log: Log) -> bool:
         """Have a follower catch up to the end, with appends held up meanwhile (blocking); return whether it could.
@@ -214,20 +190,16 @@ class ReplicatedPartition:
         log.sync()
         match_segments(leader.log, log)
         if all(one.number != number for one in self._followers):
-            self._followers = (*self._followers, Replica(number, log))
+            self._go_on_with((*self._followers, Replica(number, log)))
         self._advance(leader.log)
         return True
 
     def drop(self, numbers: Sequence[ReplicaId]) -> None:
         """Go on without followers."""
         with self.lock:
-            self._followers = tuple(one for one in self._followers if one.number not in numbers)
+            self._go_on_with(tuple(one for one in self._followers if one.number not in numbers))
             if self._leader is not None:
                 self._advance(self._leader.log)
-
-    @property
-    def leader(self) -> Replica | None:
-        return self._leader
 
     @property
     def in_sync_replicas(self) -> int:
@@ -258,10 +230,26 @@ class ReplicatedPartition:
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         with self.lock:
-            appended = self._append(batches, encoded_here)
-        if durable:
+            in_step, appended = self._in_step, None
+            if encoded_here and 1 < len(in_step) == len(self.state.assigned):
+                appended = append_in_step(in_step[0], in_step[1:], batches)
+            if appended is None:
+                appended = self._append(batches, encoded_here)
+            elif in_step[0].state.replicated == appended[1] + 1:
+                self._high_watermark = Offset(appended[1] + 1)
+                self.listeners.notify()
+            elif not self._complete(self._leading(), appended.base_offset, batches):
+                _unstamp(batches)
+                appended = self._append(batches, encoded_here=False)
+        # Counted only where the setting is set: its default means never.
+        flush_messages = in_step[0].config.flush_messages
+        if durable or (flush_messages <= appended[1] + 1 and self._unflushed_records() >= flush_messages):
             self.sync()
         return appended
+
+    def _unflushed_records(self) -> int:
+        """Return the most that a replica in sync has not put on disk yet."""
+        return max([parts.unflushed_records for parts in self._in_step], default=0)
 
     def _append(self, batches: bytearray, encoded_here: bool) -> Appended:
         while True:
@@ -273,19 +261,18 @@ class ReplicatedPartition:
                 appended = self._append_to(leader.log, batches, encoded_here)
             except _FAILURES as error:
                 self._lose(leader, error)
-                _unstamp(batches)
-                encoded_here = False
-                continue
-            now_active = leader.log.parts.state.chain.segments[-1]
-            grown = now_active.size - (size if now_active.base_offset == at else 0)
-            as_given = encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
-            if not self._hand_on(leader, before, batches if as_given else None):
-                now = self._leading().log
-                if now.log_end_offset <= before:  # None of those in sync has it: it is appended again.
-                    _unstamp(batches)
-                    encoded_here = False
-                    continue
-            return appended
+            else:
+                now_active = leader.log.parts.state.chain.segments[-1]
+                grown = now_active.size - (size if now_active.base_offset == at else 0)
+                as_given = encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
+                if self._complete(leader, before, batches if as_given else None):
+                    return appended
+            _unstamp(batches)
+            encoded_here = False
+
+    def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
+        """Hand on what was appended from `before` on; False where it is appended again, for no replica in sync has it."""
+        return self._hand_on(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, encoded_here: bool) -> Appended:
         """Append to the log that leads; listeners are told once, when the followers have it, too."""
@@ -314,18 +301,11 @@ class ReplicatedPartition:
 
         `batches`: what was appended, with the offsets and the epoch that it got, where that is known without reading it.
         """
-        log, offset = leader.log, start_offset
+        log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
-            segment_base_offset = log.parts.state.chain.segments[-1].base_offset
-            for follower in self._followers:
-                try:
-                    if not follower.log.extend_as_follower(batches, segment_base_offset):
-                        data, end = memoryview(batches), log.log_end_offset
-                        append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
-                except (*_FAILURES, StorageError) as error:
-                    self._lose(follower, error)
-            offset = log.parts.state.end_offset
-        while self._followers and offset < log.parts.state.end_offset:
+            self._give(batches, start_offset, log)
+        # From where the last one is: an error nobody expected may have come between an earlier append and a follower.
+        while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FETCH_BYTES)
             except (*_FAILURES, SegmentDeletedError) as error:
@@ -336,10 +316,26 @@ class ReplicatedPartition:
                     append_fetched(follower.log, fetched)
                 except (*_FAILURES, StorageError) as error:
                     self._lose(follower, error)
-            offset = fetched.next_offset
         if not self._advance(log):
             self.listeners.notify()
         return True
+
+    def _give(self, batches: bytearray, start_offset: Offset, leader: Log) -> None:
+        """Have the followers that end at `start_offset` append what the leader has just written there."""
+        segment_base_offset = leader.parts.state.chain.segments[-1].base_offset
+        for follower in self._followers:
+            if follower.log.log_end_offset != start_offset:
+                continue
+            try:
+                if not follower.log.extend_as_follower(batches, segment_base_offset):
+                    data, end = memoryview(batches), leader.log_end_offset
+                    append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
+            except (*_FAILURES, StorageError) as error:
+                self._lose(follower, error)
+
+    def _least_end(self) -> Offset:
+        """Return how far the follower in sync goes that goes least far."""
+        return min([one.log.parts.state.end_offset for one in self._followers])
 
     def _advance(self, leader: Log) -> bool:
         """Move the high watermark where it may move; return whether listeners were told of it."""
@@ -391,103 +387,22 @@ class ReplicatedPartition:
                     self._lose(follower, error)
         return start
 
-    # Reads.
+    # Looking.
 
-    def _ask(self, ask: Callable[[Partition], T]) -> T:
-        """Ask the log that leads; where its disk fails, the next one."""
-        while True:
-            serving, leader = self._serving, self._leader
-            try:
-                return ask(serving)
-            except (OSError, SegmentDeletedError) as error:
-                if serving is not self._serving:
-                    continue
-                if isinstance(error, SegmentDeletedError) or leader is None:
-                    raise
-                with self.lock:
-                    if self._leader is leader:
-                        self._lose(leader, error)
-
-    def read(
-        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
-    ) -> Fetched:
-        def read() -> Fetched:
-            return self._ask(lambda log: log.read(offset, max_bytes=max_bytes, isolation=isolation))
-
-        leader, followers = self._leader, self._followers
-        if leader is None or not followers:
-            return read()
-        asked = Asked(offset, max_bytes, isolation)
-        logs = [one.log for one in followers]
-        return read_soundly(read, leader.log, logs, asked, self._controller.doctor(self))
-
-    def offset_for_timestamp(
-        self,
-        timestamp: Timestamp,
-        *,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        max_bytes: int | None = None,
-    ) -> TimestampOffset | None:
-        return self._ask(
-            lambda log: log.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
-        )
+    @property
+    def leader(self) -> Replica | None:
+        return self._leader
 
     def status(self) -> PartitionStatus:
         serving = self._serving
         return replace(serving.status(), replicas=self._controller.replicas(self))
 
-    def segments(self) -> Sequence[SegmentInfo] | None:
-        return self._ask(lambda log: log.segments())
-
-    def segment_of(self, name: str) -> SegmentInfo | None:
-        return self._ask(lambda log: log.segment_of(name))
-
-    def open_segment_file(self, name: str) -> memoryview:
-        return self._ask(lambda log: log.open_segment_file(name))
-
     def glance(self) -> PartitionGlance:
         missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)
         return self._serving.glance()._replace(missing_replicas=missing)
 
-    def offsets(self) -> PartitionOffsets:
-        return self._serving.offsets()
-
-    def visible_end(self, isolation: Isolation) -> Offset:
-        return self._serving.visible_end(isolation)
-
-    def end_at_hand(self, offset: Offset) -> Offset:
-        return self._serving.end_at_hand(offset)
-
-    def listen(self, listener: Callable[[], None]) -> Cancel:
-        return self.listeners.add(listener)
-
-    @property
-    def topic(self) -> str:
-        return self.name.topic
-
-    @property
-    def number(self) -> int:
-        return self.name.partition
-
-    @property
-    def config(self) -> TopicConfig:
-        return self._config()
-
-    @property
-    def directory(self) -> Path | None:
-        return self._serving.directory
-
-    @property
-    def rewrites(self) -> int:
-        return self._rewrites + self._serving.rewrites
-
-    @property
-    def log_start_offset(self) -> Offset:
-        return self._serving.log_start_offset
-
-    @property
-    def newest_timestamp(self) -> Timestamp:
-        return self._serving.newest_timestamp
+    def _doctor(self) -> Doctor:
+        return self._controller.doctor(self)
 
 
 def _unstamp(batches: bytearray) -> None:

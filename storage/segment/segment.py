@@ -222,7 +222,15 @@ class Segment:
 
     def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
         """Do what `append` does, for a batch within `bytes_until_due` that is no later than `latest_timestamp`."""
-        self._write(batch)
+        position = self.size
+        try:  # As `_write` does: most appends come here, once a replica.
+            self.log.pwrite(batch, Position(position))
+        except OSError:
+            self._cut_back(position)
+            raise
+        size = len(batch)
+        self.size = position + size
+        self.bytes_until_due -= size
         if max_timestamp > (self._largest or self.largest).timestamp:
             self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
 

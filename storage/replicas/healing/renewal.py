@@ -27,9 +27,10 @@ from storage.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThr
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.moves import ReplicaMoves
-from storage.replicas.partition import FETCH_BYTES, Replica, ReplicatedPartition
+from storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
 from storage.replicas.rules.follower import catch_up, fetch_once
 from storage.replicas.rules.state import ReplicaId
+from storage.replicas.served_partition import Replica
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 
