@@ -20,7 +20,7 @@ from storage.config.topic import TopicConfig
 from storage.engine import Cancel
 from storage.errors import NotEnoughReplicasError
 from storage.indexes.transaction_index import AbortedSpan
-from storage.log.appender import LogAppender
+from storage.log.appending.appender import LogAppender
 from storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
 from storage.log.reading.reader import LogReader
 from storage.log.replacer import LogReplacer

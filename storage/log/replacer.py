@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from storage.disk.names import SegmentFileState
 from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, PolicyViolationError
-from storage.log.appender import LogAppender
+from storage.log.appending.appender import LogAppender
 from storage.log.parts import LogParts
 from storage.log.producers import rebuild_producers
 from storage.log.state import Bound

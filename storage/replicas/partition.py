@@ -28,9 +28,9 @@ from storage.errors import (
     SegmentDeletedError,
     StorageError,
 )
+from storage.log.appending.small_appends import append_in_step
 from storage.log.log import Log
 from storage.log.parts import LogParts
-from storage.log.small_appends import append_in_step
 from storage.model import (
     NO_LEADER_EPOCH,
     Appended,

@@ -1,4 +1,4 @@
-"""What readers see of a partition with replicas: the log that leads, and the next one where its disk fails.
+"""Reads of a partition with replicas, by the log that leads, and by the next one where its disk fails.
 
 They hold no lock. A log that leads now may be a follower in the middle of a read; what it gave is right all the same, for
 readers see nothing above the high watermark.

@@ -19,7 +19,7 @@ from fusefs.views import records
 from fusefs.views.view import View
 from storage.codec.headers import Codec
 from storage.engine import Engine
-from storage.log.appender import LogAppender
+from storage.log.appending.appender import LogAppender
 from storage.log.reading.reader import LogReader
 from storage.messages import printable
 from storage.topics import changes

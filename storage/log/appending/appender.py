@@ -14,10 +14,10 @@ from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import PartitionOfflineError
+from storage.log.appending.small_appends import write_small
 from storage.log.flush import FlushTarget
 from storage.log.parts import LogParts
 from storage.log.producers import NOTHING_PENDING, Pending
-from storage.log.small_appends import write_small
 from storage.log.state import LogState
 from storage.model import (
     NO_LEADER_EPOCH,

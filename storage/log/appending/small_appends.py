@@ -2,7 +2,7 @@
 
 Where a log has followers in sync they get the batch in the same step, with the offsets and the epoch that it got from the
 log that leads, and are not asked to fetch it. Whatever is not as usual is left to the appends of
-`storage.log.appender` and to the followers' fetches.
+`storage.log.appending.appender` and to the followers' fetches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write_small(
     """Write a batch behind the log's end, not yet published; return its last offset and max timestamp.
 
     None: something else is due, or the batch is not a plain one; nothing is written then. The caller holds the log's lock.
-    Raises what `storage.log.appender.LogAppender.append` does; nothing is kept then.
+    Raises what `storage.log.appending.appender.LogAppender.append` does; nothing is kept then.
     """
     state, epoch = parts.state, parts.leader_epoch
     active = state.chain.segments[-1]
