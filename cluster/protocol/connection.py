@@ -52,6 +52,10 @@ SESSION_SHARE = 0.85
 Read: TypeAlias = Callable[[memoryview, int], Values]
 """Returns an answer's fields, or some of them, from its bytes in a version. Raises CorruptBatchError."""
 
+_SIZE_BYTES = 4
+"""Bytes of an answer's size, before it."""
+_FIRST_BYTES = 4096
+"""Bytes received at once at first: most answers are no larger."""
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
 
@@ -85,6 +89,10 @@ class Connection:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
         except OSError as error:
             raise UnreachableError(f"{server}: {error.strerror or error}") from None
+        self._patience = 0.0
+        """Time limit of a wait for the socket, in seconds, once there is one."""
+        self._received = memoryview(b"")
+        """Bytes that came along with the last answer: they begin the next one."""
         opened(self)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -293,11 +301,24 @@ class Connection:
             head += b"\0"
         size = len(head) + sum(map(len, body))
         try:
-            self._socket.settimeout(seconds)
+            self._wait_at_most(seconds)
             self._send_all([struct.pack(">i", size) + head, *body])
         except OSError as error:
-            raise UnreachableError(f"{self.server}: {api.name}: {error.strerror or error}") from None
+            raise UnreachableError(f"{self.server}: {api.name}: {_reason(error)}") from None
         return self._correlation
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Limit each wait for the socket. The kernel does, but for TLS: Python itself would look whether it is ready before each call."""
+        if seconds == self._patience:
+            return
+        self._patience = seconds
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.settimeout(seconds)
+            return
+        limit = struct.pack("@ll", int(seconds), max(1, int(seconds % 1 * 1e6)))
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _send_all(self, pieces: list[Buffer]) -> None:
         """Send pieces as one. Record batches are not copied, unless to be encrypted."""
@@ -324,9 +345,15 @@ class Connection:
             raise MalformedAnswerError(f"{what}: {error}") from None
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        head = self._exactly(4, api)
-        size = int.from_bytes(head, "big", signed=True)
-        if head[:2] == _TLS_ALERT and api is API_VERSIONS:
+        """Receive an answer into one new buffer, of which its reader keeps views; a small one comes along with its size."""
+        begun = self._received
+        self._received = begun[:0]
+        while len(begun) < _SIZE_BYTES:
+            first = memoryview(bytearray(_FIRST_BYTES))
+            first[: len(begun)] = begun
+            begun = first[: len(begun) + self._received_into(first[len(begun) :], api)]
+        size = int.from_bytes(begun[:_SIZE_BYTES], "big", signed=True)
+        if begun[:2] == _TLS_ALERT and api is API_VERSIONS:
             raise NotKafkaError(
                 f"{self.server}: it speaks TLS: give --client-config FILE with security.protocol=SSL or SASL_SSL"
             )
@@ -334,32 +361,37 @@ class Connection:
             raise MalformedAnswerError(
                 f"{self.server}: an answer to {api.name} of {size:,} bytes; {max_bytes:,} are the most that can be right"
             )
-        return self._exactly(size, api)
+        begun, self._received = begun[_SIZE_BYTES : _SIZE_BYTES + size], begun[_SIZE_BYTES + size :]
+        if len(begun) == size:
+            return begun.toreadonly()
+        frame = memoryview(bytearray(size))
+        frame[: len(begun)] = begun
+        at = len(begun)
+        while at < size:
+            at += self._received_into(frame[at:], api, whole=True)
+        return frame.toreadonly()
 
-    def _exactly(self, size: int, api: Api) -> memoryview:
-        """Receive into one new buffer, of which answers keep views."""
-        view = memoryview(bytearray(size))
-        at = 0
+    def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
+        """Receive what there is, or where it may be had `whole` as much as there is room for; at least a byte."""
+        plain = not isinstance(self._socket, ssl.SSLSocket)
         try:
-            while at < size:
-                received = self._socket.recv_into(view[at:])
-                if not received:
-                    hint = (
-                        "" if self._proven else "; where it wants SASL, say who you are: --client-config FILE"
-                    )
-                    raise UnreachableError(
-                        f"{self.server}: {api.name}: the broker closed the connection{hint}"
-                    )
-                at += received
+            received = self._socket.recv_into(room, 0, socket.MSG_WAITALL if whole and plain else 0)
         except ssl.SSLError as error:
             raise AuthenticationError(f"{self.server}: {tls_reason(error)}") from None
         except OSError as error:
             raise UnreachableError(f"{self.server}: {api.name}: {_reason(error)}") from None
-        return view.toreadonly()
+        if not received:
+            hint = "" if self._proven else "; where it wants SASL, say who you are: --client-config FILE"
+            raise UnreachableError(f"{self.server}: {api.name}: the broker closed the connection{hint}")
+        return received
 
 
 def _reason(error: OSError) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else str(error.strerror or error)
+    return (
+        "no answer in time"
+        if isinstance(error, (TimeoutError, BlockingIOError))
+        else str(error.strerror or error)
+    )
 
 
 def _own_version() -> str:

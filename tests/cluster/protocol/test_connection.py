@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
+import time
 from contextlib import ExitStack, closing
+from itertools import pairwise
 
 import pytest
 
@@ -17,7 +20,7 @@ from cluster.errors import (
 )
 from cluster.place import Server
 from cluster.protocol.connection import Connection
-from cluster.protocol.messages import API_VERSIONS, FETCH, METADATA
+from cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
@@ -177,6 +180,55 @@ def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
     assert not connection.usable
     with pytest.raises(UnreachableError, match="another process's, or broken"):
         connection.call(METADATA, EVERYTHING)
+
+
+def offsets_answer(correlation, *, name="t", version=7):
+    values = {"topics": [{"name": name, "partitions": []}]}
+    return frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7])
+def test_answers_may_come_in_any_pieces(served, connect, pieces):
+    """Several at once, one after the other by the byte, small and large ones."""
+    waiting = []
+
+    def then(connection, _key, _version, correlation, _rest):
+        waiting.append(correlation)
+        if len(waiting) < 3:
+            return
+        sizes = (10, 100_000, 0)
+        answers = [offsets_answer(one, name="t" * size) for one, size in zip(waiting, sizes, strict=True)]
+        waiting.clear()
+        data = b"".join(answers)
+        step = -(-len(data) // pieces)
+        cuts = [0, 1, 3, 4, 5, *range(step, len(data), step), len(data)]
+        for start, end in pairwise(sorted(cuts)):
+            connection.sendall(data[start:end])
+            time.sleep(0.001)  # For the pieces to come one by one, mostly.
+
+    connection = connect(served(agreeing(then, [(2, 1, 7)])))
+    for _ in range(2):
+        asked = {"replicaId": -1, "topics": []}
+        first, later = connection.call_all(*[(LIST_OFFSETS, asked)] * 3)
+        assert [10, 100_000, 0] == [len(one["topics"][0]["name"]) for one in (first, *later)]
+
+
+def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
+    """A request that is larger than what the system keeps for it ends in time."""
+    ended = threading.Event()
+
+    def serve(connection):
+        _, version, correlation, _ = received(connection)
+        connection.sendall(versions_answer(correlation, [(0, 3, 13)], version=version))
+        ended.wait(30)
+
+    connection = connect(served(serve))
+    partition = {"index": 0, "records": memoryview(bytes(32 << 20))}
+    asked = {"acks": 1, "timeoutMs": 1, "topicData": [{"partitionData": [partition]}]}
+    with pytest.raises(UnreachableError, match="Produce: no answer in time"):
+        connection.call(PRODUCE, asked, seconds=0.1)
+    ended.set()
+    assert not connection.usable
 
 
 def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, connect):
