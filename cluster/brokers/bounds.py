@@ -9,7 +9,7 @@ from cluster.brokers.brokers import Brokers, Leader
 from cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
-from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
+from storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
 
 
 class PartitionBounds(NamedTuple):
@@ -45,6 +45,10 @@ class KnownBounds(Protocol):
     bounds: PartitionBounds
 
     def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None: ...
+
+    def note_append(self, timestamp: Timestamp, told_until: float) -> None:
+        """Take note of an append: its largest timestamp, and the time until which its answer stands for the bounds (0: it does not)."""
+        ...
 
     def moved(self) -> None:
         """Take note that the bounds have moved, and that no answer has said where to."""

@@ -86,6 +86,8 @@ class ClusterPartition:
         self.topic_id = topic_id
         self.bounds = bounds
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
+        self.told_until = 0.0
+        """Time, by the clock of `time.monotonic`, until which an append here has told the bounds: there is nothing to follow."""
         self._leaders = leaders
         self._kept = None
         if cache is not None:
@@ -280,6 +282,10 @@ class ClusterPartition:
         if not followed:
             self._followed()
         return cancel
+
+    def note_append(self, timestamp: Timestamp, told_until: float) -> None:
+        self.newest_timestamp = max(self.newest_timestamp, timestamp)
+        self.told_until = told_until
 
     def moved(self) -> None:
         self._followed()

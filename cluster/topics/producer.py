@@ -64,6 +64,8 @@ REPLICATION_SHARE = 0.8
 """Share of an answer's time limit that a leader may wait for its replicas."""
 IDS_TRIED = 3
 """Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
+TOLD_SECONDS = 0.01
+"""Time for which an append's answer stands for what its partition's leader could be asked: where more is appended, it answers again."""
 
 _FROM_ZERO = bytes(8)
 """The base offset of a batch that a client sends: the leader assigns the real one."""
@@ -185,7 +187,7 @@ class PartitionProducer:
         """
         if encoded_here:
             batches = self._compressed(batches)
-        incoming = read_batches(batches)
+        incoming = read_batches(batches, check_crc=not encoded_here)
         for batch in incoming:
             _check(batch)
         if not self._turn.acquire(timeout=self._leaders.patience_seconds):
@@ -248,7 +250,7 @@ class PartitionProducer:
         if answer.error and answer.error != DUPLICATE_SEQUENCE:
             raise error_of(answer.error, str(self._partition), answer.message)
         self._next_sequence = sequence_plus(self._next_sequence, records)
-        self._learn(answer, records, durable=durable)
+        self._learn(answer, batch, durable=durable)
         return answer
 
     def _number(self, batches: bytearray, batch: Incoming) -> None:
@@ -350,12 +352,12 @@ class PartitionProducer:
             if isinstance(found, PartitionBounds):
                 self._known.learn(found)
 
-    def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
+    def _learn(self, answer: Produced, batch: Incoming, *, durable: bool) -> None:
         """Derive the bounds from an append's answer, so that its records can be read at once."""
         if answer.error or answer.base_offset < 0:
             self._known.moved()
             return
-        end = Offset(answer.base_offset + records)
+        end = Offset(answer.base_offset + batch.last_offset - batch.base_offset + 1)
         self._appended_end = max(self._appended_end, end)
         # Where all before the batch is decided, so is the batch itself once it is replicated.
         before = self._known.bounds
@@ -371,6 +373,11 @@ class PartitionProducer:
         self._alone = adjoins
         replicated = end if durable else stable
         start = max(answer.log_start_offset, Offset(0))
+        stamped = answer.append_time != NO_TIMESTAMP
+        self._known.note_append(
+            answer.append_time if stamped else Timestamp(batch.max_timestamp),
+            time.monotonic() + TOLD_SECONDS if durable and adjoins else 0.0,
+        )
         self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
         if stable < end:
             self._known.moved()

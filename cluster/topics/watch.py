@@ -20,6 +20,7 @@ from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
 from cluster.errors import NONE, kind_of
 from cluster.topics.catalog import Catalog
 from cluster.topics.partition import ClusterPartition
+from cluster.topics.producer import TOLD_SECONDS
 from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
 from storage.model import Isolation, TopicPartition
 
@@ -71,6 +72,8 @@ class BoundsWatcher:
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
         """Partitions that may not be read, and the time at which each is tried again."""
+        self._told: set[TopicPartition] = set()
+        """Partitions that were left out of the last round."""
         self._metadata: Metadata | None = None
         self._generation = -1
 
@@ -109,11 +112,13 @@ class BoundsWatcher:
 
     def round(self, *, wait_ms: int) -> Round:
         """Ask what has changed, and pass it on (blocking). Raises what `FetchSession.fetch` does."""
-        if not self._wanted:
-            return Round(FIRST_PERIOD_SECONDS, refused=False)
-        answer = self._session.fetch(
-            self._wanted.values(), max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS
-        )
+        wanted = self._untold()
+        told = len(wanted) < len(self._wanted)
+        if not wanted:
+            return Round(TOLD_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
+        if told:  # They are asked for again soon.
+            wait_ms = min(wait_ms, int(TOLD_SECONDS * 1000))
+        answer = self._session.fetch(wanted, max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS)
         refused = moved = False
         for name, fetched in answer.partitions.items():
             partition = self._partitions.get(name)
@@ -131,6 +136,19 @@ class BoundsWatcher:
                 self._refused.add(name)
                 refused = True
         return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused, moved)
+
+    def _untold(self) -> list[FetchPartition]:
+        """Return what to ask for: a follower leaves out partitions whose bounds an append's answer has just told.
+
+        Of those it would get the batches that were appended here, each whole; later it goes on where they end.
+        """
+        if self._sweeps:
+            return list(self._wanted.values())
+        for name in self._told & self._wanted.keys():
+            self._want(self._partitions[name])
+        now = time.monotonic()
+        self._told = {name for name in self._wanted if now < self._partitions[name].told_until}
+        return [one for name, one in self._wanted.items() if name not in self._told]
 
     def settle(self) -> None:
         """Ask for the bounds that no fetch answers (blocking).

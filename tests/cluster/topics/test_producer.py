@@ -219,6 +219,17 @@ def test_the_brokers_clock_is_told(engine, client):
     assert partition.append(batch(b"a")).append_time > NOW
 
 
+@pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
+def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
+    """That of the largest in the batch, or the leader's clock; an older one that comes later leaves it."""
+    partition = opened(engine, client, f"newest-{stamps}", message_timestamp_type=stamps)
+    answered = partition.append(batch(b"a")).append_time
+    newest = answered if stamps == "LogAppendTime" else NOW
+    assert newest == partition.newest_timestamp
+    later = partition.append(batch(b"b", time=Timestamp(NOW - 1000))).append_time
+    assert max(newest, later) == partition.newest_timestamp
+
+
 def test_lost_answers_double_nothing(address, client):
     """The same bytes are sent again until there is an answer: each record once, and in order."""
     connection = losing(lambda number: number % 3 == 0)

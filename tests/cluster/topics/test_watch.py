@@ -10,8 +10,9 @@ from confluent_kafka.admin import NewPartitions
 
 from cluster.engine import open_engine
 from cluster.topics.watch import BoundsWatcher
+from storage.codec.records import encode
 from storage.errors import PartitionGoneError, UnknownTopicError
-from storage.model import Isolation, Offset
+from storage.model import Isolation, Offset, Record, Timestamp
 from storage.remote import answered
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import wait_until
@@ -94,6 +95,41 @@ def test_a_partition_is_followed_while_it_has_listeners(engine, client):
     assert not watcher.choose()
     partition.listen(lambda: None)
     assert watcher.choose()
+
+
+def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
+    """For a moment after the answer, which told the bounds, nothing is asked; then the follower goes on where they end."""
+    partition, _ = listened(engine, client, "told")
+    watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
+    began = []
+    monkeypatch.setattr(partition, "take", lambda offset, *_: began.append((offset, threading.get_ident())))
+    assert watcher.choose()
+    watcher.round(wait_ms=0)
+    partition.append(bytearray(encode([Record(Offset(0), Timestamp(0), None, b"a")])), durable=True)
+    assert partition.told_until > 0
+    for until in (float("inf"), 0.0):
+        partition.told_until = until
+        watcher.round(wait_ms=0)
+    client.produce("told", [Outgoing(b"b")])
+    watcher.round(wait_ms=10_000)
+    mine = threading.get_ident()
+    assert [0, 1, 1] == [offset for offset, thread in began if thread == mine]
+
+
+def test_an_append_that_does_not_tell_all_is_followed_at_once(engine, client):
+    """One that the leader alone has, and one behind what others have appended meanwhile."""
+    client.create_topic("untold")
+    engine.look()
+    partition = engine.partition("untold", 0)
+    data = encode([Record(Offset(0), Timestamp(0), None, b"a")])
+    partition.append(bytearray(data))
+    assert partition.told_until == 0
+    partition.append(bytearray(data), durable=True)
+    assert partition.told_until > 0
+    client.produce("untold", [Outgoing(b"b")])
+    partition.bounds = partition.bounds._replace(last_stable_offset=Offset(2), high_watermark=Offset(2))
+    partition.append(bytearray(data), durable=True)
+    assert partition.told_until == 0
 
 
 def test_partitions_without_listeners_are_looked_at_too(engine, client):
