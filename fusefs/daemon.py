@@ -223,7 +223,12 @@ class _Daemon:
         """Answers Prometheus, where it is to be answered."""
         self._made_collector: MetricsCollector | None = None
         self._reloading = SettingsReload(
-            options.rereads, engine, options.engine, self._reports, terminal=options.foreground
+            options.rereads,
+            engine,
+            options.engine,
+            self._reports,
+            terminal=options.foreground,
+            managed=self._manager.is_there,
         )
 
     async def run(self) -> int:

@@ -28,6 +28,11 @@ class ServiceManager:
         """Time after which the manager takes a silent daemon for hung; None: it never asks."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
+    @property
+    def is_there(self) -> bool:
+        """True if one started this daemon."""
+        return bool(self._address)
+
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
         """Find the manager, and take its variables out of the environment: programs started here are not the service."""

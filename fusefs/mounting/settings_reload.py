@@ -27,22 +27,30 @@ class SettingsReload:
         reports: Reports,
         *,
         terminal: bool,
+        managed: bool = False,
     ) -> None:
-        """Prepare; `config` is what the engine was opened with, `terminal` says that the daemon may belong to one."""
+        """Prepare; `config` is what the engine was opened with, `terminal` says that the daemon may belong to one.
+
+        `managed`: a service manager started the daemon; its SIGHUP is a reload, also where there is nothing to read.
+        """
         self._rereads = rereads
         self._engine = engine
         self._config = config or EngineConfig()
         self._reports = reports
         self._had_terminal = terminal and _has_terminal()
+        self._managed = managed
 
     @property
     def is_asked_for(self) -> bool:
         """True if SIGHUP now means the settings, and not that the daemon's terminal is gone."""
-        return self._rereads is not None and (not self._had_terminal or _has_terminal())
+        reloads = self._managed or self._rereads is not None
+        return reloads and (not self._had_terminal or _has_terminal())
 
     def reload(self) -> None:
         """Read and take over (blocking); settings that cannot be read change nothing, and the reason is reported."""
-        assert self._rereads is not None
+        if self._rereads is None:
+            log.info("settings: nothing to read again: the mount was made without --config")
+            return
         try:
             wanted = self._rereads()
             self._engine.reconfigure(wanted)

@@ -52,6 +52,13 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
             assert "pid " in (mountpoint / "@status").read_text()
             while manager.recv(4096) != b"WATCHDOG=1":
                 pass
+            daemon.send_signal(
+                signal.SIGHUP
+            )  # `systemctl reload`: there is nothing to read, and the mount goes on.
+            while not (word := manager.recv(4096).decode()).startswith("RELOADING=1\n"):
+                assert "WATCHDOG=1" == word
+            while (word := manager.recv(4096).decode()) != "READY=1":
+                assert "WATCHDOG=1" == word
             if end == "signal":
                 daemon.send_signal(signal.SIGTERM)
             else:

@@ -81,6 +81,15 @@ def test_an_error_nobody_expected_leaves_the_mount_alone(engine: LogManager):
     assert "settings: could not be read again; the log has the traceback" in line
 
 
+def test_a_service_without_settings_goes_on(engine: LogManager, caplog: pytest.LogCaptureFixture):
+    """A SIGHUP of the service manager is a reload, whatever the service has to read."""
+    caplog.set_level(logging.INFO)
+    reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)
+    assert reload.is_asked_for
+    reload.reload()
+    assert ["settings: nothing to read again: the mount was made without --config"] == caplog.messages
+
+
 def test_without_settings_to_read_nothing_is_asked_for(engine: LogManager):
     """A SIGHUP then ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
