@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 from cluster.brokers.bounds import PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Metadata, TopicMetadata
@@ -22,8 +23,11 @@ from storage.errors import ClusterError
 from storage.model import TopicPartition
 
 MOST_THREADS = 16
-LOOKS_GONE = 2
-"""Number of looks at the metadata without a topic after which it counts as deleted: a broker may lag behind."""
+LAG_SECONDS = 2.0
+"""Time for which a topic may be missing in the metadata before it counts as deleted: a broker may lag behind.
+
+One that was away for longer may lag for longer: a topic that is named again is there again.
+"""
 
 
 class Catalog:
@@ -36,6 +40,8 @@ class Catalog:
         production: Production | None = None,
         cache: Cache | None = None,
         counts: EngineCounts | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Make the catalog. Without `production` partitions are read-only; with `cache` fetched records are kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
@@ -47,10 +53,11 @@ class Catalog:
         self._services = PartitionServices(leaders, windows, production, cache, counts or EngineCounts())
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
-        self._absences: dict[str, int] = {}
-        """Number of looks at the metadata in which a topic was missing, by its name."""
+        self._clock = clock
+        self._missing_since: dict[str, float] = {}
+        """The time of the first look at the metadata in which a topic was missing, by its id, until it is seen again."""
         self._deleted: set[str] = set()
-        """Ids of deleted topics: a broker that lags behind may still name them."""
+        """Ids of topics that were deleted here: a broker that lags behind may still name them."""
         self._tried: set[str] = set()
         """Ids of topics whose partitions' bounds were asked for."""
 
@@ -85,11 +92,10 @@ class Catalog:
             listed = {
                 name: topic for name, topic in found.items() if topic.known or topic.topic_id in self._tried
             }
-            self._tried.update(topic.topic_id for topic in found.values())
+            self._tried = {topic.topic_id for topic in found.values()}
             before, self.topics = self.topics, dict(sorted(listed.items()))
             for name, topic in before.items():
                 if listed.get(name) is not topic:
-                    self._deleted.add(topic.topic_id)
                     for one in topic.known.values():
                         one.end()
             changed = before != self.topics or any(
@@ -106,13 +112,14 @@ class Catalog:
             for name, topic in metadata.topics.items()
             if topic.error == NONE and topic.topic_id not in self._deleted
         }
-        absences = {}
+        now, missing_since = self._clock(), {}
         for name, topic in self.topics.items():
             if name not in found and topic.topic_id not in self._deleted:
-                absences[name] = self._absences.get(name, 0) + 1
-                if absences[name] < LOOKS_GONE:
+                since = self._missing_since.get(topic.topic_id, now)
+                if now - since < LAG_SECONDS:
+                    missing_since[topic.topic_id] = since
                     found[name] = topic
-        self._absences = absences
+        self._missing_since = missing_since
         return found
 
     def _topic(self, metadata: TopicMetadata) -> ClusterTopic:

@@ -156,11 +156,15 @@ class AllTopics:
         """Follow the engine: end what was deleted, also where a topic of the same name stands in its place."""
         topics = self._context.engine.topics()
         for name, files in list(self._topics.items()):
-            present = topics.get(name)
-            if present is None or present.topic_id != files.topic.topic_id:
+            present, remote = topics.get(name), self._context.engine.remote
+            # A cluster's topic may be missing for a while: what was ended then does not come back to life.
+            another = (
+                present is not files.topic if remote else present and present.topic_id != files.topic.topic_id
+            )
+            if present is None or another:
                 del self._topics[name]
                 files.delete()
-                if self._context.engine.remote:  # Elsewhere nobody but the kernel deletes topics.
+                if remote:  # Elsewhere nobody but the kernel deletes topics.
                     self._context.kernel.forget_name(self._directory_id, name)
             else:
                 files.refresh()

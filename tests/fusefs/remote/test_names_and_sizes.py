@@ -6,6 +6,7 @@ import os
 
 import pytest
 import trio
+import trio.testing
 
 from fusefs.nodes import measuring_queue
 from tests.doubles.mount_client import refused
@@ -116,3 +117,11 @@ async def test_the_time_of_a_log_changes_with_what_arrives(client: Program, engi
     before = (await client.stat("orders/0/log")).mtime_ns
     engine.partition("orders", 0).arrive(b"d", time=TIME + 7)
     assert 5_000_000 == (await client.stat("orders/0/log")).mtime_ns - before
+
+
+async def test_a_topic_that_was_missing_for_a_while_is_there_again(client: Program, engine: StallingEngine):
+    """Also where it is gone and back before anybody looks: under its name are the partitions that are served now."""
+    assert b"a" == await client.cat("orders/0/0")
+    engine.make("orders", partitions=2).all[1].arrive(b"d", time=TIME)
+    await trio.testing.wait_all_tasks_blocked()
+    assert b"d" == await client.cat("orders/1/0")

@@ -1,0 +1,90 @@
+"""The topics of a cluster, as brokers that lag behind each other tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from cluster.brokers.bounds import PartitionBounds
+from cluster.brokers.brokers import Leader, Metadata, Server, TopicMetadata
+from cluster.topics import catalog as catalog_module
+from cluster.topics.catalog import LAG_SECONDS, Catalog
+from cluster.topics.reader import WindowCache
+from storage.errors import PartitionGoneError
+from storage.model import Offset
+
+BROKERS = {1: Server("one", 9092)}
+BOUNDS = PartitionBounds(Offset(0), Offset(0), Offset(0), 0)
+
+
+class NoCluster:
+    """Leaders of which nothing is asked here."""
+
+    brokers = None
+
+
+class Looks:
+    """A catalog, and what brokers tell it at which time."""
+
+    def __init__(self, windows: WindowCache) -> None:
+        self.now = 0.0
+        leaders: Any = NoCluster()
+        self.catalog = Catalog(leaders, windows, clock=lambda: self.now)
+
+    def see(self, deleted: str | None = None, **ids: str) -> dict[str, str]:
+        """Look at metadata with these topics; return the topics that there are then, with their ids."""
+        topics = {name: TopicMetadata(name, one, False, {0: Leader(1, 0)}) for name, one in ids.items()}
+        self.catalog.follow(Metadata("cluster", BROKERS, topics), deleted=deleted)
+        return {name: topic.topic_id for name, topic in self.catalog.topics.items()}
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+    def bounds(_brokers: object, _node: int, epochs: Any, **_: object) -> Any:
+        return dict.fromkeys(epochs, BOUNDS)
+
+    monkeypatch.setattr(catalog_module, "ask_bounds", bounds)
+    windows = WindowCache()
+    with closing(windows):
+        yield Looks(windows)
+
+
+def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
+    """However often is looked meanwhile: a broker that lags behind knows nothing of a topic that was made just now."""
+    assert {"orders": "a"} == looks.see(orders="a")
+    partition = looks.catalog.topics["orders"].known[0]
+    for _ in range(10):
+        assert {"orders": "a"} == looks.see()
+        looks.now += LAG_SECONDS / 20
+    assert {"orders": "a"} == looks.see(orders="a")
+    looks.now += 2 * LAG_SECONDS
+    assert {"orders": "a"} == looks.see()
+    assert partition is looks.catalog.topics["orders"].known[0]
+    looks.now += LAG_SECONDS
+    assert {} == looks.see()
+    with pytest.raises(PartitionGoneError):
+        partition.read(Offset(0), max_bytes=1)
+
+
+def test_a_topic_that_is_named_again_is_there_again(looks: Looks):
+    """Its partitions are others: who had one open was told that it is gone."""
+    looks.see(orders="a")
+    before = looks.catalog.topics["orders"]
+    looks.see()
+    looks.now += LAG_SECONDS
+    assert {} == looks.see()
+    assert {"orders": "a"} == looks.see(orders="a")
+    assert before is not looks.catalog.topics["orders"]
+    assert [0] == list(looks.catalog.topics["orders"].known)
+
+
+def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
+    """At once, and whatever a broker that lags behind says; one of its name with another id is another topic."""
+    looks.see(orders="a")
+    assert {} == looks.see(deleted="a", orders="a")
+    looks.now += 2 * LAG_SECONDS
+    assert {} == looks.see(orders="a")
+    assert {"orders": "b"} == looks.see(orders="b")
