@@ -214,10 +214,7 @@ class Segment:
             self._index_batches(batches, position, largest.timestamp)
         except OSError:
             self.counted_from, self._largest = counted_from, largest
-            first = Offset(batches[0][1])
-            self.offset_index.truncate_to(first)
-            self.time_index.truncate_to(first)
-            self._cut_back(position)
+            self._cut_back(position, Offset(batches[0][1]))
             raise
 
     def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
@@ -253,11 +250,14 @@ class Segment:
         self.bytes_until_due = min(next_entry - self.size, max_bytes - self.size, offsets)
         self.latest_timestamp = self.first_timestamp + max_ms - self.settings.jitter_ms
 
-    def _cut_back(self, position: int) -> None:
-        """Undo an append, which began at `position`."""
+    def _cut_back(self, position: int, indexed_from: Offset | None = None) -> None:
+        """Undo an append, which began at `position`; `indexed_from`: it may have made index entries, from that offset on."""
         self.size = position
         try:
             self.log.truncate(position)
+            if indexed_from is not None:
+                for index in self._indexes():  # One that could not be opened has none of them.
+                    index.truncate_to(indexed_from)
         except OSError as error:
             raise PartitionOfflineError(
                 f"{self.log.path}: a failed write could not be undone: {error}"

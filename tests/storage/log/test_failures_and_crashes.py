@@ -120,6 +120,24 @@ def test_truncated_segments_never_come_back():
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
+    """Also where that fails again as the append is undone, as without descriptors: the next one gets its place and its offset."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(batch(b"first"))
+    on_disk.log.roll()
+    on_disk.log.append(batch(b"second"))
+    on_disk.disk.fail("open", number=errno.EMFILE, times=3, suffix=suffix)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Too many open files"):
+            on_disk.log.append(batch(b"refused"))
+    on_disk.log.append(batch(b"third"))
+    expected = [(0, b"first"), (1, b"second"), (2, b"third")]
+    assert expected == records_of(on_disk.log)
+    on_disk.kill()
+    assert expected == records_of(on_disk.log)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_was_made_without_room_gets_it(suffix):
     """Making a new segment's index failed half-way; the log goes on, and rolls in order later."""
     on_disk = LogOnDisk(index_interval_bytes=0)
