@@ -99,7 +99,6 @@ class LogParts:
         # At most thirty attributes: with more, Python looks each of them up in a dictionary.
         self.counts = counts.topic(self.partition.topic)
         """The counts of its topic, and of its engine."""
-        self.reads = self.counts.reads
         self.epochs, self.producers, self.removal = small_files
         self.configure(config)
         self.leader_epoch = self.epochs.latest.epoch if self.epochs.latest else 0

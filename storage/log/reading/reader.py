@@ -144,7 +144,7 @@ class LogReader:
                     raise
             else:
                 if parts.state.places is state.places:  # As nearly always.
-                    size, reads = len(fetched.data), parts.reads
+                    size, reads = len(fetched.data), parts.counts.reads
                     reads.size_bytes += size
                     return fetched
 
