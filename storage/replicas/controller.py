@@ -248,7 +248,7 @@ class ReplicaController:
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:
                 partition.state = state
-                partition.drop([replica])
+                partition.keep(state.in_sync)
                 raise
             self._counts.isr_expands += 1
             leader = partition.leader
@@ -311,7 +311,7 @@ class ReplicaController:
                 and state.leader_epoch == before.leader_epoch
                 and partition.leader
             ):
-                partition.drop([one for one in before.in_sync if one not in state.in_sync])
+                partition.keep(state.in_sync)
                 continue
             logs = {
                 number: log for number, log in self.logs(partition.name).items() if number not in excluded

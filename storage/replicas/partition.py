@@ -150,18 +150,17 @@ class ReplicatedPartition(ServedPartition):
 
     def _serve(self, leader: Replica | None) -> None:
         """Serve from another log from now on."""
-        before = self._leader
+        before, start = self._leader, self.log_start_offset
         self._cancel()
         self._cancel = lambda: None
+        if before is not None and before != leader and self._config().compacts:
+            # What was counted over its bytes may be others in the next one.
+            self._rewrites += before.log.rewrites + 1
         self._leader = leader
         self._go_on_with(self._followers)
         if leader is None:
-            self._serving = self._offline(self._reason())
+            self._serving = self._offline(self._reason(), start)
         else:
-            if before is not None and before.log is not leader.log and self._config().compacts:
-                self._rewrites += (
-                    before.log.rewrites + 1
-                )  # What was counted over the other's bytes may be others here.
             self._serving = leader.log
             self._cancel = leader.log.listen(self._changed)
         self.listeners.notify()
@@ -194,10 +193,10 @@ class ReplicatedPartition(ServedPartition):
         self._advance(leader.log)
         return True
 
-    def drop(self, numbers: Sequence[ReplicaId]) -> None:
-        """Go on without followers."""
+    def keep(self, in_sync: Sequence[ReplicaId]) -> None:
+        """Go on without the followers that are not in sync."""
         with self.lock:
-            self._go_on_with(tuple(one for one in self._followers if one.number not in numbers))
+            self._go_on_with(tuple(one for one in self._followers if one.number in in_sync))
             if self._leader is not None:
                 self._advance(self._leader.log)
 

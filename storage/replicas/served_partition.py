@@ -53,7 +53,7 @@ class ServedPartition(ABC):
         self._followers: tuple[Replica, ...] = ()
         """Those in sync."""
         self._rewrites = 0
-        self._serving: Partition = self._offline("not led by any replica yet")
+        self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
 
     @abstractmethod
     def _lose(self, replica: Replica, error: Exception) -> None:
@@ -63,18 +63,14 @@ class ServedPartition(ABC):
     def _doctor(self) -> Doctor:
         """Return who heals damaged segments."""
 
-    def _offline(self, reason: str) -> OfflinePartition:
+    def _offline(self, reason: str, log_start_offset: Offset) -> OfflinePartition:
         return OfflinePartition(
             self.name,
             config=self._config(),
             directory=Path(str(self.name)),
             reason=reason,
-            log_start_offset=self._start(),
+            log_start_offset=log_start_offset,
         )
-
-    def _start(self) -> Offset:
-        leader = self._leader
-        return Offset(0) if leader is None else leader.log.log_start_offset
 
     def _ask(self, ask: Callable[[Partition], T]) -> T:
         """Ask the log that leads; where its disk fails, the next one."""

@@ -185,7 +185,7 @@ class TopicTable:
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
-        self._controller.begin([partition])
+            self._controller.begin([partition])  # Appends wait: those that go still follow until then.
         for number in before:
             member = self._members.get(number)
             if number not in assigned and member is not None and member.serves:

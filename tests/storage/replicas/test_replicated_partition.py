@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from storage.errors import InvalidRecordError, NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
-from storage.model import TopicPartition
+from storage.model import Offset, TopicPartition
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
@@ -321,3 +321,51 @@ def test_replicas_are_added_and_removed_while_it_serves():
     three.append("c\n")
     assert ["a", "b", "c"] == three.lines()
     assert 2 == sum(bool(three.disks.exists(root / "orders-0")) for root in three.roots)
+
+
+def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
+    """It follows until roles are taken anew; nobody asks it again and again meanwhile."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders")
+    controller, told = three.engine.controller, []
+    begin, lost = controller.begin, controller.lost
+
+    def begin_later(partitions):
+        break_disk(three.disk(3))
+        three.append("a\n")
+        three.disk(3).heal()
+        begin(partitions)
+
+    def noting(partition, replica, error):
+        told.append(replica)
+        assert [3] == told
+        return lost(partition, replica, error)
+
+    monkeypatch.setattr(controller, "begin", begin_later)
+    monkeypatch.setattr(controller, "lost", noting)
+    three.engine.set_replicas("orders", 2)
+    three.append("b\n")
+    assert ["a", "b"] == three.lines()
+    assert [3] == told
+
+
+def test_a_partition_that_nobody_leads_begins_where_it_did():
+    """Records that were deleted do not seem to be there again; where it is compacted, what was counted over it is counted anew."""
+    two = Replicated()
+    two.engine.create_topic("orders", overrides={"cleanup.policy": "compact,delete"})
+    partition = two.partition()
+    for key in (b"a", b"b"):
+        partition.append(batch(key, key=key))
+    partition.delete_records(Offset(1))
+    counted = partition.rewrites
+    for number in (1, 2):
+        break_disk(two.disk(number))
+    with pytest.raises(OSError, match="Input/output"):
+        partition.append(batch(b"c", key=b"c"))
+    for _ in range(2):
+        two.engine.maintenance(two.clock())
+        assert (None, 1) == (partition.leader, partition.log_start_offset)
+    two.disk(1).heal()
+    two.bring_back(2)
+    assert 1 == partition.log_start_offset
+    assert counted < partition.rewrites
