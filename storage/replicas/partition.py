@@ -116,6 +116,8 @@ class ReplicatedPartition(ServedPartition):
                 self._lead(leader, state)
             except (*_FAILURES, StorageError):
                 return (state.leader,)
+            # It falls where the leader was not in sync: what comes now is not replicated because others had its offsets.
+            self._high_watermark = leader.high_watermark
             failed = [number for number in state.in_sync if number not in logs]
             followers = []
             for number, log in logs.items():

@@ -369,3 +369,22 @@ def test_a_partition_that_nobody_leads_begins_where_it_did():
     two.bring_back(2)
     assert 1 == partition.log_start_offset
     assert counted < partition.rewrites
+
+
+def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost():
+    """The new leader begins lower than readers had come: the offsets were replicated, what has them now is not."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.append("b\nc\nd\n")
+    break_disk(two.disk(1))
+    with pytest.raises(OSError, match="Input/output"):
+        two.append("e\n")
+    two.bring_back(2)
+    two.engine.alter_config("orders", {"min.insync.replicas": "2"})
+    two.engine.elect_unclean(ORDERS, "/b")
+    two.append("f\n")
+    assert (2, ["a"]) == (two.leader(), two.lines())
+    two.bring_back(1)
+    assert ["a", "f"] == two.lines()
