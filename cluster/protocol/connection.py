@@ -35,6 +35,7 @@ from cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE,
 from cluster.protocol.notation import Api
 from cluster.protocol.sasl import Credentials
 from cluster.protocol.security import PLAINTEXT, Security
+from storage.codec.value_copy import begin_text
 from storage.coordinators.wire import Values
 from storage.errors import ClusterError, CorruptBatchError
 from storage.model import Buffer
@@ -364,9 +365,7 @@ class Connection:
         begun, self._received = begun[_SIZE_BYTES : _SIZE_BYTES + size], begun[_SIZE_BYTES + size :]
         if len(begun) == size:
             return begun.toreadonly()
-        frame = memoryview(bytearray(size))
-        frame[: len(begun)] = begun
-        at = len(begun)
+        frame, at = memoryview(begin_text(begun, size)), len(begun)
         while at < size:
             at += self._received_into(frame[at:], api, whole=True)
         return frame.toreadonly()

@@ -268,54 +268,71 @@ def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | Non
     end: cython.Py_ssize_t = len(view)
     if sound_rows(view, 0, end, row) != end or row[3 * fields.ROW_SIZE] != fields.ROW_SIZE:
         return None
-    most: cython.Py_ssize_t = _most_text(row, fields.ROW_SIZE)
-    if most < 0 or row[fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
+    if _most_text(row, fields.ROW_SIZE) < 0 or row[fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
         return None
-    text: bytearray = memory.new_octets(most)
-    size: cython.Py_ssize_t = _copy_batches(
-        memory.writable(text), 0, source, row, fields.ROW_SIZE, offset, offset + 1
-    )
-    if size <= 0:
+    if not _is_found(source, end, row, offset - row[fields.BASE_OFFSET]):
         return None
-    time: cython.longlong = _time_delta(source, end, offset - row[fields.BASE_OFFSET])
     base: cython.longlong = row[fields.BASE_TIMESTAMP]
-    if time == _NO_TIME or not -_TIME_END < base < _TIME_END:
+    if not -_TIME_END < base < _TIME_END:
         return None
+    start: cython.Py_ssize_t = row[fields.ROW_SIZE]
+    value: bytes = bytes(view[start : start + row[fields.ROW_SIZE + 1]])
     if row[fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0:
-        return bytes(text[: size - 1]), row[fields.MAX_TIMESTAMP]
-    return bytes(text[: size - 1]), base + time
+        return value, row[fields.MAX_TIMESTAMP]
+    return value, base + row[fields.ROW_SIZE + 2]
 
 
 _TIME_END = cython.declare(cython.longlong, 2**62)
 """From here on a sum might not be an int64."""
-_NO_TIME = cython.declare(cython.longlong, 2**62)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _time_delta(
-    source: cython.p_uchar, end: cython.Py_ssize_t, offset_delta: cython.longlong
-) -> cython.longlong:
-    """Return the time of a record after its batch's; _NO_TIME where the offsets of the records do not ascend.
+def _is_found(
+    source: cython.p_uchar, end: cython.Py_ssize_t, row: cython.p_longlong, wanted: cython.longlong
+) -> cython.bint:
+    """Note behind the first row where the value of a record is, its length, and its time after the batch's.
 
-    `_copy_records` went through the batch before, and found it plain.
+    False where there is no such record, where some record is not plain, and where the offsets do not ascend.
     """
     at: cython.Py_ssize_t = fields.HEADER_SIZE
-    last: cython.longlong = -1
-    found: cython.longlong = _NO_TIME
-    while at < end:
+    count: cython.longlong = row[fields.RECORD_COUNT]
+    last_delta: cython.longlong = row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET]
+    before: cython.longlong = -1
+    found: cython.bint = False
+    while count > 0:
+        count -= 1
         number: cython.longlong = _small(source, at, end)
         at += number & 7
         stop: cython.Py_ssize_t = at + (number >> 4)
+        # As in `_copy_records`.
+        if number & 8 or number == 0 or stop > end or stop - at < 6:
+            return False
         time: cython.longlong = _small(source, at + 1, stop)
-        delta: cython.longlong = _small(source, at + 1 + (time & 7), stop) >> 4
-        if delta <= last:
-            return _NO_TIME
-        if delta == offset_delta:
-            found = -(time >> 4) - 1 if time & 8 else time >> 4
-        last = delta
+        at += 1 + (time & 7)
+        delta: cython.longlong = _small(source, at, stop)
+        if time == 0 or delta == 0 or delta & 8:
+            return False
+        at += delta & 7
+        delta >>= 4
+        number = _small(source, at, stop)
+        if delta > last_delta or delta <= before or number == 0:
+            return False
+        at += (number & 7) + _length(number)
+        if _length(number) < 0 or at >= stop:
+            return False
+        number = _small(source, at, stop)
+        at += number & 7
+        if number == 0 or _length(number) < 0 or at + _length(number) != stop - 1 or source[stop - 1] != 0:
+            return False
+        if delta == wanted:
+            row[fields.ROW_SIZE] = at
+            row[fields.ROW_SIZE + 1] = _length(number)
+            row[fields.ROW_SIZE + 2] = -(time >> 4) - 1 if time & 8 else time >> 4
+            found = True
+        before = delta
         at = stop
-    return found
+    return found and at == end
 
 
 @cython.cfunc
@@ -446,6 +463,9 @@ def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0
+    if at + 1 < end and source[at + 1] < 0x80:  # As of nearly every length.
+        groups = (source[at + 1] << 7) | (source[at] & 0x7F)
+        return (groups << 3) | 2
     size: cython.Py_ssize_t = 0
     while size < 4 and at + size < end:
         octet: cython.longlong = source[at + size]
