@@ -139,8 +139,11 @@ class _Reader:
         return values
 
     def _tagged(self, fields: tuple[Field, ...], values: Values, version: int) -> None:
+        count = self._unsigned_varint()
+        if not count:  # As nearly always.
+            return
         by_tag = {f.tag: f for f in fields if f.tag is not None and f.in_version(version)}
-        for _ in range(self._unsigned_varint()):
+        for _ in range(count):
             tag, size = self._unsigned_varint(), self._unsigned_varint()
             end = self.at + size
             known = by_tag.get(tag)
@@ -166,7 +169,10 @@ class _Reader:
             return self.structure(kind, version)
         number = _NUMBERS.get(kind)
         if number is not None:
-            return number.unpack(self._take(number.size))[0]
+            at, self.at = self.at, self.at + number.size
+            if self.at > len(self._data):
+                raise CorruptBatchError(at, "the message ends too early")
+            return number.unpack_from(self._data, at)[0]
         if kind == "uuid":
             return uuid.UUID(bytes=bytes(self._take(16)))
         length = self._length(wide=kind != "string")
@@ -194,7 +200,10 @@ class _Reader:
         return None if length < 0 else length
 
     def _unsigned_varint(self) -> int:
-        value = shift = 0
+        at, value, shift = self.at, 0, 0
+        if at < len(self._data) and self._data[at] < 0x80:
+            self.at = at + 1
+            return self._data[at]
         while shift <= 28:
             byte = self._take(1)[0]
             value |= (byte & 0x7F) << shift
