@@ -135,7 +135,7 @@ class LogRoles:
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)
-            if same and _indexing(active) != _indexing(leader):
+            if same and not _indexed_alike(active, leader):
                 active.truncate_indexes()
                 active.activate()
                 active.offset_index.extend(list(leader.offset_index))
@@ -156,7 +156,14 @@ class LogRoles:
         parts.state = parts.with_first_unstable(state._replace(replicated=bounded))
 
 
-def _indexing(segment: Segment) -> tuple[object, ...]:
-    """Return what is different where two segments with the same batches are indexed in another way."""
-    offsets, times = segment.offset_index, segment.time_index
-    return offsets.entries, times.entries, times.last, segment.counted_from
+def _indexed_alike(one: Segment, other: Segment) -> bool:
+    """Return whether two segments with the same batches have the same entries, and the next ones at the same places."""
+    offsets, times = one.offset_index, one.time_index
+    other_offsets, other_times = other.offset_index, other.time_index
+    if (offsets.entries, times.entries) != (other_offsets.entries, other_times.entries):
+        return False
+    if (times.last, one.counted_from) != (other_times.last, other.counted_from):
+        return False
+    # Where counting began elsewhere it comes to the same places sooner or later: what is before them need not be the same.
+    pairs = ((offsets.slots, other_offsets.slots), (times.slots, other_times.slots))
+    return all(not mine.entries or mine.used()[0] == theirs.used()[0] for mine, theirs in pairs)

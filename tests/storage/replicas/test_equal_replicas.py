@@ -8,6 +8,7 @@ import pytest
 
 from storage.model import Timestamp
 from storage.replicas.fetcher_thread import FetcherThread
+from storage.replicas.rules.follower import match_segments
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
@@ -24,6 +25,30 @@ def closed_files(all_of_them: Replicated) -> list[dict[str, bytes]]:
 
 def logs_of(replica: Replicated, number: int) -> list[str]:
     return sorted(name for name in replica.files(number) if name.endswith(".log"))
+
+
+def test_entries_elsewhere_are_replaced_where_there_are_as_many():
+    """Counting that began elsewhere came to the same places later: the last entries are equal, those before are not."""
+    two = Replicated(index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for number in range(20):
+        two.append(f"line {number}\n")
+    logs = two.engine.controller.logs(ORDERS)
+    leading, following = logs[1].chain.active, logs[2].chain.active
+    entries, times = list(leading.offset_index), list(leading.time_index)
+    assert 2 < len(entries)
+    between = leading.find_batch(entries[0].offset + 1, leading.size)
+    assert between is not None
+    following.truncate_indexes()
+    following.activate()
+    following.offset_index.extend([(between.last_offset, between.position), *entries[1:]])
+    following.time_index.extend(times)
+    following.count_like(leading)
+    match_segments(logs[1], logs[2])
+    assert entries == list(following.offset_index)
+    two.append("more\n")
+    one, other = closed_files(two)
+    assert one == other
 
 
 def test_an_empty_segment_that_only_the_follower_has_goes():
