@@ -201,7 +201,7 @@ class Segment:
     # Appending.
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write whole batches and their index entries; with OSError nothing of them stays.
+        """Write whole batches and their index entries; with an error nothing of them stays.
 
         ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
         the write failed and what it left could not be cut off either.
@@ -212,7 +212,7 @@ class Segment:
         self._write(data)
         try:
             self._index_batches(batches, position, largest.timestamp)
-        except OSError:
+        except BaseException:
             self.counted_from, self._largest = counted_from, largest
             self._cut_back(position, Offset(batches[0][1]))
             raise

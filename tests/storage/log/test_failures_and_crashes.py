@@ -15,6 +15,7 @@ from storage.codec.columns import decode
 from storage.compaction.cleaner import clean, cleaning_params
 from storage.compaction.selection import plan
 from storage.errors import PartitionOfflineError
+from storage.indexes.time_index import TimeIndex
 from storage.model import Isolation, Offset
 from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
@@ -135,6 +136,23 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
     assert expected == records_of(on_disk.log)
     on_disk.kill()
     assert expected == records_of(on_disk.log)
+
+
+def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypatch):
+    """As with a lack of memory: it is in the file by then, and the next one must get its place."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(batch(b"first"))
+
+    def append(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TimeIndex, "append", append)
+        with pytest.raises(MemoryError):
+            on_disk.log.append(batch(b"refused"))
+    on_disk.log.append(batch(b"second"))
+    assert [(0, b"first"), (1, b"second")] == records_of(on_disk.log)
+    assert [1] == [entry.offset for entry in on_disk.log.chain.active.offset_index]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
