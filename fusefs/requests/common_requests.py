@@ -144,7 +144,7 @@ class CommonRequests:
                 # ENOENT: the kernel took the request back while it was read.
                 return -errno.EINTR if -size in _COMES_AGAIN else size
             if size < wire.REQUEST_HEADER_SIZE or not self._is_answered(octets, size):
-                return size
+                return size if self._begun is None else _without_data(octets, size)
             opcode = device.number_at(octets, 4, 4)
             ended = now()
             # One look at the clock a request: the next one begins where this one ended.
@@ -283,6 +283,16 @@ class CommonRequests:
         if written < 0 and written != -errno.ENOENT:
             log.error("an answer was refused: %s", os.strerror(-written))
         return None
+
+
+@cython.cfunc
+def _without_data(octets: cython.p_uchar, size: cython.long) -> cython.long:
+    """Cut the bytes off a write whose handler was begun, which has them: pyfuse3 would copy them once more. Return the size left."""
+    if device.number_at(octets, 4, 4) == wire.WRITE:
+        size = wire.WRITE_HEADER_SIZE
+        device.put_number(octets, 0, 4, size)
+        device.put_number(octets, 56, 4, 0)
+    return size
 
 
 @cython.cfunc

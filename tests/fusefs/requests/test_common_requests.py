@@ -252,6 +252,19 @@ async def test_a_request_that_waits_is_passed_on_begun(mount: Mount):
     assert 1 == len(mount.handlers.asked)
 
 
+async def test_a_write_that_waits_is_passed_on_without_its_bytes(mount: Mount):
+    """Its handler has them: pyfuse3 would copy them for nothing."""
+    data = b"line\n" * 100_000
+    mount.handlers.wait, mount.handlers.result = True, len(data)
+    head = struct.pack("=QQIIQII", FH, 0, len(data), 0, 0, 0, 0)
+    request = mount.kernel.asks(wire.WRITE, head + data)
+    passed_on = mount.passed_on()
+    empty = struct.pack("=IIQQIIIHH", wire.WRITE_HEADER_SIZE, wire.WRITE, request, NODE, 0, 0, PID, 0, 0)
+    assert empty + struct.pack("=QQIIQII", FH, 0, 0, 0, 0, 0, 0) == passed_on
+    assert len(data) == await mount.requests.take()
+    assert [("write", FH, data, 0)] == mount.handlers.asked
+
+
 def test_one_that_was_begun_and_never_taken_up_is_not_taken_for_another(mount: Mount):
     """It ends before the next request is looked at."""
     mount.handlers.wait = True
