@@ -95,9 +95,19 @@ class MirroredPartition:
     def verify(self, brokers: Brokers, leader: Leader) -> None:
         """Compare the last batch with the leader's, which shows whether others appended here (blocking).
 
-        Raises WrittenByOthersError, and what `fetch` does.
+        First what a loss of power took is cut off, with all that is behind it. Raises WrittenByOthersError, and what `fetch`
+        does.
         """
         log, self.verified = self.log, True
+        for hole in log.holes:
+            answer = self._first_at(hole.start, brokers, leader)
+            if answer is None:
+                return
+            theirs = self._header_of(answer)
+            if theirs is not None and theirs.base_offset < hole.stop:
+                log.truncate_to(hole.start, "its source has what a loss of power took here")
+                break
+        log.holes = ()
         if log.log_end_offset == log.log_start_offset:
             return
         last = Offset(log.log_end_offset - 1)
@@ -105,25 +115,36 @@ class MirroredPartition:
         if not ours:
             return  # Compaction took it.
         header = read_header(ours)
-        wanted = FetchPartition(self.partition, self.topic_id, header.base_offset, leader.epoch, max_bytes=1)
+        answer = self._first_at(header.base_offset, brokers, leader)
+        theirs = None if answer is None else self._header_of(answer)
+        if answer is None or theirs is None:
+            return  # The source has nothing there: the next fetch finds out why.
+        same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
+        if not same_bytes and _contradict(header, theirs):
+            raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
+
+    def _first_at(self, offset: Offset, brokers: Brokers, leader: Leader) -> FetchedPartition | None:
+        """Return the leader's answer to a fetch of the first batch at an offset; None, and it is not verified, for an error."""
+        wanted = FetchPartition(self.partition, self.topic_id, offset, leader.epoch, max_bytes=1)
         answer = fetch(
             brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
         ).partitions.get(self.partition)
         if answer is None or answer.error not in {NONE, OFFSET_OUT_OF_RANGE}:
             self.verified, code = False, answer.error if answer else LEADER_NOT_AVAILABLE
             self.failed(error_of(code, str(self.partition)), code=code)
-            return
+            return None
+        return answer
+
+    def _header_of(self, answer: FetchedPartition) -> BatchHeader | None:
+        """Return the header of the batch in an answer; None where there is none, or where it is none, and not verified."""
         if len(answer.records) < _HEADER_BYTES:
-            return  # The source has nothing there: the next fetch finds out why.
+            return None
         try:
-            theirs = read_header(answer.records)
+            return read_header(answer.records)
         except CorruptBatchError as error:
             self.verified = False
             self.failed(error)
-            return
-        same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
-        if not same_bytes and _contradict(header, theirs):
-            raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
+            return None
 
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
         """Apply a leader's answer to the copy (blocking).

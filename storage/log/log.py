@@ -53,6 +53,7 @@ class Log:
         "follow_high_watermark",
         "follow_start",
         "glance",
+        "holes",
         "largest_timestamp",
         "latest",
         "lead",
@@ -95,6 +96,8 @@ class Log:
         reader, appender = LogReader(parts), LogAppender(parts)
         replacer, roles = LogReplacer(parts, appender), LogRoles(parts)
         self._appender = appender
+        self.holes = loaded.holes
+        """Holes that a loss of power may have left, for whoever has a copy to compare."""
 
         self.offsets = reader.offsets
         self.visible_end = reader.visible_end

@@ -42,6 +42,14 @@ class LogContext(NamedTuple):
     counts: EngineCounts
 
 
+class Hole(NamedTuple):
+    """Offsets between two segments that neither has: compaction took them, or a loss of power did."""
+
+    start: Offset
+    stop: Offset
+    """Exclusive."""
+
+
 class LoadedLog(NamedTuple):
     """The result of loading a partition's directory."""
 
@@ -53,6 +61,8 @@ class LoadedLog(NamedTuple):
     """None: one replica, the high watermark is always the log end."""
     as_closed: bool = False
     """True if its last owner closed it in order and loading changed no file: all of it is on disk."""
+    holes: tuple[Hole, ...] = ()
+    """Those between segments that were not flushed."""
 
 
 class SmallFiles(NamedTuple):

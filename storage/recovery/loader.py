@@ -26,7 +26,7 @@ from storage.disk.names import (
 from storage.errors import CorruptionError, InvalidNameError
 from storage.log.flush import Flusher, NoFlusher
 from storage.log.log import Log
-from storage.log.parts import LoadedLog, LogContext, SmallFiles
+from storage.log.parts import Hole, LoadedLog, LogContext, SmallFiles
 from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
 from storage.model import Offset, Position, Timestamp, TopicPartition
@@ -71,7 +71,7 @@ class LoadOptions:
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
     """The offsets of the data directory's checkpoints."""
     dense: bool = False
-    """True if no compaction ever changed the log: a hole between two segments is then a loss.
+    """True if no compaction ever changed the log, or it is a copy: a hole between two segments is then a loss.
 
     A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
     continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
@@ -154,6 +154,7 @@ class LogLoader:
         for segment in self._opened:
             segment.close()
         self._opened = []
+        self._holes: list[Hole] = []
         self._unindexed: set[Offset] = set()
         """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
@@ -211,6 +212,7 @@ class LogLoader:
             recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
             high_watermark=high_watermark,
             as_closed=not self._changed,
+            holes=tuple(self._holes),
         )
         return Log(
             self._directory,
@@ -343,9 +345,11 @@ class LogLoader:
             recovered = self._recover(segments[index], segments[:index], before_cut, newest_bases)
             if recovered.cut_bytes and lost:
                 return segments[: index + 1]
-            if self._options.dense and following and recovered.end_offset < following[0].base_offset:
-                self._retire(following)
-                return segments[: index + 1]
+            if following and recovered.end_offset < following[0].base_offset:
+                if self._options.dense:
+                    self._retire(following)
+                    return segments[: index + 1]
+                self._holes.append(Hole(recovered.end_offset, following[0].base_offset))
         return segments
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:

@@ -9,10 +9,12 @@ follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from storage.codec.batch import scan
 from storage.log.log import Log
+from storage.log.parts import Hole
 from storage.model import NO_LEADER_EPOCH, Fetched, Offset
 from storage.replicas.rules.divergence import diverging, truncation_point
 from storage.replicas.rules.state import LogEnd
@@ -36,6 +38,12 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 
     Raises what the logs do: OSError, PartitionOfflineError, CorruptionError (the leader's), SegmentDeletedError.
     """
+    if follower.holes:
+        lost = _first_lost(leader, follower.holes)
+        follower.holes = ()
+        if lost is not None:
+            follower.truncate_to(lost, "its leader has what a loss of power took here")
+            return Step(truncated=True)
     end = log_end(follower)
     start = leader.log_start_offset
     if end.end_offset < start:
@@ -58,6 +66,17 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         append_fetched(follower, fetched)
     _follow_bounds(leader, follower)
     return Step(len(fetched.data))
+
+
+def _first_lost(leader: Log, holes: Iterable[Hole]) -> Offset | None:
+    """Return where the first hole begins in which the leader has records; None where compaction left them all."""
+    for start, stop in holes:
+        begin = max(start, leader.log_start_offset)
+        if begin < min(stop, leader.log_end_offset):
+            batch = next(iter(scan(leader.read_as_follower(begin, max_bytes=1).data)), None)
+            if batch is not None and batch.base_offset < stop:
+                return start
+    return None
 
 
 def _rolls(follower: Log, fetched: Fetched) -> bool:

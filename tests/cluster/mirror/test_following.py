@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -286,6 +287,30 @@ def test_kills_at_random_points(copy, client, broker):
             path.name for path in sorted(ours.glob("*.log"))
         ]
         assert log_bytes(theirs) == log_bytes(ours)
+    assert [] == findings(copy.directory)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy):
+    """A segment that ended exactly behind a batch, or is empty, is not damaged: the source knows what was there."""
+    name = f"holed-{policy}"
+    settings = {
+        "segment.bytes": SEGMENT_BYTES,
+        "cleanup.policy": policy,
+        "min.compaction.lag.ms": "1000000000",
+    }
+    client.create_topic(name, settings=settings)
+    client.produce(name, [Outgoing(bytes(2_000), key=b"%d" % n) for n in range(3_000)], batch=3)
+    copy.once(name)
+    ours, theirs = (Path(each) / f"{name}-0" for each in (copy.directory, broker.log_dir))
+    _, second, *others = sorted(ours.glob("*.log"))
+    assert others
+    os.truncate(second, 0)
+    for left_out in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (copy.directory / left_out).unlink()
+    copy.forget_the_end()
+    copy.once(name)
+    assert log_bytes(theirs) == log_bytes(ours)
     assert [] == findings(copy.directory)
 
 

@@ -1,0 +1,89 @@
+"""Holes that a loss of power leaves where a segment ends exactly behind a batch, or is empty, and the next one is there.
+
+Nothing in the files is damaged then. A copy that went on behind a hole would lack records that were flushed in the replica
+that it was made from.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.doubles.records import batch, read_records
+from tests.doubles.replicated import ORDERS, Replicated
+
+KEYS = 30
+
+
+def lose(two: Replicated, number: int, *, future: bool = False) -> str:
+    """Empty the second of a replica's segments, as a loss of power may; return its name."""
+    root = two.roots[number - 1]
+    (place,) = [
+        entry.name
+        for entry in two.disks.list_directory(root)
+        if entry.is_directory
+        and entry.name.endswith("-future") == future
+        and entry.name.startswith("orders-0")
+    ]
+    names = sorted(e.name for e in two.disks.list_directory(root / place) if e.name.endswith(".log"))
+    assert len(names) > 3
+    two.disks.open(root / place / names[1]).truncate(0)
+    return names[1]
+
+
+def test_a_replica_on_its_way_has_none():
+    """What was copied before the loss is copied again from where the hole begins."""
+    two = Replicated(2, replicas=1, internal_segment_bytes=300)
+    two.engine.create_topic("orders")
+    lines = [f"line {number}" for number in range(KEYS)]
+    for line in lines:
+        two.append(f"{line}\n")
+    before = two.files(1)
+    two.engine.move_replica(ORDERS, "/b")
+    name = sorted(name for name in before if name.endswith(".log"))[-2]
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix=name)
+    two.engine.catch_up()
+    lose(two, 2, future=True)
+    two.disk(2).heal()
+    two.kill()
+    two.engine.catch_up()
+    assert {2: "live"} == two.names()
+    assert lines == two.lines()
+    assert before.items() <= two.files(2).items()
+
+
+def keyed() -> Replicated:
+    """A compacted topic with two replicas in sync, of a few segments."""
+    two = Replicated(2, replicas=2, internal_segment_bytes=300)
+    two.engine.create_topic("orders", overrides={"cleanup.policy": "compact"})
+    for number in range(KEYS):
+        two.partition().append(batch(b"value %d" % number, key=b"key %d" % number))
+    return two
+
+
+def values(two: Replicated) -> list[bytes | None]:
+    return [one.value for one in read_records(two.partition())]
+
+
+def test_a_follower_of_a_compacted_topic_gets_what_its_leader_has():
+    """Compaction leaves holes, too: those are told apart by what the leader has."""
+    two = keyed()
+    lose(two, 2)
+    two.kill()
+    assert (1, 2) == two.in_sync()
+    assert 1 == two.leader()
+    assert two.files(1) == two.files(2)
+    assert [b"value %d" % number for number in range(KEYS)] == values(two)
+
+
+def test_a_hole_that_its_leader_has_stays(caplog: pytest.LogCaptureFixture):
+    """Nothing is cut, nothing copied again."""
+    two = keyed()
+    assert lose(two, 1) == lose(two, 2)
+    caplog.set_level("INFO")
+    two.kill()
+    assert (1, 2) == two.in_sync()
+    assert two.files(1) == two.files(2)
+    assert 0 < len(values(two)) < KEYS
+    assert not [line for line in caplog.messages if "a loss of power took" in line]
