@@ -334,7 +334,9 @@ class ReplicatedEngine:
             for number in partition.state.assigned:
                 member = self._members.get(number)
                 if member is not None and directory in {str(member.path), str(number)} and member.log(name):
-                    self.controller.elect_unclean(partition, number)
+                    # What it was just being given by the one that led would be behind what it gets as the leader.
+                    with self._catching_up[number].held():
+                        self.controller.elect_unclean(partition, number)
                     break
             else:
                 raise StorageError(f"{name}: no replica of it is there in {directory}")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from storage.model import Timestamp
 from storage.replicas.fetcher_thread import FetcherThread
 from storage.replicas.rules.follower import match_segments
+from storage.replicas.rules.state import ReplicaId
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from tests.doubles.waiting import wait_until
 
 SMALL = 300
 """Bytes of a segment: three or four batches."""
@@ -220,3 +223,41 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
         fetcher.stop()
         wanting.join()
         fetcher.stop()
+
+
+def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
+    """Elected while it catches up: the step that it was at has ended by then, and what it gets afterwards is behind that."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.append("b\nc\n")
+    two.disk(2).heal()
+    for _ in range(2):
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+    leader, fetcher = two.partition().leader, two.engine._catching_up[ReplicaId(2)]
+    assert leader is not None
+    read = leader.log.read_as_follower
+
+    def elect() -> None:
+        two.engine.elect_unclean(ORDERS, "/b")
+        two.append("x\n")
+
+    elects = Thread(target=elect)
+
+    def read_and_elect(*arguments: Any, **named: Any) -> Any:
+        fetched = read(*arguments, **named)
+        if elects.ident is None:
+            elects.start()
+            wait_until(lambda: fetcher._holders or not elects.is_alive(), "the election waits, or is over")
+        return fetched
+
+    monkeypatch.setattr(leader.log, "read_as_follower", read_and_elect)
+    two.engine.catch_up()
+    elects.join()
+    two.engine.catch_up()
+    assert ["a", "b", "c", "x"] == two.lines()
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    one, other = closed_files(two)
+    assert one == other
