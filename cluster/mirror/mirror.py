@@ -27,7 +27,7 @@ from cluster.mirror.topics import TopicCopies, TopicNames
 from storage.config.broker import EngineConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import ClusterError, NotAuthorizedError
-from storage.manager import LogManager, Machine, open_engine
+from storage.manager import LogManager, open_engine
 from storage.messages import Say
 from storage.model import Isolation, TopicPartition
 
@@ -84,9 +84,7 @@ def mirror(
     metadata = brokers.metadata()
     journal = _own_journal(directory, metadata)
     config = EngineConfig(follows=True, creation_overrides={})
-    with closing(
-        open_engine(directory, config=config, machine=Machine(mirrors=True), most_at_start=sys.maxsize)
-    ) as engine:
+    with closing(open_engine(directory, config=config, most_at_start=sys.maxsize)) as engine:
         topics = TopicCopies(engine, directory, brokers, options.names, report)
         topics.take_over(journal)
         topics.follow(metadata)

@@ -36,7 +36,7 @@ class OpenDirectory:
         self.failed_before = False
         """True if its disk failed since the machine was started, so that a flush may have left what is in the cache alone."""
         self.replicates = False
-        """True if what its logs lost is in other directories, or where it was copied from, so that a hole in one is better cut off than kept."""
+        """True if what its logs lost is in other directories, so that a hole in one is better cut off than kept."""
         self.below_high_watermark = False
         """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
         self.has_checkpoints = False

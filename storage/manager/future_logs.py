@@ -57,7 +57,6 @@ class FutureLogs:
             config,
             clean=False,
             options=LoadOptions(
-                dense=True,
                 failed_before=self._directory.failed_before,
                 producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
                 flusher=data.flusher,

@@ -41,8 +41,6 @@ class Machine:
     """Makes each directory's flusher. None: a thread flushes what rolls close, but on other disks nobody does."""
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
-    mirrors: bool = False
-    """True if what the logs lose is where they were copied from, and is copied again."""
     counts: EngineCounts | None = None
     """What is counted there, too. None: in counts of its own."""
 
@@ -91,7 +89,7 @@ def open_engine(
         for path in paths
     ]
     for one in kept:
-        one.failed_before, one.replicates = machine.failed_before, one_of_many or machine.mirrors
+        one.failed_before, one.replicates = machine.failed_before, one_of_many
     directories = Directories(kept, warnings.add, one_of_many=one_of_many)
     if read_only:
         return _open_read_only(directories, warnings)

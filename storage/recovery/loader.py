@@ -71,7 +71,7 @@ class LoadOptions:
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
     """The offsets of the data directory's checkpoints."""
     dense: bool = False
-    """True if no compaction ever changed the log, or it is a copy: a hole between two segments is then a loss.
+    """True if no compaction ever changed the log: a hole between two segments is then a loss.
 
     A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
     continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
