@@ -182,6 +182,8 @@ class TopicTable:
                     name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
                 )
         with partition.lock:
+            if not set(assigned) & set(partition.state.in_sync):
+                raise StorageError(f"{name}: other replicas are in sync since the choice was made; ask again")
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state

@@ -6,7 +6,13 @@ import errno
 
 import pytest
 
-from storage.errors import InvalidRecordError, NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
+from storage.errors import (
+    InvalidRecordError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    PartitionOfflineError,
+    StorageError,
+)
 from storage.model import Offset, TopicPartition
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
@@ -388,3 +394,24 @@ def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost()
     assert (2, ["a"]) == (two.leader(), two.lines())
     two.bring_back(1)
     assert ["a", "f"] == two.lines()
+
+
+def test_the_replica_that_was_to_stay_may_fail_while_the_others_are_about_to_go(monkeypatch):
+    """The one that is in sync by then must not be the one that goes: nothing is changed."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    reassign = two.engine._table._reassign
+
+    def fail_first(partition, assigned):
+        assert (1,) == assigned
+        break_disk(two.disk(1))
+        two.append("b\n")
+        reassign(partition, assigned)
+
+    monkeypatch.setattr(two.engine._table, "_reassign", fail_first)
+    with pytest.raises(StorageError, match="ask again"):
+        two.engine.set_replicas("orders", 1)
+    two.append("c\n")
+    assert ["a", "b", "c"] == two.lines()
+    assert ((1, 2), (2,)) == (two.partition().state.assigned, two.in_sync())
