@@ -7,6 +7,7 @@ from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 
+from storage.errors import StorageError
 from storage.messages import Say, reason_of
 from storage.model import TopicPartition
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
@@ -116,6 +117,8 @@ class Agreement:
             except OSError as problem:
                 error = problem
                 member.fail(f"failed: {reason_of(problem)}")
+            except StorageError:
+                pass  # Somebody else has noticed meanwhile that it failed.
         if not written:
             # A copy may have been written all the same: the next one must be newer.
             self._content = replace(self._content, revision=content.revision)

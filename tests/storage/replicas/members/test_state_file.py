@@ -140,3 +140,23 @@ def test_a_directory_that_comes_back_with_later_records_is_gone_on_with():
     two.bring_back(2)
     assert ["a"] == two.lines()
     assert (1, 2) == two.in_sync()
+
+
+def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
+    """As where two disks fail at once: what is agreed on is agreed on by those that are left."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders")
+    one, two = (three.engine._members[ReplicaId(number)] for number in (1, 2))
+    write = one.write
+
+    def write_as_another_fails(content: ReplicaFile) -> None:
+        write(content)
+        two.fail("failed, as another thread has noticed")
+
+    monkeypatch.setattr(one, "write", write_as_another_fails)
+    break_disk(three.disk(3))
+    three.append("a\n")
+    assert ["a"] == three.lines()
+    assert (1, 2) == three.in_sync()
+    three.engine.controller.directory_failed(two)
+    assert (1,) == three.in_sync()
