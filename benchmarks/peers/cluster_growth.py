@@ -60,7 +60,7 @@ waiting.poll()
 def cases(conditions: Conditions) -> Cases:
     directory = conditions.directory
     with broker_tools(directory / "broker") as broker:
-        megabytes = conditions.choose(full=4_000, short=100)
+        megabytes = conditions.choose(full=10_000, short=100)
         size = whole_batches(megabytes * len(lines.BLOCK), SHAPE)
         _fill(broker, directory, size)
         with topicfs_of_cluster(directory, broker.bootstrap_server) as mount:
