@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import permutations
 
 from storage.errors import PartitionOfflineError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
-from storage.model import ReplicaStatus, TopicPartition
+from storage.model import Offset, ReplicaStatus, TopicPartition
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.follower import log_end
+from storage.replicas.rules.follower import first_lost, log_end
 from storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
@@ -155,8 +156,28 @@ class ReplicaController:
             self._show(concerned)
             return
         with self._locked(concerned):
+            for one in concerned:
+                self._cut_at_holes(one)
             changes = {one.name: begun(one.state, self._ends(one.name)) for one in concerned}
             self._agree_and_take_roles(concerned, changes)
+
+    def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
+        """Cut those in sync where a loss of power took what another one has, so that the one without the hole leads.
+
+        Nothing behind such a hole was flushed: a flush is of everything before it, too.
+        """
+        logs = self.logs(partition.name)
+        in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
+        cuts: dict[Log, Offset] = {}
+        # What cannot be read, or cut, is found out where it is to lead, or to follow.
+        for log, other in permutations(in_sync, 2):
+            with suppress(OSError, StorageError):
+                lost = first_lost(other, log.holes)
+                if lost is not None:
+                    cuts[log] = min(lost, cuts.get(log, lost))
+        for log, lost in cuts.items():
+            with suppress(OSError, StorageError):
+                log.truncate_to(lost, "another replica has what a loss of power took here")
 
     def _show(self, partitions: list[ReplicatedPartition]) -> None:
         """Show of each partition the log that would lead."""

@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from storage.codec.records import BatchStamp, encode
 from storage.errors import StorageError
 from tests.doubles.mortal_disk import Killed
 from tests.doubles.powered_replicas import PoweredReplicas
+from tests.doubles.records import keyed
 from tests.doubles.replicated import ORDERS
 from tests.doubles.several_disks import break_disk
 
@@ -83,8 +85,12 @@ class Machine:
         self.all = PoweredReplicas(
             disks, replicas=self.chance.randint(1, disks), seed=seed, internal_segment_bytes=500
         )
-        wanted = str(self.chance.randint(1, 2))
-        self.all.engine.create_topic("orders", overrides={"min.insync.replicas": wanted})
+        overrides = {"min.insync.replicas": str(self.chance.randint(1, 2))}
+        self.keyed = self.chance.random() < 0.3
+        """True for a topic that may be compacted, and is not yet: holes in it are not at once a loss."""
+        if self.keyed:
+            overrides |= {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**12)}
+        self.all.engine.create_topic("orders", overrides=overrides)
         self.expected = Expectation()
         self.answered = 0
         self.number = 0
@@ -170,7 +176,11 @@ class Machine:
         # Whatever ends the call, they may be there.
         self.expected.open |= set(lines)
         try:
-            self.all.append("".join(f"{line}\n" for line in lines))
+            if self.keyed:
+                pairs = [(line.encode(), line.encode()) for line in lines]
+                self.all.partition().append(encode(keyed(*pairs), BatchStamp()), encoded_here=True)
+            else:
+                self.all.append("".join(f"{line}\n" for line in lines))
         except (OSError, StorageError):
             return
         self.expected.open -= set(lines)

@@ -39,7 +39,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
     Raises what the logs do: OSError, PartitionOfflineError, CorruptionError (the leader's), SegmentDeletedError.
     """
     if follower.holes:
-        lost = _first_lost(leader, follower.holes)
+        lost = first_lost(leader, follower.holes)
         follower.holes = ()
         if lost is not None:
             follower.truncate_to(lost, "its leader has what a loss of power took here")
@@ -68,12 +68,12 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
     return Step(len(fetched.data))
 
 
-def _first_lost(leader: Log, holes: Iterable[Hole]) -> Offset | None:
-    """Return where the first hole begins in which the leader has records; None where compaction left them all."""
+def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
+    """Return where the first hole begins in which another log has records; None where compaction left them all."""
     for start, stop in holes:
-        begin = max(start, leader.log_start_offset)
-        if begin < min(stop, leader.log_end_offset):
-            batch = next(iter(scan(leader.read_as_follower(begin, max_bytes=1).data)), None)
+        begin = max(start, other.log_start_offset)
+        if begin < min(stop, other.log_end_offset):
+            batch = next(iter(scan(other.read_as_follower(begin, max_bytes=1).data)), None)
             if batch is not None and batch.base_offset < stop:
                 return start
     return None
