@@ -143,9 +143,7 @@ class ReplicaController:
 
     def _check_member(self, member: ReplicatingDirectory) -> None:
         """Take a directory that does not serve at all for failed: its other partitions follow."""
-        if not member.serves:
-            return
-        offline = member.engine.directories()[0].offline
+        offline = member.offline
         if offline is not None:
             member.fail(offline)
 

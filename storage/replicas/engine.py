@@ -397,10 +397,9 @@ class ReplicatedEngine:
             if self._closed:
                 return
             for member in self._members:
-                if member.serves:
-                    offline = member.engine.directories()[0].offline
-                    if offline is not None:
-                        member.fail(offline)
+                offline = member.offline
+                if offline is not None:
+                    member.fail(offline)
                 if not member.serves:
                     self.controller.directory_failed(member)
                 if member.due:

@@ -89,6 +89,12 @@ class ReplicatingDirectory:
         return self.failure is None and self._engine is not None
 
     @property
+    def offline(self) -> str | None:
+        """The reason why its engine went offline by itself; None where it did not, and once it is known not to serve."""
+        engine = self._engine
+        return None if engine is None or self.failure is not None else engine.directories()[0].offline
+
+    @property
     def due(self) -> bool:
         """True if the next attempt to open it is due."""
         return not self.serves and time.monotonic() >= self._next_attempt

@@ -10,6 +10,7 @@ import pytest
 
 from storage.errors import CorruptionError, DuplicatePartitionError, StorageError
 from storage.model import TopicPartition
+from storage.replicas.members.member import ReplicatingDirectory
 from storage.replicas.members.state_file import (
     KnownDirectory,
     ReplicaFile,
@@ -160,3 +161,14 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
     assert (1, 2) == three.in_sync()
     three.engine.controller.directory_failed(two)
     assert (1,) == three.in_sync()
+
+
+def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(monkeypatch):
+    """An append and another thread find out: whoever is second asks a directory that serves no longer."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.engine._members[ReplicaId(2)].fail("failed, as another thread has noticed")
+    break_disk(two.disk(2))
+    monkeypatch.setattr(ReplicatingDirectory, "serves", property(lambda _: True))
+    two.append("a\n")
+    assert ((1,), ["a"]) == (two.in_sync(), two.lines())
