@@ -177,6 +177,10 @@ class LeaderEpochs:
     def clear(self) -> None:
         self._replace(())
 
+    def take_back(self, entries: Entries) -> None:
+        """Go on with the entries of before, for what began the later ones was not written."""
+        self._replace(entries)
+
     def flush(self) -> None:
         """Write the file where it lags behind; not on a read-only disk (OSError; blocking)."""
         if self._files.read_only:

@@ -184,10 +184,17 @@ class LogAppender:
             parts.check_writable()
             incoming = check_as_follower(batches, parts.state.end_offset)
             pending = parts.producers.check_as_follower(batches, incoming)
-            for batch in incoming:
-                self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
             placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
-            state = self._write(batches, placed, first_offset(incoming), parts.clock())
+            epochs, noted_epoch = parts.epochs.entries, parts.noted_epoch
+            try:
+                for batch in incoming:
+                    self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
+                state = self._write(batches, placed, first_offset(incoming), parts.clock())
+            except BaseException:
+                # Otherwise the next attempt would begin the first one's epoch anew, where it appends, behind what it has.
+                parts.epochs.take_back(epochs)
+                parts.noted_epoch = noted_epoch
+                raise
             self._publish(state, pending)
             active = state.chain.segments[-1]
             if (

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from storage.checkpoints.leader_epochs import FILE_NAME
 from storage.codec.batch import scan
+from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.parts import Hole
 from storage.model import NO_LEADER_EPOCH, Fetched, Offset
@@ -135,10 +137,17 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Repeat steps until the follower has everything the leader has now (blocking); return the bytes copied."""
+    """Repeat steps until the follower has everything the leader has now (blocking); return the bytes copied.
+
+    Raises what `fetch_once` does; CorruptionError also where the leader's epochs are not those of its batches.
+    """
     copied = 0
+    cuts_left = len(leader.epochs.entries) + len(follower.epochs.entries) + 2
     while True:
         step = fetch_once(leader, follower, max_bytes=max_bytes)
         copied += step.copied_bytes
+        cuts_left -= step.truncated
+        if cuts_left < 0:  # What is copied is cut off again, for ever, and appends wait meanwhile.
+            raise CorruptionError(leader.directory / FILE_NAME, 0, "its epochs are not those of the batches")
         if not step.copied_bytes and not step.truncated:
             return copied

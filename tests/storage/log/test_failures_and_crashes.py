@@ -279,3 +279,21 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
         assert shown == offsets_of(on_disk.log)
         on_disk.log.append_as_follower(batch(b"behind", offset=on_disk.log.log_end_offset))
         assert len(shown) + 1 == len(offsets_of(on_disk.log))
+
+
+def test_epochs_of_batches_that_found_no_room_are_not_noted():
+    """Noted, the next attempt would begin the first one's epoch where it appends, and leave what is before to an older one."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(batch(b"first", epoch=4))
+    on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=5))
+    for _ in range(2):
+        on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
+        with pytest.raises(OSError, match="No space left"):
+            on_disk.log.append_as_follower(
+                batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
+            )
+        assert [(4, 0), (5, 1)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
+    on_disk.log.append_as_follower(batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6))
+    assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
+    on_disk.kill()
+    assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from storage.model import Timestamp
+from storage.checkpoints.leader_epochs import EpochEntry
+from storage.errors import CorruptionError
+from storage.model import Offset, Timestamp
 from storage.replicas.fetcher_thread import FetcherThread
-from storage.replicas.rules.follower import match_segments
+from storage.replicas.rules.follower import catch_up, match_segments
 from storage.replicas.rules.state import ReplicaId
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
@@ -261,3 +263,17 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
     assert ((1, 2), 2) == (two.in_sync(), two.leader())
     one, other = closed_files(two)
     assert one == other
+
+
+def test_a_leader_whose_epochs_are_not_those_of_its_batches_is_not_copied_for_ever():
+    """What is copied is cut off again, where its file of epochs says that they ended."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.reopen()
+    two.append("b\n")
+    logs = two.engine.controller.logs(ORDERS)
+    logs[1].epochs.take_back((EpochEntry(0, Offset(0)), EpochEntry(9, Offset(2))))
+    logs[2].truncate_to(Offset(1))
+    with pytest.raises(CorruptionError, match="not those of the batches"):
+        catch_up(logs[1], logs[2], max_bytes=1000)
