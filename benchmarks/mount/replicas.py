@@ -78,7 +78,7 @@ def _appends(conditions: Conditions) -> Iterator[Case]:
                 name=f"{name} writes",
                 unit=MEGABYTES_A_SECOND,
                 sides=tuple(Side(side, partial(_bulk, log, text, piece)) for side, log in logs.items()),
-                goals=(Goal(of=ONE, target=0.45, floor=0.15),),
+                goals=(Goal(of=ONE, target=0.45, floor=0.2),),
                 most_rounds=MOST_ROUNDS,
             )
 
@@ -143,7 +143,7 @@ def _catching_up(conditions: Conditions) -> Iterator[Case]:
             name="a replica that was away",
             unit=MEGABYTES_A_SECOND,
             sides=(Side(OURS, partial(_catch_up, engine)), Side(COPY, partial(_copy, engine, directory))),
-            goals=(Goal(of=COPY, target=0.5, floor=0.15),),
+            goals=(Goal(of=COPY, target=0.5, floor=0.2),),
         )
 
 
