@@ -123,13 +123,13 @@ def test_an_append_that_does_not_tell_all_is_followed_at_once(engine, client):
     partition = engine.partition("untold", 0)
     data = encode([Record(Offset(0), Timestamp(0), None, b"a")])
     partition.append(bytearray(data))
-    assert partition.told_until == 0
+    assert 0 == partition.told_until
     partition.append(bytearray(data), durable=True)
     assert partition.told_until > 0
     client.produce("untold", [Outgoing(b"b")])
     partition.bounds = partition.bounds._replace(last_stable_offset=Offset(2), high_watermark=Offset(2))
     partition.append(bytearray(data), durable=True)
-    assert partition.told_until == 0
+    assert 0 == partition.told_until
 
 
 def test_partitions_without_listeners_are_looked_at_too(engine, client):
