@@ -176,6 +176,7 @@ class ReplicaController:
         for log, lost in cuts.items():
             with suppress(OSError, StorageError):
                 log.truncate_to(lost, "another replica has what a loss of power took here")
+                log.holes = ()
 
     def _show(self, partitions: list[ReplicatedPartition]) -> None:
         """Show of each partition the log that would lead."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from storage.codec.batch import assign_offsets, scan
 from storage.codec.binary.fields import BASE_OFFSET_POSITION
@@ -49,8 +49,6 @@ from storage.replicas.sound_reads import Doctor
 
 FETCH_BYTES = 1 << 20
 """Bytes that a follower in sync fetches at a time."""
-
-T = TypeVar("T")
 
 _BASE_OFFSET = Struct(">q")
 

@@ -134,6 +134,9 @@ def load_found(
         ),
     )
     log.parts.room = directory.reserve.room
+    if first_dirty is not None:
+        # What compaction has been through was on disk: holes in it are its own.
+        log.holes = tuple(hole for hole in log.holes if hole.start >= first_dirty)
     return adopt(log, first_dirty, data.clock)
 
 

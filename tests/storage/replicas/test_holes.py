@@ -88,3 +88,14 @@ def test_a_hole_that_its_leader_has_stays(caplog: pytest.LogCaptureFixture):
     assert two.files(1) == two.files(2)
     assert 0 < len(values(two)) < KEYS
     assert not [line for line in caplog.messages if "a loss of power took" in line]
+
+
+def test_a_hole_that_compaction_left_in_one_of_them_stays(caplog: pytest.LogCaptureFixture):
+    """Each replica is compacted by itself; what the cleaner's checkpoint is beyond was on disk before it was compacted."""
+    two = keyed()
+    lose(two, 1)
+    two.disks.write_bytes(two.roots[0] / "cleaner-offset-checkpoint", b"0\n1\norders 0 25\n")
+    caplog.set_level("INFO")
+    two.kill()
+    assert (1, 2) == two.in_sync()
+    assert not [line for line in caplog.messages if "a loss of power took" in line]
