@@ -69,4 +69,4 @@ class MountOptions:
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""
     rereads: Callable[[], EngineConfig] | None = field(default=None, compare=False)
-    """Reads the settings again (InvalidConfigError, OSError): at SIGHUP, which ends a daemon that has none to read."""
+    """Reads the settings again (InvalidConfigError, OSError): at SIGHUP, which ends a daemon that has none to read and is no service."""

@@ -204,7 +204,9 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
         cuts = [0, 1, 3, 4, 5, *range(step, len(data), step), len(data)]
         for start, end in pairwise(sorted(cuts)):
             connection.sendall(data[start:end])
-            time.sleep(0.001)  # For the pieces to come one by one, mostly.
+            time.sleep(
+                0.001
+            )  # So that pieces come one by one: together they are read right, too, but that is less of a test.
 
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
     for _ in range(2):
