@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from confluent_kafka import (
@@ -129,12 +129,26 @@ class Client:
         return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics, those that are there."""
+        """Delete topics, those that are there, and wait until the broker lists none of them.
+
+        The controller answers first; the broker lists a deleted topic for a moment more.
+
+        :raises KafkaException: a topic was not deleted
+        :raises TimeoutError: the broker still lists one
+        """
+        gone = sorted(names)
         admin = self.admin
-        there = sorted(names)
-        for future in (admin.delete_topics(there) if there else {}).values():
-            with suppress(KafkaException):
+        for future in (admin.delete_topics(gone) if gone else {}).values():
+            try:
                 future.result(TIMEOUT_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while listed := self.topics().intersection(gone):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"deleted, and still listed after {TIMEOUT_SECONDS} s: {sorted(listed)}")
+            time.sleep(POLL_SECONDS)
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
         """Return the brokers whose replicas of a partition are in sync."""

@@ -166,7 +166,7 @@ def test_a_partition_is_followed(address, client):
         assert b"a\n" == output.readline()
         client.produce("followed", [Outgoing(b"b"), Outgoing(b"c")])
         assert [b"b\n", b"c\n"] == [output.readline() for _ in range(2)]
-        client.admin.delete_topics(["followed"])["followed"].result()
+        client.delete_topics(["followed"])
         assert 0 == following.wait(PATIENCE_S)
 
 
@@ -232,7 +232,7 @@ def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
     client.delete_records("coming", 2)
     wait_until(lambda: "2\n" == (mounted / "coming/0/start").read_text(), "the start is known")
     assert b"c\n" == (mounted / "coming/0/log").read_bytes()
-    client.admin.delete_topics(["coming"])["coming"].result()
+    client.delete_topics(["coming"])
     wait_until(lambda: not (mounted / "coming").exists(), "the topic is gone")
 
 

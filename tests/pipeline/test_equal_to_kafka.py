@@ -301,7 +301,7 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
             else:
                 with pytest.raises(StreamingQueryException, match=said):
                     run(kind)
-        client.admin.delete_topics(["anew"])["anew"].result()
+        client.delete_topics(["anew"])
         wait_until(lambda: not (both.log_dir / "anew-0").exists(), "it is deleted")
 
 

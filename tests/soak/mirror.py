@@ -155,7 +155,7 @@ class Load(threading.Thread):
         self._client.delete_records("plain", self._chance.randrange(end + 1), partition=number)
 
     def _remake(self) -> None:
-        self._client.admin.delete_topics(["remade"])["remade"].result(30)
+        self._client.delete_topics(["remade"])
         self._client.create_topic("remade", partitions=PARTITIONS)
         self._client.produce("remade", self._some(), partition=self._partition())
 

@@ -49,7 +49,7 @@ def test_a_topic_made_again_has_another_id(brokers, client):
     """Which tells it from the one that was deleted."""
     first = client.create_topic("again")
     assert first == brokers.metadata().topics["again"].topic_id
-    client.admin.delete_topics(["again"])["again"].result(30)
+    client.delete_topics(["again"])
     second = client.create_topic("again")
     assert first != second
     assert second == brokers.metadata().topics["again"].topic_id

@@ -208,7 +208,7 @@ def test_a_session_and_a_topic_made_again(brokers, client):
     partition = TopicPartition("session-remade", 0)
     first = client.create_topic(partition.topic)
     session.fetch([FetchPartition(partition, first, Offset(0))], max_bytes=1 << 20)
-    client.admin.delete_topics([partition.topic])[partition.topic].result(30)
+    client.delete_topics([partition.topic])
     second = client.create_topic(partition.topic)
     client.produce(partition.topic, [Outgoing(b"new")])
     answer = session.fetch([FetchPartition(partition, second, Offset(0))], max_bytes=1 << 20)
