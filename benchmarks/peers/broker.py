@@ -39,6 +39,7 @@ class ServerJava(Java):
             self.program,
             *([f"-Djava.io.tmpdir={temporary}"] if temporary else []),
             f"-Xmx{heap}",
+            f"-Xms{heap}",
             "-server",
             "-XX:+UseG1GC",
             "-XX:MaxGCPauseMillis=20",

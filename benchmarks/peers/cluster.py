@@ -11,7 +11,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,9 +30,10 @@ from benchmarks.frame.question import (
     Side,
     WrongResultError,
 )
-from benchmarks.in_memory import directory_in_memory
+from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import topicfs_of_cluster
+from benchmarks.peers.asking_filesystem import ASKING, asking_filesystem
 from benchmarks.peers.bare_requests import BareRequests
 from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
@@ -73,6 +74,9 @@ class _Setup:
     cached: Path
     """A mount with a cache."""
     bare: BareRequests
+    asking: Mapping[str, Path]
+    """For each topic that is read, a filesystem that does nothing but ask for its batches."""
+    memory: Path
     size: int
     draw: random.Random = field(default_factory=partial(random.Random, 1))
     """The kernel remembers files of records: no round may read those of the one before."""
@@ -147,11 +151,13 @@ def _one_record(setup: _Setup, conditions: Conditions) -> Iterator[Case]:
             sides=(
                 Side(OURS, partial(_one_by_command, setup, partial(_cat_of, setup, topic))),
                 Side(NOTHING, partial(_one_by_command, setup, lambda _: ["cat", os.devnull])),
+                Side(ASKING, partial(_one_by_command, setup, partial(_cat_of_asked, setup, topic))),
                 Side(KCAT, partial(_one_by_command, setup, partial(_kcat_of, setup, topic))),
             ),
             goals=(
                 Goal(of=KCAT, target=1 / 5, floor=conditions.choose(full=0.5, short=None)),
                 Goal(side=NOTHING, of=KCAT),
+                Goal(side=ASKING, of=KCAT),
             ),
             most_rounds=MOST_ROUNDS,
         )
@@ -162,18 +168,24 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
     size = setup.size // 4 // lines.LINE_BYTES * lines.LINE_BYTES
     text.write_bytes(lines.text(setup.size)[:size])
     kcat = setup.broker.kcat("-P", WRITTEN, "-p", "0", "-l", str(text))
-    ours = ["sh", "-c", f"cat {text} >> {setup.mount / WRITTEN / '0' / 'log'}"]
+    # Whatever the path, what is appended to the other's `log` goes to the same topic.
+    ours, asking = (
+        ["sh", "-c", f"cat {text} >> {partition / 'log'}"]
+        for partition in (setup.mount / WRITTEN / "0", setup.asking[TOPIC] / TOPIC / "0")
+    )
     yield Case(
         name="cat file >> log",
         unit=MEGABYTES_A_SECOND,
         sides=(
             Side(OURS, partial(_appended, setup, ours, size)),
             Side(BARE, partial(_bare_append, setup, text.read_bytes())),
+            Side(ASKING, partial(_appended, setup, asking, size)),
             Side(KCAT, partial(_appended, setup, kcat, size)),
         ),
         goals=(
             Goal(of=KCAT, target=1.5, floor=conditions.choose(full=0.8, short=None)),
             Goal(of=BARE),
+            Goal(side=ASKING, of=KCAT),
         ),
         most_rounds=MOST_ROUNDS,
     )
@@ -193,6 +205,7 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
 
 
 def _appended(setup: _Setup, command: list[str], size: int) -> float:
+    touch_memory(setup.memory, 2 * size)
     before = setup.broker.client.offset_for(WRITTEN)
     taken = seconds_of(command)
     records = setup.broker.client.offset_for(WRITTEN) - before
@@ -203,6 +216,7 @@ def _appended(setup: _Setup, command: list[str], size: int) -> float:
 
 def _bare_append(setup: _Setup, text: bytes) -> float:
     """The batches that the mount makes of `cat`'s writes; each waits for the one before, as each write(2) does."""
+    touch_memory(setup.memory, 2 * len(text))
     started = time.perf_counter()
     for start in range(0, len(text), WRITE_BYTES):
         piece = text[start : start + WRITE_BYTES]
@@ -284,12 +298,17 @@ def _bare_records(setup: _Setup, partition: Path, topic: str, count: int) -> flo
 
 def _one_by_command(setup: _Setup, command_of: Callable[[int], list[str]]) -> float:
     """The median of whole commands, each for another record."""
-    offsets = random.Random().sample(range(setup.records), COMMANDS)
+    # Names of one digit are directories of the empty filesystem.
+    offsets = random.Random().sample(range(10, setup.records), COMMANDS)
     return statistics.median(seconds_of(command_of(offset)) for offset in offsets) * 1e3
 
 
 def _cat_of(setup: _Setup, topic: str, offset: int) -> list[str]:
     return ["cat", str(setup.mount / topic / "0" / str(offset))]
+
+
+def _cat_of_asked(setup: _Setup, topic: str, offset: int) -> list[str]:
+    return ["cat", str(setup.asking[topic] / topic / "0" / str(offset))]
 
 
 def _kcat_of(setup: _Setup, topic: str, offset: int) -> list[str]:
@@ -327,7 +346,13 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
                 topicfs_of_cluster(directory, server, "--cache", str(directory / "cache"))
             )
             bare = stack.enter_context(closing(BareRequests(server)))
-            yield _Setup(broker, mount.path, pinned.path, cached.path, bare, size)
+            asking = {
+                topic: stack.enter_context(
+                    asking_filesystem(directory, server, read=topic, written=WRITTEN)
+                ).path
+                for topic in BATCHES
+            }
+            yield _Setup(broker, mount.path, pinned.path, cached.path, bare, asking, directory, size)
 
 
 BENCHMARK = Benchmark(

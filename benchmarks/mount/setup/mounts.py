@@ -34,6 +34,7 @@ FUSE_DEVICE = Path("/dev/fuse")
 PATIENCE_SECONDS = 30
 ROOT = Path(__file__).parents[3]
 C_SOURCE = Path(__file__).with_name("empty_filesystem.c")
+EMPTY_PROGRAM = "benchmarks.mount.setup.empty_filesystem"
 C_PROGRAM = ROOT / "build" / "benchmarks" / "empty_filesystem"
 
 
@@ -98,7 +99,7 @@ def empty_filesystem(
     options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     if segment is not None:
         side, options = EMPTY_READING, [*options, "--segment", str(segment)]
-    with _empty(side, directory, options) as mount:
+    with empty_program(side, _mountpoint(directory, side), options) as mount:
         yield mount
 
 
@@ -109,16 +110,21 @@ def keeping_filesystem(directory: Path, *, like: Mount) -> Iterator[Mount]:
     It has the same request loop as the mount of topicfs: less no such mount can take.
     """
     options = ["--batches", str(directory / "batches"), "--request-loop", status_of(like)["request_loop"]]
-    with _empty(EMPTY_KEEPING, directory, options) as mount:
+    with empty_program(EMPTY_KEEPING, _mountpoint(directory, EMPTY_KEEPING), options) as mount:
         yield mount
 
 
 @contextmanager
-def _empty(side: str, directory: Path, options: Sequence[str]) -> Iterator[Mount]:
-    mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
-    command = [sys.executable, "-m", "benchmarks.mount.setup.empty_filesystem", str(mountpoint)]
-    with _mounted([*command, *options], mountpoint) as pid:
+def empty_program(
+    side: str, mountpoint: Path, options: Sequence[str], *, module: str = EMPTY_PROGRAM
+) -> Iterator[Mount]:
+    """Mount what a module like the empty filesystem's serves when it is run with a mountpoint and `options`."""
+    with _mounted([sys.executable, "-m", module, str(mountpoint), *options], mountpoint) as pid:
         yield Mount(side, mountpoint, pid)
+
+
+def _mountpoint(directory: Path, side: str) -> Path:
+    return directory / side.replace(", ", "-").replace(" ", "-")
 
 
 @contextmanager
