@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -153,6 +153,15 @@ class Brokers:
         """Ask one broker, by its id (blocking). Raises what `Connection.call` does."""
         with self.connection(node) as connection:
             return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
+
+    def topic_ids(self, node: int, topics: Iterable[str], *, seconds: float) -> dict[str, str]:
+        """Return the ids by which one broker knows topics, but for those that it does not know (blocking).
+
+        Raises what `ask` does.
+        """
+        asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
+        answer = self.ask(node, METADATA, asked, seconds=seconds)
+        return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
     @contextmanager
     def connection(self, node: int) -> Iterator[Connection]:

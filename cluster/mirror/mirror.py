@@ -149,7 +149,7 @@ class _Run:
                 wait_ms = 0 if came else LONG_POLL_MS
                 if not copies:
                     self._stop.wait(LONG_POLL_MS / 1000)
-                stale = any(one.stale for one in self._topics.copies.values())
+                stale = self._topics.disputed or any(one.stale for one in self._topics.copies.values())
                 if now - looked > (
                     min(SOONEST_SECONDS, options.metadata_seconds) if stale else options.metadata_seconds
                 ):
@@ -160,6 +160,7 @@ class _Run:
         incomplete = [
             one.problem or f"{one.partition}: no answer of a leader" for one in copies if not one.complete
         ]
+        incomplete += self._topics.disputed.values()
         return Summary(
             topics=len({one.partition.topic for one in copies}),
             partitions=len(copies),
@@ -169,7 +170,8 @@ class _Run:
 
     def _ended(self) -> bool:
         """Return whether all that can be complete is."""
-        return all(one.complete or one.refused for one in self._topics.copies.values())
+        copies = self._topics.copies.values()
+        return not self._topics.disputed and all(one.complete or one.refused for one in copies)
 
     def _look(self, metadata: Metadata) -> Metadata:
         """Return the cluster as it is now, its topics followed; as it was while it cannot be reached."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,13 +16,15 @@ from cluster.mirror.copy import MirroredPartition
 from cluster.mirror.journal import MirrorJournal
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.disk.native import NativeFileSystem
-from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
+from storage.errors import ClusterError, InvalidConfigError, InvalidNameError, TopicExistsError
 from storage.log.log import Log
 from storage.manager import LogManager
 from storage.messages import Say
 from storage.model import TopicPartition
 
 GROUPS_TOPIC = "__consumer_offsets"
+IDS_SECONDS = 2.0
+"""Time within which a broker tells the ids of topics, or is not heard."""
 SETTINGS_SECONDS = 60.0
 """Time between two looks at the topics' settings."""
 
@@ -50,12 +53,12 @@ class TopicCopies:
         self.journal = MirrorJournal("")
         self.copies: dict[TopicPartition, MirroredPartition] = {}
         """The copies that have a source now."""
+        self.disputed: Mapping[str, str] = {}
+        """What to say of topics that have another id than their copies, by which some broker still knows them."""
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()
         self._said: dict[str, str] = {}
-        self._replaced_ids: set[str] = set()
-        """Ids of topics that were made again: a broker that lags behind may name them for a moment."""
         self._settings_at = 0.0
         self._verified = False
 
@@ -89,11 +92,12 @@ class TopicCopies:
         found = {
             name: topic
             for name, topic in metadata.topics.items()
-            if self._names.match(topic)
-            and topic.error == NONE
-            and topic.leaders
-            and topic.topic_id not in self._replaced_ids
+            if self._names.match(topic) and topic.error == NONE and topic.leaders
         }
+        self.disputed = self._find_disputed(found, metadata)
+        for name, text in self.disputed.items():
+            self.say_once(f"topic {name}", text)
+            del found[name]
         settings = self._settings(found)
         copies: dict[TopicPartition, MirroredPartition] = {}
         for name, topic in found.items():
@@ -123,12 +127,33 @@ class TopicCopies:
             if isinstance(log, Log) and log.offline_reason is None
         }
 
+    def _find_disputed(self, found: Mapping[str, TopicMetadata], metadata: Metadata) -> dict[str, str]:
+        """Find the topics that were made again, as far as brokers do not agree on it (blocking).
+
+        A broker that lags behind names a topic that is no more: of two ids nobody can tell which one is newer. No copy
+        is deleted for it.
+        """
+        copied = {
+            name: copy.topic_id
+            for name, copy in self._engine.topics().items()
+            if name in found and found[name].topic_id != copy.topic_id
+        }
+        disputed: dict[str, str] = {}
+        for node in metadata.brokers if copied else ():
+            with suppress(ClusterError):
+                known = self._brokers.topic_ids(node, copied, seconds=IDS_SECONDS)
+                for name in (name for name, topic_id in copied.items() if known.get(name) == topic_id):
+                    disputed[name] = (
+                        f"{name}: the cluster tells another topic of that name, but broker {node} has the one that "
+                        "was copied; the copy stays as it is until all brokers agree"
+                    )
+        return disputed
+
     def _follow_topic(self, source: TopicMetadata, settings: Mapping[str, str] | None) -> None:
         name = source.name
         copy = self._engine.topics().get(name)
         if copy is not None and copy.topic_id != source.topic_id:
             self._report(f"{name}: deleted and made again in the cluster; so is its copy")
-            self._replaced_ids.add(copy.topic_id)
             self._engine.delete_topic(name)
             copy = None
         numbers = range(len(copy.partitions()) if copy else 0, max(source.leaders) + 1)

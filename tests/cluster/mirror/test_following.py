@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from cluster.brokers.brokers import Brokers
 from cluster.brokers.fetch import LATEST
 from cluster.mirror.mirror import MirrorOptions, mirror
 from cluster.mirror.topics import TopicNames
+from storage.checkpoints.identifiers import encode_id
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
@@ -138,6 +140,44 @@ def test_a_topic_made_again_replaces_its_copy(copy, client):
     with opened(copy.directory) as engine:
         assert (second, 2) == (engine.topic("remade").topic_id, len(engine.topic("remade").partitions()))
     assert ["remade: deleted and made again in the cluster; so is its copy"] == copy.said
+
+
+class LateBrokers(Brokers):
+    """Brokers of which the one that is asked for everything lags behind: at first it names a topic that is no more."""
+
+    def __init__(self, address, topic, times):
+        super().__init__(address)
+        self.topic, self.times = topic, times
+
+    def metadata(self, **options):
+        now = super().metadata(**options)
+        if not self.times:
+            return now
+        self.times -= 1
+        older = now.topics[self.topic]._replace(topic_id=encode_id(uuid4()))
+        return now._replace(topics={**now.topics, self.topic: older})
+
+
+@pytest.mark.parametrize(("times", "copied", "complete"), [(3, ["a", "b"], True), (10**6, ["a"], False)])
+def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, copied, complete):
+    """While some broker knows the copied one, who names another may lag behind; the run waits for them to agree."""
+    name = f"late-{times}"
+    client.create_topic(name)
+    client.produce(name, lines("a"))
+    copy.once(name)
+    client.produce(name, lines("b"))
+    options = MirrorOptions(
+        names=TopicNames((name,)), once=True, metadata_seconds=0.01, patience_seconds=2 if times > 3 else 20
+    )
+    with closing(LateBrokers(address, name, times)) as brokers:
+        summary = mirror(copy.directory, brokers, options, copy.said.append, threading.Event())
+    text = (
+        f"{name}: the cluster tells another topic of that name, but broker 1 has the one that was copied; "
+        "the copy stays as it is until all brokers agree"
+    )
+    assert [text] == copy.said
+    assert (() if complete else (text,)) == summary.problems
+    assert copied == values(copy.directory, name)
 
 
 def test_a_deleted_topics_copy_stays(copy, client):
