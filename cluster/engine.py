@@ -24,7 +24,8 @@ from cluster.protocol.security import PLAINTEXT, Security
 from cluster.protocol.traced_connection import Trace, TracedConnection
 from cluster.topics.catalog import Catalog
 from cluster.topics.partition import ClusterPartition
-from cluster.topics.producer import ProducerIds, Production
+from cluster.topics.producer import Production
+from cluster.topics.producer_ids import ProducerIds
 from cluster.topics.reader import WindowCache
 from cluster.topics.topic import ClusterTopic
 from cluster.topics.watch import Watch

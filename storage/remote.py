@@ -17,7 +17,19 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
+
+from storage.model import Appended
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,3 +116,30 @@ def changes(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
         return method(self, *args, **kwargs)
 
     return changed
+
+
+class PendingAppend(Protocol):
+    """An append that was begun, and has not ended."""
+
+    @property
+    def failed(self) -> bool:
+        """True if it is known to have failed."""
+        ...
+
+    def end(self) -> Appended:
+        """Wait for the end of the append (blocking). Raises what `Partition.append` does."""
+        ...
+
+
+@runtime_checkable
+class BeginsAppends(Protocol):
+    """A partition of which several appends may be under way."""
+
+    def begin_append(
+        self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
+    ) -> PendingAppend:
+        """Begin an append behind those that were begun, unless `unless` returns True once it is its turn (blocking).
+
+        Raises what `Partition.append` does for the sake of the batches.
+        """
+        ...

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
@@ -95,12 +95,26 @@ class Leaders:
         Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
         `attempt` raises but for UnreachableError.
         """
+        with self.noted(partition) as question:
+            return self._ask(question, partition, topic_id, attempt)
+
+    @contextmanager
+    def noted(self, partition: TopicPartition) -> Iterator[object]:
+        """Count a request to a partition's leader among those that wait, for the block."""
         question = object()
         self._asking[question] = PendingRequest(partition, time.monotonic())
         try:
-            return self._ask(question, partition, topic_id, attempt)
+            yield question
         finally:
             del self._asking[question]
+
+    def known(self, partition: TopicPartition, topic_id: str) -> Leader | None:
+        """Return the leader of a partition as far as known, without asking for it."""
+        metadata = self.metadata
+        topic = metadata.topics.get(partition.topic)
+        leader = metadata.leader(partition)
+        found = topic is not None and topic.topic_id == topic_id and leader.node in metadata.brokers
+        return leader if found and not self.closed else None
 
     def waiting(self) -> list[str]:
         """Return a line for each partition whose leader has not answered for a while: since when, and why."""

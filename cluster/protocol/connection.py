@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cluster.errors import (
     NO_TLS,
@@ -59,6 +59,14 @@ _FIRST_BYTES = 4096
 """Bytes received at once at first: most answers are no larger."""
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
+
+
+class SentRequest(NamedTuple):
+    """A request that was sent, and whose answer was not received."""
+
+    api: Api
+    version: int
+    correlation: int
 
 
 class Connection:
@@ -209,6 +217,33 @@ class Connection:
         except ClusterError:
             self.close()
         return answer, later + [None] * (len(asked) - 1 - len(later))
+
+    @property
+    def ready(self) -> bool:
+        """True if a request would be read at once: neither the quota is used up nor the session over."""
+        return self.usable and not self.muted and time.monotonic() < self._session_ends
+
+    def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> SentRequest:
+        """Send a request, whose answer `end` returns; others may be sent before that (blocking). Raises what `call` does."""
+        if not self.ready:
+            raise UnreachableError(f"{self.server}: the connection cannot be used now")
+        version = self.version(api)
+        asked = self._written(api, request, version)
+        try:
+            return SentRequest(api, version, self._send(api, version, asked, seconds))
+        except BaseException:
+            self.close()
+            raise
+
+    def end(self, sent: SentRequest) -> Values:
+        """Return the answer to the oldest request that has none yet (blocking). Raises what `call` does."""
+        try:
+            answer = self._answer(sent.api, sent.version, sent.correlation, MAX_ANSWER_BYTES)
+        except BaseException:
+            self.close()
+            raise
+        self._note_answer(answer)
+        return answer
 
     def _note_answer(self, answer: Values) -> None:
         self._proven = True

@@ -19,6 +19,7 @@ from cluster.cache.window import FetchedWindow
 from cluster.errors import LEADER_NOT_AVAILABLE, error_of
 from cluster.topics.producer import PartitionProducer, Production
 from cluster.topics.reader import PartitionReader, WindowCache
+from cluster.topics.sent_batches import SentAppend
 from storage.codec.batch import find_end, scan
 from storage.config.topic import TopicConfig
 from storage.counts.engine_counts import EngineCounts
@@ -179,6 +180,25 @@ class ClusterPartition:
         appended = self._producer.append(batches, durable=durable, encoded_here=encoded_here)
         self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
         return appended
+
+    def begin_append(
+        self,
+        batches: bytearray,
+        *,
+        durable: bool,
+        encoded_here: bool,
+        unless: Callable[[], bool],
+    ) -> SentAppend:
+        self._check_exists()
+        if self._producer is None:
+            raise self._read_only()
+        size = len(batches)
+
+        def count(appended: Appended) -> None:
+            self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
+
+        begun = self._producer.begin(batches, durable=durable, encoded_here=encoded_here, unless=unless)
+        return begun.then(count)
 
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_bounds, ask_leader_for_bounds
@@ -32,11 +32,11 @@ from cluster.errors import (
     UNKNOWN_PRODUCER_ID,
     UNKNOWN_SERVER_ERROR,
     MalformedAnswerError,
-    Passing,
     error_of,
-    kind_of,
 )
-from cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
+from cluster.protocol.messages import LIST_OFFSETS, PRODUCE
+from cluster.topics.producer_ids import ProducerIdentity, ProducerIds
+from cluster.topics.sent_batches import FIRST_VERSION_BY_ID, Produced, SentAppend, SentBatch, SentBatches
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.batch import set_producer
 from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
@@ -48,22 +48,21 @@ from storage.errors import (
     ClusterError,
     InvalidRecordError,
     InvalidTransactionStateError,
-    NotAuthorizedError,
     PartitionOfflineError,
     PartlyAppendedError,
     StorageError,
 )
-from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
+from storage.model import NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
 from storage.validation.batches import Incoming, compression_of, read_batches
 
-FIRST_VERSION_BY_ID = 13
-"""First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""
 ACKS_ALL = -1
 ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
 """Share of an answer's time limit that a leader may wait for its replicas."""
 IDS_TRIED = 3
 """Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
+MOST_SENT = 5
+"""Most batches that are sent before the first is answered: so many of a producer a broker knows again."""
 TOLD_SECONDS = 0.01
 """Time for which an append's answer stands for what its partition's leader could be asked: where more is appended, it answers again."""
 
@@ -75,80 +74,12 @@ _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLI
 """Answers after which the batch may be in the log."""
 
 
-class ProducerIdentity(NamedTuple):
-    """A producer's id and epoch, as the cluster gave them."""
-
-    producer_id: int
-    epoch: int
-
-
-class ProducerIds:
-    """The id with which an engine produces, asked for when it is first needed. Safe from any thread."""
-
-    def __init__(self, leaders: Leaders) -> None:
-        self._leaders = leaders
-        self._lock = threading.Lock()
-        self._current: ProducerIdentity | None = None
-
-    def current(self) -> ProducerIdentity:
-        """Return the id (blocking). Raises NotAuthorizedError, PartitionOfflineError, ClusterError."""
-        with self._lock:
-            if self._current is None:
-                self._current = self._ask()
-            return self._current
-
-    def give_up(self, identity: ProducerIdentity) -> None:
-        """Never return `identity` again: the fate of its last batch is not known."""
-        with self._lock:
-            if self._current == identity:
-                self._current = None
-
-    def _ask(self) -> ProducerIdentity:
-        """Ask any broker. Some answer for a while that they have no id yet."""
-        leaders = self._leaders
-        deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
-        asked = {
-            "transactionalId": None,
-            "transactionTimeoutMs": 0,
-            "producerId": NO_PRODUCER_ID,
-            "producerEpoch": -1,
-        }
-        while True:
-            leaders.pause(0, "producer")
-            try:
-                answer = leaders.brokers.ask_any(INIT_PRODUCER_ID, asked, seconds=ATTEMPT_SECONDS)
-                if not answer["errorCode"] and answer["producerId"] >= 0:
-                    return ProducerIdentity(answer["producerId"], answer["producerEpoch"])
-                error = _refusal(answer["errorCode"])
-                passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
-            except ClusterError as unreachable:
-                error, passing = unreachable, True
-            pause = backoff.next()
-            if not passing or time.monotonic() + pause > deadline:
-                raise error
-            leaders.pause(pause, "producer")
-
-
 class Production(NamedTuple):
     """The settings of an engine's appends."""
 
     ids: ProducerIds
     codec: Codec | None = None
     """The codec of the batches made here; None: as their topic says."""
-
-
-class Produced(NamedTuple):
-    """A leader's answer to one batch."""
-
-    error: int
-    """Kafka's code."""
-    base_offset: Offset = Offset(-1)
-    append_time: Timestamp = NO_TIMESTAMP
-    log_start_offset: Offset = Offset(0)
-    leader_epoch: int = -1
-    last_stable_offset: Offset | None = None
-    """The last stable offset, if it was asked for after the append, and answered."""
-    message: str | None = None
 
 
 class PartitionProducer:
@@ -176,6 +107,7 @@ class PartitionProducer:
         """The end of the records appended here, exclusive."""
         self._alone = True
         """True while nobody else appends, as far as known: then the bounds after an append need not be asked for."""
+        self._sent = SentBatches(leaders, partition, topic_id)
 
     def append(self, batches: bytearray, *, durable: bool, encoded_here: bool = False) -> Appended:
         """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
@@ -185,14 +117,9 @@ class PartitionProducer:
         Raises InvalidRecordError and what else the leader refuses, PartlyAppendedError, PartitionOfflineError,
         PartitionGoneError.
         """
-        if encoded_here:
-            batches = self._compressed(batches)
-        incoming = read_batches(batches, check_crc=not encoded_here)
-        for batch in incoming:
-            _check(batch)
-        if not self._turn.acquire(timeout=self._leaders.patience_seconds):
-            raise PartitionOfflineError(f"{self._partition}: appends before this one wait for the cluster")
-        try:
+        batches, incoming = self._read(batches, encoded_here=encoded_here)
+        with self._in_turn():
+            self._end_sent()
             answers: list[Produced] = []
             for batch in incoming:
                 try:
@@ -203,13 +130,117 @@ class PartitionProducer:
                     raise PartlyAppendedError(
                         str(error), appended=len(answers), batches=len(incoming)
                     ) from error
+        return _appended(answers, incoming)
+
+    def begin(
+        self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
+    ) -> SentAppend:
+        """Send batches behind those that were sent before, and wait for no answer (blocking).
+
+        Nothing is sent if `unless` returns True once it is their turn. What `append` raises for the sake of the batches is
+        raised here, the rest by what is returned.
+        """
+        batches, incoming = self._read(batches, encoded_here=encoded_here)
+        begun = [SentBatch(batches, batch, durable=durable) for batch in incoming]
+        append = SentAppend(begun, self._end)
+        with self._in_turn():
+            for one in begun:
+                self._make_room()
+                if append.failed or unless():
+                    one.outcome = PartitionOfflineError(
+                        f"{self._partition}: an append before this one failed"
+                    )
+                    continue
+                try:
+                    self._send(one)
+                except StorageError as error:
+                    one.outcome = error
+        return append
+
+    def _make_room(self) -> None:
+        """Wait until another batch can be sent behind those that were: for all of them, unless their connection takes it."""
+        if not self._sent.ready:
+            self._end_sent()
+        while len(self._sent) >= MOST_SENT:
+            self._end_oldest()
+
+    def _send(self, one: SentBatch) -> None:
+        """Send a batch, with the next sequence number; where it cannot be sent now, append it."""
+        self._number(one.batches, one.batch)
+        one.sequence = self._next_sequence
+        self._next_sequence = sequence_plus(one.sequence, one.records)
+        with memoryview(one.batches)[one.batch.position : one.batch.position + one.batch.size_bytes] as data:
+            sent = self._sent.send(one, lambda by_id: self._request(data, durable=one.durable, by_id=by_id))
+        if not sent:
+            self._again([*self._sent.given_up(), one])
+
+    def _end(self, begun: Sequence[SentBatch]) -> Appended:
+        """Return what became of batches. Raises what `append` does."""
+        with self._in_turn():
+            while any(one.outcome is None for one in begun):
+                self._end_oldest()
+        answers = [one.outcome for one in begun if isinstance(one.outcome, Produced)]
+        errors = [one.outcome for one in begun if isinstance(one.outcome, Exception)]
+        if errors and answers:
+            raise PartlyAppendedError(str(errors[0]), appended=len(answers), batches=len(begun)) from errors[
+                0
+            ]
+        if errors:
+            raise errors[0]
+        return _appended(answers, [one.batch for one in begun])
+
+    def _end_sent(self) -> None:
+        """Learn what became of everything that was sent."""
+        while self._sent:
+            self._end_oldest()
+        self._sent.close()
+
+    def _end_oldest(self) -> None:
+        """Learn what became of the oldest batch that was sent; of all of them, where it is not simply in the log."""
+        answer: Produced | None = None
+        with suppress(ClusterError):
+            one, said, leader = self._sent.answer()
+            answer = self._answer(said, leader)
+        if answer is None or answer.error not in (0, DUPLICATE_SEQUENCE):
+            self._again(self._sent.given_up())
+            return
+        self._sent.ended()
+        self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
+        one.outcome = answer
+
+    def _again(self, batches: Sequence[SentBatch]) -> None:
+        """Append batches that have no answer, or not the right one: the same bytes, each when the one before is answered.
+
+        Where one cannot be appended, those behind it are dropped. The broker may still have them before it: no batch is
+        numbered as they are any more.
+        """
+        self._next_sequence = batches[0].sequence
+        for number, one in enumerate(batches):
+            try:
+                one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
+            except StorageError as error:
+                for dropped in batches[number:]:
+                    dropped.outcome = error
+                self._give_up_identity()
+                return
+
+    def _read(self, batches: bytearray, *, encoded_here: bool) -> tuple[bytearray, list[Incoming]]:
+        """Return batches as they are sent, compressed if they are to be. Raises InvalidRecordError."""
+        if encoded_here:
+            batches = self._compressed(batches)
+        incoming = read_batches(batches, check_crc=not encoded_here)
+        for batch in incoming:
+            _check(batch)
+        return batches, incoming
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=self._leaders.patience_seconds):
+            raise PartitionOfflineError(f"{self._partition}: appends before this one wait for the cluster")
+        try:
+            yield
         finally:
             self._turn.release()
-        first, last = answers[0], answers[-1]
-        delta = incoming[-1].last_offset - incoming[-1].base_offset
-        return Appended(
-            first.base_offset, Offset(last.base_offset + delta), last.append_time, last.log_start_offset
-        )
 
     def sync(self) -> None:
         """Wait until the appended records are replicated as the topic asks for (blocking). Raises PartitionOfflineError."""
@@ -236,14 +267,15 @@ class PartitionProducer:
         limit = config.max_message_bytes
         return compress_batches(batches, codec, level=level, max_batch_bytes=limit) or batches
 
-    def _append(self, batches: bytearray, batch: Incoming, *, durable: bool) -> Produced:
-        """Append one batch, with the next sequence number."""
+    def _append(
+        self, batches: bytearray, batch: Incoming, *, durable: bool, doubtful: bool = False
+    ) -> Produced:
+        """Append one batch, with the next sequence number; `doubtful` means that it may be in the log already."""
         records = batch.last_offset - batch.base_offset + 1
         for _ in range(IDS_TRIED):
             self._number(batches, batch)
-            batches[batch.position : batch.position + len(_FROM_ZERO)] = _FROM_ZERO
             with memoryview(batches)[batch.position : batch.position + batch.size_bytes] as data:
-                answer = self._produce(data, records, durable=durable)
+                answer = self._produce(data, records, durable=durable, doubtful=doubtful)
             if answer.error not in _FORGOTTEN:
                 break
             self._give_up_identity()
@@ -263,18 +295,18 @@ class PartitionProducer:
             producer_epoch=self._identity.epoch,
             base_sequence=self._next_sequence,
         )
+        batches[batch.position : batch.position + len(_FROM_ZERO)] = _FROM_ZERO
 
     def _give_up_identity(self) -> None:
         if self._identity is not None:
             self._ids.give_up(self._identity)
             self._identity = None
 
-    def _produce(self, data: memoryview, records: int, *, durable: bool) -> Produced:
+    def _produce(self, data: memoryview, records: int, *, durable: bool, doubtful: bool) -> Produced:
         """Return the leader's answer to a batch, an error if no other attempt would mend it.
 
         What leaves it open whether the batch is in the log ends the producer's id here.
         """
-        doubtful = False
 
         def attempt(leader: Leader) -> Produced:
             nonlocal doubtful
@@ -352,8 +384,8 @@ class PartitionProducer:
             if isinstance(found, PartitionBounds):
                 self._known.learn(found)
 
-    def _learn(self, answer: Produced, batch: Incoming, *, durable: bool) -> None:
-        """Derive the bounds from an append's answer, so that its records can be read at once."""
+    def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
+        """Derive the bounds from an append's answer, so that its records can be read at once; they need not be if `more` is under way."""
         if answer.error or answer.base_offset < 0:
             self._known.moved()
             return
@@ -368,7 +400,8 @@ class PartitionProducer:
         if stable is None and durable and adjoins:
             stable = end
         elif stable is None:
-            self._ask_bounds()
+            if not more:
+                self._ask_bounds()
             stable = Offset(0)
         self._alone = adjoins
         replicated = end if durable else stable
@@ -383,14 +416,12 @@ class PartitionProducer:
             self._known.moved()
 
 
-def _refusal(code: int) -> StorageError:
-    """Return why there is no producer id."""
-    error = error_of(code, "a producer's id")
-    if isinstance(error, NotAuthorizedError):
-        return NotAuthorizedError(
-            "a producer's id: the cluster refuses it; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
-        )
-    return error
+def _appended(answers: Sequence[Produced], batches: Sequence[Incoming]) -> Appended:
+    first, last = answers[0], answers[-1]
+    delta = batches[-1].last_offset - batches[-1].base_offset
+    return Appended(
+        first.base_offset, Offset(last.base_offset + delta), last.append_time, last.log_start_offset
+    )
 
 
 def _check(batch: Incoming) -> None:

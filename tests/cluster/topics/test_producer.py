@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine, open_engine
+from cluster.engine import open_engine
 from cluster.errors import UnreachableError
 from cluster.place import cluster_address
 from cluster.protocol.connection import Connection
@@ -20,7 +18,6 @@ from cluster.topics.producer import PartitionProducer
 from storage.codec.batch import read_header
 from storage.codec.binary.fields import CODEC_MASK
 from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
 from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -31,54 +28,21 @@ from storage.errors import (
     ReadOnlyError,
     RecordTooLargeError,
 )
-from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.model import Isolation, Offset, ProducerId, Timestamp
 from testing.broker.client import Client, Outgoing
+from tests.doubles.producing import NOW, batch, found, impatient, opened, values
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
-NOW = Timestamp(1_700_000_000_000)
 PAUSE_S = 0.01
 """Between two appends of a thread while leaders move: threads that never rest would delay the brokers."""
-
-
-def batch(*values, key=None, time=NOW, **stamp):
-    """One record batch as the mount makes them."""
-    records = [Record(Offset(number), time, key, value) for number, value in enumerate(values)]
-    return bytearray(encode(records, BatchStamp(**stamp)))
-
-
-def values(client, topic, partition=0):
-    return [record.value for record in client.records(topic, partition=partition)]
 
 
 @pytest.fixture
 def engine(address):
     with closing(open_engine(address)) as engine:
         yield engine
-
-
-@contextmanager
-def impatient(address, connection=Connection, patience_seconds=30.0):
-    """An engine with connections of its own kind, and less patience."""
-    leaders = Leaders(Brokers(address, connection), patience_seconds=patience_seconds)
-    with closing(ClusterEngine(leaders, read_only=False)) as engine:
-        yield engine
-
-
-def opened(engine, client, name, **settings):
-    """Partition 0 of a new topic."""
-    client.create_topic(name, settings={key.replace("_", "."): value for key, value in settings.items()})
-    return found(engine, name)
-
-
-def found(engine, name):
-    def listed():
-        engine.look()
-        return name in engine.topics() and 0 in engine.topic(name).partitions()
-
-    wait_until(listed, "the topic is listed")
-    return engine.partition(name, 0)
 
 
 class Losing(Connection):

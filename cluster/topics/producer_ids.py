@@ -1,0 +1,78 @@
+"""The id with which an engine appends: a broker knows a batch again by it, and by the batch's sequence number."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from cluster.brokers.brokers import Backoff
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.errors import Passing, error_of, kind_of
+from cluster.protocol.messages import INIT_PRODUCER_ID
+from storage.errors import ClusterError, NotAuthorizedError, StorageError
+from storage.model import NO_PRODUCER_ID
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer's id and epoch, as the cluster gave them."""
+
+    producer_id: int
+    epoch: int
+
+
+class ProducerIds:
+    """The id with which an engine produces, asked for when it is first needed. Safe from any thread."""
+
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
+        self._lock = threading.Lock()
+        self._current: ProducerIdentity | None = None
+
+    def current(self) -> ProducerIdentity:
+        """Return the id (blocking). Raises NotAuthorizedError, PartitionOfflineError, ClusterError."""
+        with self._lock:
+            if self._current is None:
+                self._current = self._ask()
+            return self._current
+
+    def give_up(self, identity: ProducerIdentity) -> None:
+        """Never return `identity` again: the fate of its last batch is not known."""
+        with self._lock:
+            if self._current == identity:
+                self._current = None
+
+    def _ask(self) -> ProducerIdentity:
+        """Ask any broker. Some answer for a while that they have no id yet."""
+        leaders = self._leaders
+        deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
+        asked = {
+            "transactionalId": None,
+            "transactionTimeoutMs": 0,
+            "producerId": NO_PRODUCER_ID,
+            "producerEpoch": -1,
+        }
+        while True:
+            leaders.pause(0, "producer")
+            try:
+                answer = leaders.brokers.ask_any(INIT_PRODUCER_ID, asked, seconds=ATTEMPT_SECONDS)
+                if not answer["errorCode"] and answer["producerId"] >= 0:
+                    return ProducerIdentity(answer["producerId"], answer["producerEpoch"])
+                error = _refusal(answer["errorCode"])
+                passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
+            except ClusterError as unreachable:
+                error, passing = unreachable, True
+            pause = backoff.next()
+            if not passing or time.monotonic() + pause > deadline:
+                raise error
+            leaders.pause(pause, "producer")
+
+
+def _refusal(code: int) -> StorageError:
+    """Return why there is no producer id."""
+    error = error_of(code, "a producer's id")
+    if isinstance(error, NotAuthorizedError):
+        return NotAuthorizedError(
+            "a producer's id: the cluster refuses it; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
+        )
+    return error

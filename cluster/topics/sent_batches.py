@@ -1,0 +1,154 @@
+"""Batches of one partition that are sent one behind the other, before the first of them is answered.
+
+    begin ─► batch 1 ─► ┐                 ┌─► answer 1 ─► end
+    begin ─► batch 2 ─► ┼─► one broker ─► ┼─► answer 2 ─► end
+    begin ─► batch 3 ─► ┘                 └─► answer 3 ─► end
+
+A broker begins with a connection's next request when it has answered the one before, so that their order is kept. Whatever
+goes wrong ends the connection: what has no answer then is sent again by the producer, each batch with its sequence number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from cluster.brokers.brokers import Leader
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.errors import UnreachableError
+from cluster.protocol.connection import Connection, SentRequest
+from cluster.protocol.messages import PRODUCE
+from storage.coordinators.wire import Values
+from storage.errors import ClusterError
+from storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp, TopicPartition
+from storage.validation.batches import Incoming
+
+FIRST_VERSION_BY_ID = 13
+"""First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""
+
+
+class Produced(NamedTuple):
+    """A leader's answer to one batch."""
+
+    error: int
+    """Kafka's code."""
+    base_offset: Offset = Offset(-1)
+    append_time: Timestamp = NO_TIMESTAMP
+    log_start_offset: Offset = Offset(0)
+    leader_epoch: int = -1
+    last_stable_offset: Offset | None = None
+    """The last stable offset, if it was asked for after the append, and answered."""
+    message: str | None = None
+
+
+class SentBatch:
+    """A batch that is sent before the one in front of it is answered, and what became of it."""
+
+    __slots__ = ("batch", "batches", "durable", "outcome", "sent", "sequence")
+
+    def __init__(self, batches: bytearray, batch: Incoming, *, durable: bool) -> None:
+        self.batches, self.batch, self.durable = batches, batch, durable
+        self.sequence = 0
+        """The sequence number of its first record."""
+        self.sent = False
+        """True if it may be in the log."""
+        self.outcome: Produced | Exception | None = None
+
+    @property
+    def records(self) -> int:
+        return self.batch.last_offset - self.batch.base_offset + 1
+
+
+class SentAppend:
+    """Batches that were sent together."""
+
+    __slots__ = ("_begun", "_end", "_then")
+
+    def __init__(self, begun: Sequence[SentBatch], end: Callable[[Sequence[SentBatch]], Appended]) -> None:
+        self._begun, self._end = begun, end
+        self._then: Callable[[Appended], None] = lambda _: None
+
+    def then(self, call: Callable[[Appended], None]) -> SentAppend:
+        """Have `call` called when they are in the log."""
+        self._then = call
+        return self
+
+    @property
+    def failed(self) -> bool:
+        """True if it is known that one of them is not in the log, or may not be."""
+        return any(isinstance(one.outcome, Exception) for one in self._begun)
+
+    def end(self) -> Appended:
+        """Wait until the batches are in the log (blocking). Raises what an append does."""
+        appended = self._end(self._begun)
+        self._then(appended)
+        return appended
+
+
+class SentBatches:
+    """The batches of one partition that have no answer. Used by one thread at a time."""
+
+    def __init__(self, leaders: Leaders, partition: TopicPartition, topic_id: str) -> None:
+        self._leaders, self._partition, self._topic_id = leaders, partition, topic_id
+        self._batches: deque[tuple[SentBatch, SentRequest]] = deque()
+        self._leader = Leader(-1, -1)
+        self._connection: Connection | None = None
+        self._lent = ExitStack()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def ready(self) -> bool:
+        """True if another batch can be sent at once behind those that were."""
+        connection = self._connection
+        return connection is not None and connection.ready
+
+    def send(self, one: SentBatch, request: Callable[[bool], Values]) -> bool:
+        """Send a batch (blocking); `request` is given whether topics have ids in it. Returns whether it was sent."""
+        try:
+            connection = self._connection or self._connect()
+            by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
+            one.sent = True
+            sent = connection.begin(PRODUCE, request(by_id), seconds=ATTEMPT_SECONDS)
+        except ClusterError:
+            return False
+        self._batches.append((one, sent))
+        return True
+
+    def answer(self) -> tuple[SentBatch, Values, Leader]:
+        """Return the oldest batch, its answer, and who gave it (blocking). Raises ClusterError."""
+        one, sent = self._batches[0]
+        assert self._connection is not None
+        with self._leaders.noted(self._partition):
+            return one, self._connection.end(sent), self._leader
+
+    def ended(self) -> None:
+        """Count the oldest batch as answered; the connection goes back when there is no other."""
+        self._batches.popleft()
+        if not self._batches:
+            self.close()
+
+    def given_up(self) -> list[SentBatch]:
+        """End the connection, and return the batches that have no answer."""
+        if self._connection is not None:
+            self._connection.close()
+        self.close()
+        batches = [one for one, _ in self._batches]
+        self._batches.clear()
+        return batches
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection = None
+        self._lent.close()
+
+    def _connect(self) -> Connection:
+        leader = self._leaders.known(self._partition, self._topic_id)
+        if leader is None:
+            raise UnreachableError(f"{self._partition}: no leader is known")
+        self._leader = leader
+        self._connection = self._lent.enter_context(self._leaders.brokers.connection(leader.node))
+        return self._connection

@@ -1,0 +1,270 @@
+"""Appends that are begun before the one in front of them has ended: in their order, each once, and told what became of them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from cluster.engine import open_engine
+from cluster.errors import UnreachableError
+from cluster.place import cluster_address
+from cluster.protocol.connection import Connection
+from cluster.topics.producer import MOST_SENT
+from storage.errors import PartitionGoneError, PartitionOfflineError, PartlyAppendedError, RecordTooLargeError
+from storage.model import Isolation
+from testing.broker.client import Client
+from tests.doubles.producing import batch, found, impatient, opened, values
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def engine(address):
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+def begun(partition, data, *others, durable=True):
+    """An append that is begun behind `others`."""
+    return partition.begin_append(
+        data, durable=durable, encoded_here=False, unless=lambda: any(one.failed for one in others)
+    )
+
+
+class Faulty(Connection):
+    """Breaks at some of the requests that are sent ahead: before they are sent, or before their answer is read."""
+
+    breaks_sending = staticmethod(lambda number: False)
+    breaks_answering = staticmethod(lambda number: False)
+    broken = 0
+    numbers = itertools.count(1)
+
+    def begin(self, api, request, *, seconds):
+        if self.breaks_sending(next(self.numbers)):
+            self._break()
+        return super().begin(api, request, seconds=seconds)
+
+    def end(self, sent):
+        if self.breaks_answering(next(self.numbers)):
+            self._break()
+        return super().end(sent)
+
+    def _break(self):
+        type(self).broken += 1
+        self.close()
+        raise UnreachableError(f"{self.server}: the connection broke")
+
+
+def faulty(**breaks):
+    made = {name: staticmethod(rule) for name, rule in breaks.items()}
+    return type("FaultyNow", (Faulty,), {**made, "numbers": itertools.count(1)})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client, durable):
+    """Whatever the order in which their ends are waited for; the bounds are known then."""
+    partition = opened(engine, client, f"ahead-{durable}")
+    appends = [begun(partition, batch(b"%d" % number), durable=durable) for number in range(12)]
+    offsets = {number: appends[number].end().base_offset for number in (11, 0, *range(1, 11))}
+    assert offsets == {number: number for number in range(12)}
+    assert 12 == partition.visible_end(Isolation.READ_COMMITTED)
+    assert [b"%d" % number for number in range(12)] == values(client, f"ahead-{durable}")
+
+
+def test_an_append_that_waits_comes_behind_those_begun(engine, client):
+    """It learns what became of them; who began them is told when he asks."""
+    partition = opened(engine, client, "behind")
+    first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
+    assert 2 == partition.append(batch(b"c"), durable=True).base_offset
+    assert (0, 1) == (first.end().base_offset, second.end().base_offset)
+    assert [b"a", b"b", b"c"] == values(client, "behind")
+
+
+def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
+    """It remembers five batches of a producer: one more waits for the first."""
+    partition = opened(engine, client, "most")
+    appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]
+    assert MOST_SENT == len(partition._producer._sent)
+    assert list(range(9)) == [one.end().base_offset for one in appends]
+    assert not partition._producer._sent
+
+
+@pytest.mark.parametrize("where", ["breaks_sending", "breaks_answering"])
+def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
+    """What has no answer is sent again, the same bytes in the same order."""
+    connection = faulty(**{where: lambda number: number % 7 == 3})
+    name = where.replace("_", "-")
+    with impatient(address, connection) as engine:
+        partition = opened(engine, client, name)
+        appends = []
+        for number in range(60):
+            appends.append(begun(partition, batch(b"%d" % number), *appends))
+            if len(appends) > number % 4:
+                appends.pop(0).end()
+        for one in appends:
+            one.end()
+    assert connection.broken >= 5
+    assert [b"%d" % number for number in range(60)] == values(client, name)
+
+
+def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
+    """With the same error, whether it was sent before or after that was known; the next one is taken."""
+    partition = opened(engine, client, "dropped", max_message_bytes="1000")
+    appends = [begun(partition, batch(b"a"))]
+    for value in (b"x" * 2000, b"b", b"c"):
+        appends.append(begun(partition, batch(value), *appends))
+    assert 0 == appends[0].end().base_offset
+    for one in appends[1:]:
+        assert not one.failed
+        with pytest.raises(RecordTooLargeError, match="raise max.message.bytes"):
+            one.end()
+        assert all(other.failed for other in appends[1:])
+        if one is appends[1]:
+            break
+    late = begun(partition, batch(b"d"), *appends)
+    with pytest.raises(PartitionOfflineError, match="an append before this one failed"):
+        late.end()
+    assert 1 == partition.append(batch(b"e")).base_offset
+    assert 2 == begun(partition, batch(b"f")).end().base_offset
+    assert [b"a", b"e", b"f"] == values(client, "dropped")
+
+
+def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
+    """The error says how many are in the log, as that of an append that waits."""
+    partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
+    append = begun(partition, batch(b"a") + batch(b"x" * 2000) + batch(b"b"))
+    with pytest.raises(PartlyAppendedError, match="the first 1 of 3 batches") as refused:
+        append.end()
+    assert (1, 3) == (refused.value.appended, refused.value.batches)
+    assert [b"a"] == values(client, "ahead-partly")
+
+
+def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client, broker):
+    """Nobody knows what became of those behind it either: none of them is there twice."""
+    with impatient(address, patience_seconds=1.0) as engine:
+        partition = opened(engine, client, "ahead-unknown")
+        begun(partition, batch(b"before")).end()
+        with broker.paused():
+            appends = [begun(partition, batch(b"%d" % number)) for number in range(3)]
+            partition._producer._sent._connection.break_off()
+            for one in appends:
+                with pytest.raises(PartitionOfflineError, match="nobody knows"):
+                    one.end()
+        wait_until(lambda: _appends(partition, batch(b"after")), "the broker answers")
+    found_values = values(client, "ahead-unknown")
+    assert [b"before", b"after"] == [value for value in found_values if not value.isdigit()]
+    assert len(set(found_values)) == len(found_values)
+
+
+def _appends(partition, data):
+    try:
+        partition.append(data, durable=True)
+    except PartitionOfflineError:
+        return False
+    return True
+
+
+def test_a_deleted_topic_is_told(engine, client):
+    """And one of the same name gets nothing."""
+    partition = opened(engine, client, "ahead-renewed")
+    begun(partition, batch(b"a")).end()
+    client.delete_topics(["ahead-renewed"])
+    client.create_topic("ahead-renewed")
+    appends = [begun(partition, batch(b"b")) for _ in range(2)]
+    for one in appends:
+        with pytest.raises(PartitionGoneError):
+            one.end()
+    assert [] == values(client, "ahead-renewed")
+
+
+def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
+    """Nobody waits for a broker that does not answer."""
+    with impatient(address) as engine:
+        partition = opened(engine, client, "ahead-ending")
+        begun(partition, batch(b"known")).end()
+        with broker.paused():
+            append = begun(partition, batch(b"a"))
+            ends = []
+
+            def end():
+                try:
+                    append.end()
+                except PartitionOfflineError as error:
+                    ends.append(error)
+
+            thread = threading.Thread(target=end)
+            thread.start()
+            wait_until(partition._producer._turn.locked, "it waits for the broker")
+            engine.close()
+            thread.join(20)
+    assert 1 == len(ends)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
+def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
+    """Of two that append ahead; each one's records are in its order."""
+    client = Client(three_brokers[1].bootstrap_server)
+    name = f"ahead-{how.split()[0]}"
+    client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
+    leader = three_brokers[2]
+    acknowledged = [[] for _ in range(2)]
+    stop = threading.Event()
+    with closing(open_engine(cluster_address(f"kafka://{client.bootstrap_server}"))) as engine:
+        partition = found(engine, name)
+
+        append = partial(_append_ahead, partition, acknowledged, stop)
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
+        for one in threads:
+            one.start()
+
+        def wait_for_more():
+            before = [len(one) for one in acknowledged]
+            wait_until(
+                lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
+                "both append",
+                patience_s=60,
+            )
+
+        try:
+            wait_for_more()
+            if how == "standing still":
+                with leader.paused():
+                    wait_for_more()
+            else:
+                leader.stop() if how == "stopped" else leader.kill()
+                wait_for_more()
+                leader.start()
+            wait_for_more()
+        finally:
+            stop.set()
+            for one in threads:
+                one.join(60)
+    written = values(client, name)
+    for number in range(2):
+        assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]
+
+
+def _append_ahead(partition, acknowledged, stop, number):
+    """Append until it is told to stop, with three under way at most; note what is in the log."""
+    under_way = deque()
+
+    def end_oldest():
+        value, one = under_way.popleft()
+        one.end()
+        acknowledged[number].append(value)
+
+    for count in itertools.count():
+        if stop.wait(0.01):
+            break
+        value = b"%d %d" % (number, count)
+        under_way.append((value, begun(partition, batch(value))))
+        if len(under_way) > 2:
+            end_oldest()
+    while under_way:
+        end_oldest()

@@ -1,0 +1,48 @@
+"""Appends to a running cluster through an engine, and what a client finds there."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import ClusterEngine
+from cluster.protocol.connection import Connection
+from storage.codec.records import BatchStamp, encode
+from storage.model import Offset, Record, Timestamp
+from tests.doubles.waiting import wait_until
+
+NOW = Timestamp(1_700_000_000_000)
+
+
+def batch(*values, key=None, time=NOW, **stamp):
+    """One record batch as the mount makes them."""
+    records = [Record(Offset(number), time, key, value) for number, value in enumerate(values)]
+    return bytearray(encode(records, BatchStamp(**stamp)))
+
+
+def values(client, topic, partition=0):
+    return [record.value for record in client.records(topic, partition=partition)]
+
+
+@contextmanager
+def impatient(address, connection=Connection, patience_seconds=30.0):
+    """An engine with connections of its own kind, and less patience."""
+    leaders = Leaders(Brokers(address, connection), patience_seconds=patience_seconds)
+    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+        yield engine
+
+
+def opened(engine, client, name, **settings):
+    """Partition 0 of a new topic."""
+    client.create_topic(name, settings={key.replace("_", "."): value for key, value in settings.items()})
+    return found(engine, name)
+
+
+def found(engine, name):
+    def listed():
+        engine.look()
+        return name in engine.topics() and 0 in engine.topic(name).partitions()
+
+    wait_until(listed, "the topic is listed")
+    return engine.partition(name, 0)
