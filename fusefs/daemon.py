@@ -18,10 +18,10 @@ import pyfuse3
 import trio
 
 from fusefs.appending.handle import Appending
-from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting_reads import Program, WaitingReads
@@ -303,6 +303,7 @@ class _Daemon:
             remote_linger=RemoteLingerBuffer(options.linger_ms, self._blocking, self._reports)
             if self._engine.remote
             else None,
+            max_in_flight=options.max_in_flight,
         )
         return MountContext(
             engine=self._engine,
@@ -352,6 +353,7 @@ class _Daemon:
             f"mountpoint {options.mountpoint.absolute()}",
             f"acks {options.acks.value}",
             f"linger_ms {options.linger_ms}",
+            *(f"max_in_flight {options.max_in_flight}" for _ in [0] if self._engine.remote),
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
             f"request_loop {self._loop_in_use().value}",

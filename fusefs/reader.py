@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fusefs.appending.handle import Acks, Appending
-from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.errors import FileError

@@ -12,9 +12,10 @@ import trio
 
 from fusefs.appending.failed_write import FailedWrite, may_go_on
 from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
-from fusefs.appending.linger_buffer import LingerBuffer
-from fusefs.appending.remote_linger import RemoteLingerBuffer
-from fusefs.appending.targets import LineTarget
+from fusefs.appending.in_flight import WritesInFlight
+from fusefs.appending.lingering.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from fusefs.appending.targets import Begin, LineTarget
 from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
@@ -62,6 +63,8 @@ class Appending:
     """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
     remote_linger: RemoteLingerBuffer | None = None
     """With a remote engine: where lines wait in place of `linger_buffer`."""
+    max_in_flight: int = 1
+    """With a remote engine: large writes of one open file that may be under way at a time."""
 
     @property
     def checks_replicas(self) -> bool:
@@ -80,7 +83,9 @@ class AppendHandle:
         opener_pid: int,
         durable: bool,
         framing: Framing = LINES,
+        begin: Begin | None = None,
     ) -> None:
+        """Open a file; with `begin`, which is the target's, several large writes may be under way."""
         self._target = target
         self._framing = framing
         self._appending = appending
@@ -91,6 +96,11 @@ class AppendHandle:
         self._threaded = self._durable or self._remote or framing.asks_elsewhere
         can_linger = not self._remote or appending.remote_linger is not None
         self._lingers = appending.acks is Acks.NONE and framing.lingers and not self._durable and can_linger
+        ahead = self._remote and appending.max_in_flight > 1 and not (durable or self._lingers)
+        self._in_flight: WritesInFlight | None = None
+        """Appends that are under way though their writes were answered."""
+        if begin is not None and ahead:
+            self._in_flight = WritesInFlight(begin, appending.max_in_flight, durable=self._durable)
         self._checked = b""
         """Over a remote engine: lines that were looked at in a thread, and are to linger."""
         self._waiting = NOTHING
@@ -181,7 +191,9 @@ class AppendHandle:
         self._failed = None
 
     def _append(self, lines: bytes) -> None:
-        if self._lingers:
+        if self._in_flight is not None:
+            self._in_flight.append(lines)
+        elif self._lingers:
             self._target.check(lines)
             if self._remote:
                 self._checked = lines  # This is not the event loop's thread.
@@ -211,6 +223,11 @@ class AppendHandle:
         except FileError as error:
             self._unanswered = UnansweredError(error.number, "the lines were not kept; open the file again")
             raise self._unanswered from None
+
+    async def _end_in_flight(self) -> None:
+        """Wait until no append is under way. Raises the first error, which its write did not."""
+        if self._in_flight:
+            await self._run(self._in_flight.end)
 
     async def _append_lingering(self) -> None:
         """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
@@ -258,6 +275,7 @@ class AppendHandle:
         if self._is_complete():
             return
         async with self._turn:
+            await self._end_in_flight()
             self._raise_earlier_failure()
             self._raise_unheard()
             if self._failed is None and self._waiting.tail and not self._is_held():
@@ -267,7 +285,7 @@ class AppendHandle:
         """Return whether no append is under way, none failed and no line is begun, as at nearly every close."""
         if self._unanswered is not None:
             return True
-        whole = self._failed is None and self._failure is None
+        whole = self._failed is None and self._failure is None and not self._in_flight
         return whole and not self._turn.is_taken and not self._waiting.tail
 
     def _is_held(self) -> bool:
@@ -276,6 +294,7 @@ class AppendHandle:
     async def fsync(self) -> None:
         """Put everything written so far on disk: the begun line, too, which becomes a record."""
         async with self._turn:
+            await self._end_in_flight()
             self._raise_earlier_failure()
             self._raise_unheard()
             if self._waiting.tail:
@@ -299,12 +318,18 @@ class AppendHandle:
     async def release(self) -> None:
         """Commit what is left. Nobody waits for the outcome any more, so that a failure goes to the reports."""
         self._released = True
-        if self._is_complete():
+        if self._is_complete() and not self._in_flight:
             return
         self._asker = None
         with trio.move_on_after(RELEASE_SECONDS if self._remote else math.inf) as patience:
             try:
                 async with self._turn:
+                    if (
+                        self._in_flight
+                    ):  # Those that were answered, too, where the last one was left unanswered.
+                        await self._appending.blocking.run(self._in_flight.end)
+                    if self._unanswered is not None:
+                        return
                     self._raise_earlier_failure()
                     self._raise_unheard()
                     if self._failed is None and self._waiting.tail:

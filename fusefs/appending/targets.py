@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from fusefs.appending.partitioners import KeyedValue, Partitioner
@@ -16,8 +16,20 @@ from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
 from storage.model import Timestamp
 from storage.partitioning import partition_of_key
+from storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
+
+
+class Begin(Protocol):
+    """Begins appends, as `LineTarget.append` makes them."""
+
+    def __call__(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
+        """Begin to append whole lines with each step, unless `unless` returns True once it is their turn (blocking).
+
+        Raises what `LineTarget.check` does before anything is begun; the rest is raised by the ends of what is begun.
+        """
+        ...
 
 
 class LineTarget(Protocol):
@@ -98,6 +110,23 @@ class Encoder:
             if form.tells_times:
                 self._warn_of_retention(batches, partition, name)
 
+    def begin(
+        self,
+        appends: list[bytearray],
+        partition: Partition,
+        name: str,
+        unless: Callable[[], bool],
+        *,
+        durable: bool,
+    ) -> Iterator[PendingAppend]:
+        """Begin to append what `appends` gave, with each step, and unless `unless` returns True once it is its turn."""
+        assert isinstance(partition, BeginsAppends)
+        encoded_here = self.form is not BATCH and self._codec is None
+        for batches in appends:
+            yield partition.begin_append(batches, durable=durable, encoded_here=encoded_here, unless=unless)
+            if self.form.tells_times:
+                self._warn_of_retention(batches, partition, name)
+
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
         """Say when what was appended is so old that the next retention pass may take it away."""
         retention_ms = partition.config.retention_ms
@@ -135,6 +164,10 @@ class PartitionTarget:
         appends = self._encoder.appends(lines, self._partition)
         self._encoder.append(appends, self._partition, self.name, durable=durable)
 
+    def begin(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
+        appends = self._encoder.appends(lines, self._partition)
+        return self._encoder.begin(appends, self._partition, self.name, unless, durable=durable)
+
     def sync(self) -> None:
         self._partition.sync()
 
@@ -163,16 +196,24 @@ class TopicTarget:
         self._encoder.appends(lines, self._topic.partitions()[0])
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        partitions = self._topic.partitions()
-        encoded = [
-            (partitions[number], self._encoder.appends(share, partitions[number]))
-            for number, share in self._shares(lines, partitions[0], len(partitions)).items()
-        ]
+        encoded = self._encoded(lines)
         if self._acks_all:
             for partition, _appends in encoded:
                 partition.check_in_sync()
         for partition, appends in encoded:
             self._encoder.append(appends, partition, self.name, durable=durable)
+
+    def begin(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
+        for partition, appends in self._encoded(lines):
+            yield from self._encoder.begin(appends, partition, self.name, unless, durable=durable)
+
+    def _encoded(self, lines: bytes) -> list[tuple[Partition, list[bytearray]]]:
+        """The batches of each partition that gets some."""
+        partitions = self._topic.partitions()
+        return [
+            (partitions[number], self._encoder.appends(share, partitions[number]))
+            for number, share in self._shares(lines, partitions[0], len(partitions)).items()
+        ]
 
     def _shares(self, lines: bytes, any_partition: Partition, partitions: int) -> dict[int, bytes]:
         """The lines of each partition that gets some, in their order."""

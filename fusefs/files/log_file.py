@@ -227,12 +227,14 @@ class LogFile(ViewNode):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
+        target = self._files.target(self._form)
         return AppendHandle(
-            self._files.target(self._form),
+            target,
             self.context.appending,
             opener_pid=pid,
             durable=durable,
             framing=framing_of(self._form),
+            begin=target.begin,
         )
 
     def truncate(self, size: int, *, emptied: bool) -> None:

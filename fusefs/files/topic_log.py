@@ -178,12 +178,14 @@ class TopicLogFile(MergedFile):
         framing = framing_of(self._form)
         if not framing.asks_elsewhere and len(self._files.topic.partitions()) > MANY_PARTITIONS:
             framing = SPREAD_LINES
+        target = self._files.target(self._form)
         return AppendHandle(
-            self._files.target(self._form),
+            target,
             self.context.appending,
             opener_pid=pid,
             durable=durable,
             framing=framing,
+            begin=target.begin,
         )
 
     def truncate(self, size: int, *, emptied: bool) -> None:

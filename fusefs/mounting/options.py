@@ -44,6 +44,8 @@ class MountOptions:
     """The moment at which a write is answered."""
     linger_ms: int = 5
     """With acks 0: how long lines wait, in milliseconds, for company in one batch."""
+    max_in_flight: int = 1
+    """Of an engine that has no directories: large writes of one open file that may be under way at a time."""
     partitioner: str = "kafka"
     """For a topic's own log files: `kafka`, `roundrobin` or `module:function`."""
     isolation: Isolation = Isolation.READ_COMMITTED

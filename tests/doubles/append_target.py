@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fusefs.appending.handle import Acks, AppendHandle, Appending
-from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.linger_buffer import LingerBuffer
 from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
 from fusefs.reports import Reports

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from fusefs.appending.handle import Acks, Appending
-from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.linger_buffer import LingerBuffer
+from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.appending.remote_linger import RemoteLingerBuffer
 from fusefs.errors import FileError
 from fusefs.filesystem import AttributeChange, TopicFileSystem
 from fusefs.following.signals import Look
@@ -169,6 +169,7 @@ async def mounted(
     isolation: Isolation = Isolation.READ_COMMITTED,
     partitioner: str = "kafka",
     max_waiting: int = 100,
+    max_in_flight: int = 1,
     look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
     """Serve an engine without a kernel."""
@@ -194,6 +195,7 @@ async def mounted(
             still_held=lambda pid, path: clients[0].still_held,
             asker=partial(Program, waiting) if engine.remote else None,
             remote_linger=RemoteLingerBuffer(1, blocking, reports) if engine.remote else None,
+            max_in_flight=max_in_flight,
         ),
         waiting=waiting,
         measuring=MeasuringQueue(blocking),

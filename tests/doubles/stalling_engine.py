@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from storage.codec.records import encode
@@ -81,6 +82,25 @@ class Line:
             raise self.error
 
 
+class StallingAppend:
+    """An append that was begun. Its records are there when its end was waited for."""
+
+    error: Exception | None = None
+    """What every end fails with."""
+
+    def __init__(self, line: Line, append: Callable[[], Appended], *, dropped: bool) -> None:
+        self._line, self._append = line, append
+        self.failed = dropped
+
+    def end(self) -> Appended:
+        assert not self.failed, "one before it has failed, and was told"
+        self._line.passes("append")
+        if self.error is not None:
+            self.failed = True
+            raise self.error
+        return self._append()
+
+
 class StallingPartition(PartitionWithoutDirectory):
     """Its bounds are known; for everything else it is asked."""
 
@@ -129,6 +149,14 @@ class StallingPartition(PartitionWithoutDirectory):
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         self._line.passes("append")
         return super().append(batches, durable=durable, encoded_here=encoded_here)
+
+    def begin_append(
+        self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
+    ) -> StallingAppend:
+        append = partial(
+            PartitionWithoutDirectory.append, self, batches, durable=durable, encoded_here=encoded_here
+        )
+        return StallingAppend(self._line, append, dropped=unless())
 
     @changes
     def delete_records(self, before: Offset) -> Offset:

@@ -138,6 +138,13 @@ NEEDS_PYFUSE3 = (
     "--linger-ms", type=click.IntRange(0), metavar="N", help="With --acks 0: gather lines for so long."
 )
 @click.option(
+    "--max-in-flight",
+    type=click.IntRange(1, 5),
+    metavar="N",
+    help="Of a cluster: how many large writes of one open file may be under way at a time. With more than 1 they are "
+    "answered earlier, and what fails is told by the next one, fsync or close.  [default: 1]",
+)
+@click.option(
     "--max-waiting",
     type=click.IntRange(1),
     metavar="N",
@@ -212,6 +219,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     place, options["mountpoint"] = place_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
     options["directories"] = place.directories
     _replicate(options, of_cluster=place.cluster is not None)
+    in_flight = options.get("max_in_flight")
     if place.cluster is not None:
         if config is not None:
             raise click.UsageError(
@@ -220,7 +228,7 @@ def mount(context: click.Context, /, **given: object) -> None:
         opens = _opener(place.cluster, read_only=bool(options["read_only"]), **of_cluster)  # type: ignore[arg-type] # as below
         options = {"acks": Acks.ALL, **options, "opens": opens, "place": str(place.cluster)}
     else:
-        for name, value in of_cluster.items():
+        for name, value in {**of_cluster, "max_in_flight": in_flight}.items():
             if value is not None:
                 option = f"--{name.replace('_', '-')}"
                 raise click.UsageError(

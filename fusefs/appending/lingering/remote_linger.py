@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import trio
 
-from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, Contributor
+from fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, Contributor
 from fusefs.appending.targets import LineTarget
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls

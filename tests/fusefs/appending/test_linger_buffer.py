@@ -8,7 +8,7 @@ import pytest
 
 from fusefs.appending.framing import BATCHES, LINES, NOTHING
 from fusefs.appending.handle import Acks, AppendHandle, Appending
-from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
+from fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
 from storage.errors import RecordTooLargeError

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.appending import remote_linger
 from fusefs.appending.handle import Acks
+from fusefs.appending.lingering import remote_linger
 from fusefs.following.signals import Look
 from storage.errors import PartitionOfflineError
 from tests.doubles.mount_client import APPEND, mounted, refused

@@ -1,0 +1,169 @@
+"""Large writes that are answered while they are under way: in their order, and every failure told by close(2) at the latest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.appending.in_flight import LARGE_BYTES
+from fusefs.following.signals import Look
+from storage.errors import PartitionOfflineError
+from tests.doubles.mount_client import APPEND, mounted, refused
+from tests.doubles.remote_client import Program, waiting
+from tests.doubles.stalling_engine import StallingAppend, StallingEngine
+
+BLOCKS = [b"%d " % number + b"x" * LARGE_BYTES + b"\n" for number in range(5)]
+BEFORE = b"a\nb\nc\n"
+
+
+@pytest.fixture
+def ending() -> set[int]:
+    """Programs that have been told to end."""
+    return set()
+
+
+@pytest.fixture
+async def client(engine: StallingEngine, ending: set[int]) -> AsyncIterator[Program]:
+    def look(pid: int) -> Look:
+        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
+
+    async with mounted(engine, None, max_in_flight=3, look=look) as mount:
+        yield Program(mount, 1)
+
+
+async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
+    """As many as may be but one; the next one waits for the first of them, and close(2) for all."""
+    engine.line.stall("append")
+    fh = await client.open("orders/0/log", APPEND)
+    for block in BLOCKS[:2]:
+        await client.fs.write(fh, block)
+    assert 0 == engine.line.calls["append"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.fs.write, fh, BLOCKS[2])
+        await waiting(engine)
+        engine.line.go_on()
+    assert 1 == engine.line.calls["append"]
+    await client.client.close(fh)
+    assert BEFORE + b"".join(BLOCKS[:3]) == await client.cat("orders/0/log")
+
+
+@pytest.mark.parametrize("last", [b"small\n", b"begun"])
+async def test_a_small_write_waits_for_all_before_it(
+    client: Program, engine: StallingEngine, last: bytes
+) -> None:
+    """It may be the last one of a program that looks at no close(2); a begun line waits for its file's end as always."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, BLOCKS[0])
+    await client.fs.write(fh, last)
+    assert (2 if last.endswith(b"\n") else 0) == engine.line.calls["append"]
+    await client.client.close(fh)
+    assert BEFORE + BLOCKS[0] + last.rstrip() + b"\n" == await client.cat("orders/0/log")
+
+
+async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing behind what failed is kept, until the program goes on."""
+    fh = await client.open("orders/0/log", APPEND)
+    for block in BLOCKS[:2]:
+        await client.fs.write(fh, block)
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    with refused("EIO") as refusal:
+        await client.fs.write(fh, b"small\n")
+    assert "no answer" in refusal.reason
+    monkeypatch.undo()
+    await client.fs.write(fh, b"goes on\n")
+    await client.client.close(fh)
+    assert BEFORE + b"goes on\n" == await client.cat("orders/0/log")
+
+
+@pytest.mark.parametrize("call", ["flush", "fsync"])
+async def test_a_failure_is_told_by_the_end(
+    client: Program, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """close(2) and fsync(2) wait for what is under way."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, BLOCKS[0])
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    with refused("EIO") as refusal:
+        await getattr(client.fs, call)(fh)
+    assert "no answer" in refusal.reason
+    monkeypatch.undo()
+    await client.client.close(fh)
+    assert BEFORE == await client.cat("orders/0/log")
+
+
+async def test_lines_that_cannot_be_parsed_are_refused_at_once(
+    client: Program, engine: StallingEngine
+) -> None:
+    """What is under way before them is kept."""
+    fh = await client.open("orders/0/log.json", APPEND)
+    await client.fs.write(fh, b'{"payload":"kept"}\n' * (LARGE_BYTES // 16))
+    with refused("EINVAL"):
+        await client.fs.write(fh, b"nonsense\n" * (LARGE_BYTES // 8))
+    assert 0 == engine.line.calls["append"]
+    await client.client.close(fh)
+    assert BEFORE + b"kept\n" * (LARGE_BYTES // 16) == await client.cat("orders/0/log")
+
+
+async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: StallingEngine) -> None:
+    """That is what its program asked for."""
+    fh = await client.open("orders/0/log", APPEND | os.O_SYNC)
+    await client.fs.write(fh, BLOCKS[0])
+    assert 1 == engine.line.calls["append"]
+    await client.client.close(fh)
+
+
+async def test_what_a_program_that_ended_was_told_is_still_looked_after(
+    client: Program, engine: StallingEngine, ending: set[int]
+) -> None:
+    """The write that it was killed in is left unanswered; if what was answered before is lost, `@status` says so."""
+    engine.line.stall("append")
+    fh = await client.open("orders/0/log", APPEND)
+    for block in BLOCKS[:2]:
+        await client.fs.write(fh, block)
+
+    async def write() -> None:
+        with refused("EINTR"):
+            await client.fs.write(fh, BLOCKS[2])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await waiting(engine)
+        ending.add(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.client.close, fh)
+        await trio.testing.wait_all_tasks_blocked()
+        engine.line.go_on()
+    assert BEFORE + b"".join(BLOCKS[:3]) == await client.cat("orders/0/log")
+
+
+async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a program that was killed: nobody is left to be told."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, BLOCKS[0])
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    await client.fs.release(fh)
+    assert "lost when the file was closed" in client.client.reports
+
+
+async def test_a_topics_own_log_begins_in_all_its_partitions(engine: StallingEngine) -> None:
+    """Each key's lines are in its partition, in their order."""
+    engine.make("spread", partitions=3)
+    async with mounted(engine, None, max_in_flight=3) as mount:
+        program = Program(mount)
+        fh = await program.open("spread/log.kv", APPEND)
+        lines = [b"%d\t%d" % (number % 7, number) for number in range(LARGE_BYTES // 6)]
+        text = b"\n".join(lines) + b"\n"
+        await program.fs.write(fh, text)
+        await program.client.close(fh)
+        found = [
+            line
+            for number in range(3)
+            for line in (await program.cat(f"spread/{number}/log.kv")).splitlines()
+        ]
+    for key in range(7):
+        mine = [line for line in lines if line.startswith(b"%d\t" % key)]
+        assert mine == [line for line in found if line.startswith(b"%d\t" % key)]
