@@ -63,6 +63,8 @@ IDS_TRIED = 3
 """Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
 MOST_SENT = 5
 """Most batches that are sent before the first is answered: so many of a producer a broker knows again."""
+REMEMBERED_SECONDS = 600.0
+"""Time after an append for which a leader certainly knows its producer (`producer.id.expiration.ms` is a day)."""
 TOLD_SECONDS = 0.01
 """Time for which an append's answer stands for what its partition's leader could be asked: where more is appended, it answers again."""
 
@@ -103,6 +105,8 @@ class PartitionProducer:
         self._turn = threading.Lock()
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
+        self._remembered: tuple[ProducerIdentity | None, float] = (None, 0.0)
+        """The identity that the leader knows, and until when by the clock of `time.monotonic`."""
         self._appended_end = Offset(0)
         """The end of the records appended here, exclusive."""
         self._alone = True
@@ -165,10 +169,18 @@ class PartitionProducer:
             self._end_oldest()
 
     def _send(self, one: SentBatch) -> None:
-        """Send a batch, with the next sequence number; where it cannot be sent now, append it."""
+        """Send a batch, with the next sequence number; where it cannot be sent now, append it.
+
+        Of a producer that it does not know a leader takes whatever number comes first, and so would take a batch though it
+        has refused the one before.
+        """
         self._number(one.batches, one.batch)
         one.sequence = self._next_sequence
         self._next_sequence = sequence_plus(one.sequence, one.records)
+        identity, until = self._remembered
+        if identity != self._identity or time.monotonic() > until:
+            self._again([*self._sent.given_up(), one])
+            return
         with memoryview(one.batches)[one.batch.position : one.batch.position + one.batch.size_bytes] as data:
             sent = self._sent.send(one, lambda by_id: self._request(data, durable=one.durable, by_id=by_id))
         if not sent:
@@ -386,6 +398,7 @@ class PartitionProducer:
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
         """Derive the bounds from an append's answer, so that its records can be read at once; they need not be if `more` is under way."""
+        self._remembered = (self._identity, time.monotonic() + REMEMBERED_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()
             return

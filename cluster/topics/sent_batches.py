@@ -132,8 +132,8 @@ class SentBatches:
             self.close()
 
     def given_up(self) -> list[SentBatch]:
-        """End the connection, and return the batches that have no answer."""
-        if self._connection is not None:
+        """Return the batches that have no answer, and will have none here: their connection ends."""
+        if self._connection is not None and self._batches:
             self._connection.close()
         self.close()
         batches = [one for one, _ in self._batches]

@@ -192,7 +192,13 @@ class AppendHandle:
 
     def _append(self, lines: bytes) -> None:
         if self._in_flight is not None:
-            self._in_flight.append(lines)
+            self._in_flight.begin(lines)
+            try:
+                self._in_flight.wait_after(lines)
+            except Exception as error:
+                # An earlier write may have failed: where the kernel may drop this, the same bytes again do not mend it.
+                self._failure = error if may_go_on(self._taken_bytes) else None
+                raise
         elif self._lingers:
             self._target.check(lines)
             if self._remote:

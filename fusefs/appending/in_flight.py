@@ -30,13 +30,16 @@ class WritesInFlight:
     def __bool__(self) -> bool:
         return bool(self._begun)
 
-    def append(self, lines: bytes) -> None:
-        """Begin an append, and wait for the oldest ones where there are too many (blocking). Raises what they do."""
+    def begin(self, lines: bytes) -> None:
+        """Begin an append (blocking). Raises what the lines themselves are refused for."""
         with self._lock:
             for one in self._begin(lines, self._has_failed, durable=self._durable):
-                self._begun.append(
-                    one
-                )  # Where the next cannot be begun, this one is told later all the same.
+                # Where the next one cannot be begun, this one is told later all the same.
+                self._begun.append(one)
+
+    def wait_after(self, lines: bytes) -> None:
+        """Wait until a write of these lines may be answered (blocking). Raises the first error of what was begun."""
+        with self._lock:
             self._end(self._limit - 1 if len(lines) >= LARGE_BYTES else 0)
 
     def end(self) -> None:

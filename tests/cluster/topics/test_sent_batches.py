@@ -14,6 +14,7 @@ from cluster.engine import open_engine
 from cluster.errors import UnreachableError
 from cluster.place import cluster_address
 from cluster.protocol.connection import Connection
+from cluster.protocol.messages import PRODUCE
 from cluster.topics.producer import MOST_SENT
 from storage.errors import PartitionGoneError, PartitionOfflineError, PartlyAppendedError, RecordTooLargeError
 from storage.model import Isolation
@@ -38,10 +39,11 @@ def begun(partition, data, *others, durable=True):
 
 
 class Faulty(Connection):
-    """Breaks at some of the requests that are sent ahead: before they are sent, or before their answer is read."""
+    """Breaks at some of the requests that are sent ahead, before they are sent or before their answer is read, or at others."""
 
     breaks_sending = staticmethod(lambda number: False)
     breaks_answering = staticmethod(lambda number: False)
+    breaks_calling = staticmethod(lambda number: False)
     broken = 0
     numbers = itertools.count(1)
 
@@ -54,6 +56,11 @@ class Faulty(Connection):
         if self.breaks_answering(next(self.numbers)):
             self._break()
         return super().end(sent)
+
+    def call_all(self, *asked, seconds):
+        if asked[0][0] is PRODUCE and self.breaks_calling(next(self.numbers)):
+            self._break()
+        return super().call_all(*asked, seconds=seconds)
 
     def _break(self):
         type(self).broken += 1
@@ -135,6 +142,18 @@ def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
     assert [b"a", b"e", b"f"] == values(client, "dropped")
 
 
+def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engine, client):
+    """A leader that does not know a producer takes whatever sequence number comes first."""
+    partition = opened(engine, client, "first-refused", max_message_bytes="1000")
+    appends = []
+    for value in (b"x" * 2000, b"b", b"c"):
+        appends.append(begun(partition, batch(value), *appends))
+    with pytest.raises(RecordTooLargeError):
+        appends[0].end()
+    assert all(one.failed for one in appends)
+    assert [] == values(client, "first-refused")
+
+
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
     """The error says how many are in the log, as that of an append that waits."""
     partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
@@ -145,29 +164,24 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
     assert [b"a"] == values(client, "ahead-partly")
 
 
-def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client, broker):
+def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
     """Nobody knows what became of those behind it either: none of them is there twice."""
-    with impatient(address, patience_seconds=1.0) as engine:
+    lost = threading.Event()
+    connection = faulty(breaks_answering=lambda _: lost.is_set(), breaks_calling=lambda _: lost.is_set())
+    with impatient(address, connection, patience_seconds=0.3) as engine:
         partition = opened(engine, client, "ahead-unknown")
         begun(partition, batch(b"before")).end()
-        with broker.paused():
-            appends = [begun(partition, batch(b"%d" % number)) for number in range(3)]
-            partition._producer._sent._connection.break_off()
-            for one in appends:
-                with pytest.raises(PartitionOfflineError, match="nobody knows"):
-                    one.end()
-        wait_until(lambda: _appends(partition, batch(b"after")), "the broker answers")
-    found_values = values(client, "ahead-unknown")
-    assert [b"before", b"after"] == [value for value in found_values if not value.isdigit()]
-    assert len(set(found_values)) == len(found_values)
-
-
-def _appends(partition, data):
-    try:
-        partition.append(data, durable=True)
-    except PartitionOfflineError:
-        return False
-    return True
+        appends = [begun(partition, batch(b"%d" % number)) for number in range(3)]
+        lost.set()
+        for one in appends:
+            with pytest.raises(PartitionOfflineError, match="nobody knows"):
+                one.end()
+        lost.clear()
+        partition.append(batch(b"after"))
+        begun(partition, batch(b"last")).end()
+    before, *doubtful, after, last = values(client, "ahead-unknown")
+    assert (b"before", b"after", b"last") == (before, after, last)
+    assert [b"0", b"1", b"2"][: len(doubtful)] == doubtful
 
 
 def test_a_deleted_topic_is_told(engine, client):

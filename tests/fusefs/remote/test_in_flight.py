@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from fusefs.appending.failed_write import MAX_REQUEST_BYTES
 from fusefs.appending.in_flight import LARGE_BYTES
 from fusefs.following.signals import Look
 from storage.errors import PartitionOfflineError
@@ -74,6 +75,23 @@ async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch:
         await client.fs.write(fh, b"small\n")
     assert "no answer" in refusal.reason
     monkeypatch.undo()
+    await client.fs.write(fh, b"goes on\n")
+    await client.client.close(fh)
+    assert BEFORE + b"goes on\n" == await client.cat("orders/0/log")
+
+
+async def test_a_failure_that_the_kernel_may_drop_is_told_again(
+    client: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a write(2) that is cut into requests of a MiB: the rest of it again does not bring back what was before it."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, (b"x" * 127 + b"\n") * (MAX_REQUEST_BYTES // 128))
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    with refused("EIO"):
+        await client.fs.write(fh, b"rest\n")
+    monkeypatch.undo()
+    with refused("EIO"):
+        await client.fs.write(fh, b"rest\n")
     await client.fs.write(fh, b"goes on\n")
     await client.client.close(fh)
     assert BEFORE + b"goes on\n" == await client.cat("orders/0/log")
