@@ -48,6 +48,7 @@ from storage.errors import (
     ClusterError,
     InvalidRecordError,
     InvalidTransactionStateError,
+    PartitionGoneError,
     PartitionOfflineError,
     PartlyAppendedError,
     StorageError,
@@ -157,7 +158,7 @@ class PartitionProducer:
                     continue
                 try:
                     self._send(one)
-                except StorageError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
                     one.outcome = error
         return append
 
@@ -188,15 +189,16 @@ class PartitionProducer:
 
     def _end(self, begun: Sequence[SentBatch]) -> Appended:
         """Return what became of batches. Raises what `append` does."""
-        with self._in_turn():
-            while any(one.outcome is None for one in begun):
-                self._end_oldest()
+        if any(one.outcome is None for one in begun):
+            # However long others take: a batch that was sent has an end, and nothing else than that may be told of it.
+            with self._turn:
+                while any(one.outcome is None for one in begun):
+                    self._end_oldest()
         answers = [one.outcome for one in begun if isinstance(one.outcome, Produced)]
         errors = [one.outcome for one in begun if isinstance(one.outcome, Exception)]
         if errors and answers:
-            raise PartlyAppendedError(str(errors[0]), appended=len(answers), batches=len(begun)) from errors[
-                0
-            ]
+            [error, *_] = errors
+            raise PartlyAppendedError(str(error), appended=len(answers), batches=len(begun)) from error
         if errors:
             raise errors[0]
         return _appended(answers, [one.batch for one in begun])
@@ -217,8 +219,8 @@ class PartitionProducer:
             self._again(self._sent.given_up())
             return
         self._sent.ended()
-        self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
         one.outcome = answer
+        self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
 
     def _again(self, batches: Sequence[SentBatch]) -> None:
         """Append batches that have no answer, or not the right one: the same bytes, each when the one before is answered.
@@ -230,9 +232,15 @@ class PartitionProducer:
         for number, one in enumerate(batches):
             try:
                 one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
-            except StorageError as error:
-                for dropped in batches[number:]:
-                    dropped.outcome = error
+            except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
+                # What a batch is refused for is no fault of those behind it, which may be other files'.
+                unavailable = isinstance(error, (PartitionGoneError, PartitionOfflineError))
+                because = PartitionOfflineError(
+                    f"{self._partition}: an append before this one failed: {error}"
+                )
+                one.outcome = error
+                for behind in batches[number + 1 :]:
+                    behind.outcome = error if unavailable else because
                 self._give_up_identity()
                 return
 

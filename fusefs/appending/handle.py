@@ -192,10 +192,11 @@ class AppendHandle:
 
     def _append(self, lines: bytes) -> None:
         if self._in_flight is not None:
-            self._in_flight.begin(lines)
             try:
-                self._in_flight.wait_after(lines)
+                self._in_flight.append(lines)
             except Exception as error:
+                if self._unanswered is not None:
+                    self._report_lost(error)  # Its program has ended: this thread alone still waits.
                 # An earlier write may have failed: where the kernel may drop this, the same bytes again do not mend it.
                 self._failure = error if may_go_on(self._taken_bytes) else None
                 raise
@@ -234,6 +235,14 @@ class AppendHandle:
         """Wait until no append is under way. Raises the first error, which its write did not."""
         if self._in_flight:
             await self._run(self._in_flight.end)
+
+    def _end_unheard(self) -> None:
+        """Wait until no append is under way (blocking). Reports the first error, for there is no call left to raise it in."""
+        if self._in_flight is not None:
+            try:
+                self._in_flight.end()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._report_lost(error)
 
     async def _append_lingering(self) -> None:
         """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
@@ -281,7 +290,14 @@ class AppendHandle:
         if self._is_complete():
             return
         async with self._turn:
-            await self._end_in_flight()
+            try:
+                await self._end_in_flight()
+            except Exception as error:
+                if self._is_held():
+                    self._failure = error  # Who closed a duplicate of it need not look at the answer.
+                elif self._waiting.tail:
+                    self._waiting = Waiting(refused=error)
+                raise
             self._raise_earlier_failure()
             self._raise_unheard()
             if self._failed is None and self._waiting.tail and not self._is_held():
@@ -326,14 +342,14 @@ class AppendHandle:
         self._released = True
         if self._is_complete() and not self._in_flight:
             return
-        self._asker = None
+        self._asker, in_flight = None, False
         with trio.move_on_after(RELEASE_SECONDS if self._remote else math.inf) as patience:
             try:
                 async with self._turn:
-                    if (
-                        self._in_flight
-                    ):  # Those that were answered, too, where the last one was left unanswered.
-                        await self._appending.blocking.run(self._in_flight.end)
+                    if self._in_flight:
+                        in_flight = True  # What was answered, too, where the last write was left unanswered.
+                        await self._appending.blocking.run(self._end_unheard)
+                        in_flight = False
                     if self._unanswered is not None:
                         return
                     self._raise_earlier_failure()
@@ -343,7 +359,10 @@ class AppendHandle:
             except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
                 self._report_lost(error)
         if patience.cancelled_caught:
-            self._appending.reports.error(self._target.name, "the last line was not answered: kept or lost")
+            what = (
+                "what was written last is still under way" if in_flight else "the last line was not answered"
+            )
+            self._appending.reports.error(self._target.name, f"{what}: kept or lost")
 
     def _report_lost(self, error: Exception) -> None:
         self._appending.reports.error(

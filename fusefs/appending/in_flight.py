@@ -12,10 +12,11 @@ from collections import deque
 from fusefs.appending.targets import Begin
 from storage.remote import PendingAppend
 
-LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 192 * 1024
 """Bytes of lines that may be answered while they are under way: more comes after those of a program that writes blocks.
 
-A smaller write waits for all before it. It may be the last one of a program, which need not look at what close(2) answers.
+A write of 256 KiB has them, but for the line that it begins. A smaller one waits for all before it: it may be the last one
+of a program, which need not look at what close(2) answers.
 """
 
 
@@ -30,17 +31,18 @@ class WritesInFlight:
     def __bool__(self) -> bool:
         return bool(self._begun)
 
-    def begin(self, lines: bytes) -> None:
-        """Begin an append (blocking). Raises what the lines themselves are refused for."""
+    def append(self, lines: bytes) -> None:
+        """Begin an append, and wait until its write may be answered (blocking).
+
+        Raises what the lines themselves are refused for, or the first error of what was begun before.
+        """
         with self._lock:
             for one in self._begin(lines, self._has_failed, durable=self._durable):
                 # Where the next one cannot be begun, this one is told later all the same.
                 self._begun.append(one)
-
-    def wait_after(self, lines: bytes) -> None:
-        """Wait until a write of these lines may be answered (blocking). Raises the first error of what was begun."""
-        with self._lock:
-            self._end(self._limit - 1 if len(lines) >= LARGE_BYTES else 0)
+                self._end(self._limit - 1)
+            if len(lines) < LARGE_BYTES:
+                self._end(0)
 
     def end(self) -> None:
         """Wait until nothing is under way (blocking). Raises the first error."""
@@ -51,9 +53,11 @@ class WritesInFlight:
         failed: Exception | None = None
         while len(self._begun) > (0 if failed else most):
             try:
-                self._begun.popleft().end()
+                self._begun[0].end()
             except Exception as error:  # noqa: BLE001 - raised below, once those behind it have ended
                 failed = failed or error
+            finally:
+                self._begun.popleft()
         if failed is not None:
             raise failed
 

@@ -158,6 +158,64 @@ async def test_what_a_program_that_ended_was_told_is_still_looked_after(
     assert BEFORE + b"".join(BLOCKS[:3]) == await client.cat("orders/0/log")
 
 
+async def test_what_is_lost_behind_a_program_that_ended_is_reported(
+    client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the thread that goes on waiting for it."""
+    engine.line.stall("append")
+    fh = await client.open("orders/0/log", APPEND)
+    for block in BLOCKS[:2]:
+        await client.fs.write(fh, block)
+
+    async def write() -> None:
+        with refused("EINTR"):
+            await client.fs.write(fh, BLOCKS[2])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await waiting(engine)
+        ending.add(1)
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    engine.line.go_on()
+    with trio.fail_after(10):
+        while "lost when the file was closed: Input/output error: no answer" not in client.client.reports:
+            await trio.sleep(0.001)
+    await client.fs.release(fh)
+
+
+async def test_the_close_of_a_duplicate_takes_no_error_away(
+    client: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a child that got the open file: its parent, which writes on, is told too."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, BLOCKS[0])
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    client.client.still_held = True
+    with refused("EIO"):
+        await client.fs.flush(fh)
+    monkeypatch.undo()
+    client.client.still_held = False
+    with refused("EIO"):
+        await client.fs.write(fh, BLOCKS[1])
+    await client.fs.write(fh, BLOCKS[2])
+    await client.client.close(fh)
+    assert BEFORE + BLOCKS[2] == await client.cat("orders/0/log")
+
+
+async def test_a_begun_line_behind_what_is_lost_is_no_record(
+    client: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program was told by close(2)."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, BLOCKS[0] + b"begun")
+    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+    with refused("EIO"):
+        await client.fs.flush(fh)
+    monkeypatch.undo()
+    await client.fs.release(fh)
+    assert BEFORE == await client.cat("orders/0/log")
+
+
 async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a program that was killed: nobody is left to be told."""
     fh = await client.open("orders/0/log", APPEND)
