@@ -1,0 +1,150 @@
+"""`python -m tests.soak appends [--moves N] [--seed N]`: leaders go again and again while files are appended in flight.
+
+A mount of three brokers has up to five large writes of a file under way. Three shells append files to two partitions, a
+fourth single lines, while two of the brokers are stopped, killed or stand still in turn. In the end each file whose `cat`
+ended well is in its partition once and in order, and of any other one the beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.place import cluster_address
+from testing.broker.broker import Broker, running_cluster
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import find_java
+from tests.doubles.cluster_mount import mounted_cluster
+from tests.doubles.waiting import wait_until
+
+TOPIC = "files"
+REPLICAS = (2, 3, 1)
+LINES = (1, 40_000)
+"""Fewest and most lines of a file, each of 100 bytes: up to eight writes."""
+LINE_BYTES = 100
+AWAY_S = (0.2, 4.0)
+BETWEEN_S = (0.5, 3.0)
+
+
+class Written(NamedTuple):
+    """A file that was appended."""
+
+    name: str
+    partition: int
+    lines: int
+    status: int
+    """That of `cat`."""
+
+    def text(self) -> list[bytes]:
+        return [f"{self.name} {number} ".encode().ljust(LINE_BYTES - 1, b".") for number in range(self.lines)]
+
+
+class Shell(threading.Thread):
+    """One that appends file after file, until `stop` is set."""
+
+    def __init__(self, mountpoint: Path, number: int, chance: random.Random, *, most_lines: int) -> None:
+        super().__init__(daemon=True)
+        self.stop = threading.Event()
+        self.written: list[Written] = []
+        self._mountpoint, self._number, self._chance, self._most_lines = (
+            mountpoint,
+            number,
+            chance,
+            most_lines,
+        )
+
+    def run(self) -> None:
+        source = self._mountpoint.parent / f"source-{self._number}"
+        while not self.stop.is_set():
+            name, partition = f"{self._number}-{len(self.written)}", self._chance.randrange(2)
+            one = Written(name, partition, self._chance.randint(1, self._most_lines), 0)
+            source.write_bytes(b"".join(line + b"\n" for line in one.text()))
+            log = self._mountpoint / TOPIC / str(partition) / "log"
+            status = subprocess.run(
+                ("sh", "-c", f"cat {source} >> {log}"), stderr=subprocess.DEVNULL, check=False
+            ).returncode
+            self.written.append(one._replace(status=status))
+
+
+def append_while_leaders_go(
+    home: Path, brokers: Mapping[int, Broker], *, moves: int, seed: int
+) -> Counter[str]:
+    """Append files while brokers go and come back so often; return what was done."""
+    client, chance = Client(brokers[1].bootstrap_server), random.Random(seed)
+    client.create_topic(TOPIC, partitions=2, replicas=REPLICAS, settings={"min.insync.replicas": "2"})
+    done: Counter[str] = Counter()
+    address = cluster_address(f"kafka://{client.bootstrap_server}")
+    with mounted_cluster(address, home, "--max-in-flight", "5") as mountpoint:
+        wait_until((mountpoint / TOPIC / "1/log").exists, "the topic shows")
+        shells = [
+            Shell(mountpoint, number, random.Random(seed + number), most_lines=LINES[1] if number else 1)
+            for number in range(4)
+        ]
+        for shell in shells:
+            shell.start()
+        for _ in range(moves):
+            time.sleep(chance.uniform(*BETWEEN_S))
+            how = chance.choice(("stopped", "killed", "standing still"))
+            _move(brokers[chance.choice((2, 3))], how, chance.uniform(*AWAY_S))
+            done[how] += 1
+        for shell in shells:
+            shell.stop.set()
+        for shell in shells:
+            shell.join()
+    written = [one for shell in shells for one in shell.written]
+    for partition in range(2):
+        _compare([one for one in written if one.partition == partition], client, partition)
+    done["files"], done["files that were refused"] = len(written), sum(one.status != 0 for one in written)
+    return done
+
+
+def _move(broker: Broker, how: str, seconds: float) -> None:
+    """Have a broker away for a while."""
+    if how == "standing still":
+        with broker.paused():
+            time.sleep(seconds)
+        return
+    broker.stop() if how == "stopped" else broker.kill()
+    time.sleep(seconds)
+    broker.start()
+
+
+def _compare(written: list[Written], client: Client, partition: int) -> None:
+    """Compare a partition with the files that were appended to it."""
+    found: dict[bytes, list[bytes]] = {}
+    for record in client.records(TOPIC, partition=partition):
+        assert record.value is not None
+        found.setdefault(record.value.split(b" ", 1)[0], []).append(record.value)
+    for one in written:
+        mine, text = found.pop(one.name.encode(), []), one.text()
+        assert text[: len(mine)] == mine, f"{one}: {len(mine)} lines, not its beginning"
+        assert one.status or len(mine) == one.lines, f"{one}: {len(mine)} lines are in the log"
+    assert not found, f"nobody wrote {list(found)[:5]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--moves", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        with running_cluster(home, find_java()) as brokers:
+            done = append_while_leaders_go(home, brokers, moves=given.moves, seed=given.seed)
+        let_go()
+    sys.stdout.write(
+        f"{', '.join(f'{count} {name}' for name, count in sorted(done.items()))}; none lost or doubled\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
