@@ -86,16 +86,16 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
 
 def test_an_append_that_waits_comes_behind_those_begun(engine, client):
     """It learns what became of them; who began them is told when he asks."""
-    partition = opened(engine, client, "behind")
+    partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
     assert 2 == partition.append(batch(b"c"), durable=True).base_offset
     assert (0, 1) == (first.end().base_offset, second.end().base_offset)
-    assert [b"a", b"b", b"c"] == values(client, "behind")
+    assert [b"a", b"b", b"c"] == values(client, "ahead-behind")
 
 
 def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
     """It remembers five batches of a producer: one more waits for the first."""
-    partition = opened(engine, client, "most")
+    partition = opened(engine, client, "ahead-most")
     appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]
     assert MOST_SENT == len(partition._producer._sent)
     assert list(range(9)) == [one.end().base_offset for one in appends]
@@ -122,7 +122,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
 
 def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
     """Whether it was sent before or after that was known; the next one is taken."""
-    partition = opened(engine, client, "dropped", max_message_bytes="1000")
+    partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
     for value in (b"x" * 2000, b"b", b"c"):
         appends.append(begun(partition, batch(value), *appends))
@@ -141,19 +141,19 @@ def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
         late.end()
     assert 1 == partition.append(batch(b"e")).base_offset
     assert 2 == begun(partition, batch(b"f")).end().base_offset
-    assert [b"a", b"e", b"f"] == values(client, "dropped")
+    assert [b"a", b"e", b"f"] == values(client, "ahead-dropped")
 
 
 def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engine, client):
     """A leader that does not know a producer takes whatever sequence number comes first."""
-    partition = opened(engine, client, "first-refused", max_message_bytes="1000")
+    partition = opened(engine, client, "ahead-first-refused", max_message_bytes="1000")
     appends = []
     for value in (b"x" * 2000, b"b", b"c"):
         appends.append(begun(partition, batch(value), *appends))
     with pytest.raises(RecordTooLargeError):
         appends[0].end()
     assert all(one.failed for one in appends)
-    assert [] == values(client, "first-refused")
+    assert [] == values(client, "ahead-first-refused")
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
