@@ -241,7 +241,7 @@ class AppendHandle:
         if self._in_flight is not None:
             try:
                 self._in_flight.end()
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
                 self._report_lost(error)
 
     async def _append_lingering(self) -> None:

@@ -92,7 +92,7 @@ def append_while_leaders_go(
         for shell in shells:
             shell.start()
         for _ in range(moves):
-            time.sleep(chance.uniform(*BETWEEN_S))
+            time.sleep(chance.uniform(*BETWEEN_S))  # At a moment that nothing in the mount has to do with.
             how = chance.choice(("stopped", "killed", "standing still"))
             _move(brokers[chance.choice((2, 3))], how, chance.uniform(*AWAY_S))
             done[how] += 1
@@ -111,7 +111,7 @@ def _move(broker: Broker, how: str, seconds: float) -> None:
     """Have a broker away for a while."""
     if how == "standing still":
         with broker.paused():
-            time.sleep(seconds)
+            time.sleep(seconds)  # That it is away for so long is what is tried.
         return
     broker.stop() if how == "stopped" else broker.kill()
     time.sleep(seconds)
