@@ -54,11 +54,14 @@ SMALL = "small"
 """The same lines, in smaller batches."""
 BATCHES = {TOPIC: ("1 MB batches", ()), SMALL: ("16 KiB batches", ("-X", "batch.size=16384"))}
 """The batches that are read, and kcat's options for them."""
-WRITTEN, WRITTEN_BARE = "written", "written-bare"
+WRITTEN = {side: f"written-{number}" for number, side in enumerate((OURS, AHEAD, BARE, ASKING, KCAT))}
+"""Each side has a topic of its own: a mount that has looked at one follows it, and is sent what others append to it."""
 ONE_LINE, ONE_LINE_PINNED = "one-line", "one-line-pinned"
 """Each mount has one of its own: another that has looked at a topic follows it, and is told of each line."""
 ONE_LINE_BARE = "one-line-bare"
 MOST_ROUNDS = 5
+WARMING = 32
+"""Files that are appended before any is measured."""
 WRITE_BYTES = READ_BLOCK // lines.LINE_BYTES * lines.LINE_BYTES
 """Bytes of the whole lines in a write(2) of `cat`, which goes by what `stat` advises."""
 COMMANDS = 31
@@ -96,7 +99,7 @@ class _Setup:
 
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=20) * len(lines.BLOCK)
-    with directory_in_memory(conditions, 14 * size) as directory, _setup(directory, size) as setup:
+    with directory_in_memory(conditions, 22 * size) as directory, _setup(directory, size) as setup:
         _warm(setup, conditions.choose(full=2500, short=100))
         for topic in BATCHES:
             yield _read(setup, topic, conditions)
@@ -171,21 +174,21 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
     text = directory / "written"
     size = setup.size // 4 // lines.LINE_BYTES * lines.LINE_BYTES
     text.write_bytes(lines.text(setup.size)[:size])
-    for _ in range(conditions.choose(full=16, short=1)):
+    for _ in range(conditions.choose(full=WARMING, short=1)):
         _bare_append(setup, text.read_bytes())  # What the broker will be measured at, it does often before.
-    kcat = setup.broker.kcat("-P", WRITTEN, "-p", "0", "-l", str(text))
-    # Whatever the path, what is appended to the other's `log` goes to the same topic.
-    topics = setup.mount / WRITTEN, setup.ahead / WRITTEN, setup.asking[TOPIC] / TOPIC
+    kcat = setup.broker.kcat("-P", WRITTEN[KCAT], "-p", "0", "-l", str(text))
+    # Whatever the path, what is appended to the other's `log` goes to its one topic.
+    topics = setup.mount / WRITTEN[OURS], setup.ahead / WRITTEN[AHEAD], setup.asking[TOPIC] / TOPIC
     ours, ahead, asking = (["sh", "-c", f"cat {text} >> {topic / '0' / 'log'}"] for topic in topics)
     yield Case(
         name="cat file >> log",
         unit=MEGABYTES_A_SECOND,
         sides=(
-            Side(OURS, partial(_appended, setup, ours, size)),
-            Side(AHEAD, partial(_appended, setup, ahead, size)),
+            Side(OURS, partial(_appended, setup, OURS, ours, size)),
+            Side(AHEAD, partial(_appended, setup, AHEAD, ahead, size)),
             Side(BARE, partial(_bare_append, setup, text.read_bytes())),
-            Side(ASKING, partial(_appended, setup, asking, size)),
-            Side(KCAT, partial(_appended, setup, kcat, size)),
+            Side(ASKING, partial(_appended, setup, ASKING, asking, size)),
+            Side(KCAT, partial(_appended, setup, KCAT, kcat, size)),
         ),
         goals=(
             Goal(of=KCAT, floor=conditions.choose(full=0.8, short=None)),
@@ -210,11 +213,11 @@ def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator
         )
 
 
-def _appended(setup: _Setup, command: list[str], size: int) -> float:
+def _appended(setup: _Setup, side: str, command: list[str], size: int) -> float:
     touch_memory(setup.memory, 2 * size)
-    before = setup.broker.client.offset_for(WRITTEN)
+    before = setup.broker.client.offset_for(WRITTEN[side])
     taken = seconds_of(command)
-    records = setup.broker.client.offset_for(WRITTEN) - before
+    records = setup.broker.client.offset_for(WRITTEN[side]) - before
     if records != size // lines.LINE_BYTES:
         raise WrongResultError(f"{command}: {records} records")
     return size / 1e6 / taken
@@ -226,7 +229,7 @@ def _bare_append(setup: _Setup, text: bytes) -> float:
     started = time.perf_counter()
     for start in range(0, len(text), WRITE_BYTES):
         piece = text[start : start + WRITE_BYTES]
-        setup.bare.append(WRITTEN_BARE, encode_lines(piece, timestamp=system_clock()))
+        setup.bare.append(WRITTEN[BARE], encode_lines(piece, timestamp=system_clock()))
     return len(text) / 1e6 / (time.perf_counter() - started)
 
 
@@ -336,7 +339,7 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with broker_tools(directory / "broker") as broker:
-        for name in (*BATCHES, WRITTEN, WRITTEN_BARE, ONE_LINE, ONE_LINE_PINNED, ONE_LINE_BARE):
+        for name in (*BATCHES, *WRITTEN.values(), ONE_LINE, ONE_LINE_PINNED, ONE_LINE_BARE):
             broker.client.create_topic(name)
         for name, (_, options) in BATCHES.items():
             seconds_of(broker.kcat("-P", name, *options, "-l", str(text)))
@@ -355,7 +358,7 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
             bare = stack.enter_context(closing(BareRequests(server)))
             asking = {
                 topic: stack.enter_context(
-                    asking_filesystem(directory, server, read=topic, written=WRITTEN)
+                    asking_filesystem(directory, server, read=topic, written=WRITTEN[ASKING])
                 ).path
                 for topic in BATCHES
             }
