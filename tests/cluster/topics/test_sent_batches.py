@@ -186,6 +186,32 @@ def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
     assert [b"0", b"1", b"2"][: len(doubtful)] == doubtful
 
 
+def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
+    """As on a connection whose session is over, when the broker cannot be reached any more."""
+    over = threading.Event()
+
+    class Session(Connection):
+        @property
+        def ready(self):
+            if over.is_set():
+                self.close()
+            return super().ready
+
+    def connect(*server, **options):
+        if over.is_set():
+            raise UnreachableError("no way there")
+        return Session(*server, **options)
+
+    with impatient(address, connect, patience_seconds=0.3) as engine:
+        partition = opened(engine, client, "ahead-unsent")
+        begun(partition, batch(b"before")).end()
+        over.set()
+        with pytest.raises(PartitionOfflineError, match="no way there") as refused:
+            begun(partition, batch(b"never")).end()
+    assert "nobody knows" not in str(refused.value)
+    assert [b"before"] == values(client, "ahead-unsent")
+
+
 def test_a_deleted_topic_is_told(engine, client):
     """And one of the same name gets nothing."""
     partition = opened(engine, client, "ahead-renewed")
