@@ -46,3 +46,28 @@ def found(engine, name):
 
     wait_until(listed, "the topic is listed")
     return engine.partition(name, 0)
+
+
+def move_leaders(leader, how, acknowledged):
+    """Have a leader go and come back, `stopped`, `killed` or `standing still`; all append on before, meanwhile and after.
+
+    `acknowledged` has a list for each that appends, of what is in the log.
+    """
+
+    def wait_for_more():
+        before = [len(one) for one in acknowledged]
+        wait_until(
+            lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
+            "all append",
+            patience_s=60,
+        )
+
+    wait_for_more()
+    if how == "standing still":
+        with leader.paused():
+            wait_for_more()
+    else:
+        leader.stop() if how == "stopped" else leader.kill()
+        wait_for_more()
+        leader.start()
+    wait_for_more()

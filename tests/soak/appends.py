@@ -114,7 +114,7 @@ def _move(broker: Broker, how: str, seconds: float) -> None:
             time.sleep(seconds)  # That it is away for so long is what is tried.
         return
     broker.stop() if how == "stopped" else broker.kill()
-    time.sleep(seconds)
+    time.sleep(seconds)  # As above.
     broker.start()
 
 

@@ -30,7 +30,7 @@ from storage.errors import (
 )
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from testing.broker.client import Client, Outgoing
-from tests.doubles.producing import NOW, batch, found, impatient, opened, values
+from tests.doubles.producing import NOW, batch, found, impatient, move_leaders, opened, values
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -389,23 +389,8 @@ def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_broke
         for one in threads:
             one.start()
 
-        def wait_for_more():
-            before = [len(one) for one in acknowledged]
-            wait_until(
-                lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
-                "all append",
-            )
-
         try:
-            wait_for_more()
-            if how == "standing still":
-                with leader.paused():
-                    wait_for_more()
-            else:
-                leader.stop() if how == "stopped" else leader.kill()
-                wait_for_more()
-                leader.start()
-            wait_for_more()
+            move_leaders(leader, how, acknowledged)
         finally:
             stop.set()
             for one in threads:

@@ -19,7 +19,7 @@ from cluster.topics.producer import MOST_SENT
 from storage.errors import PartitionGoneError, PartitionOfflineError, PartlyAppendedError, RecordTooLargeError
 from storage.model import Isolation
 from testing.broker.client import Client
-from tests.doubles.producing import batch, found, impatient, opened, values
+from tests.doubles.producing import batch, found, impatient, move_leaders, opened, values
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -270,24 +270,8 @@ def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
         for one in threads:
             one.start()
 
-        def wait_for_more():
-            before = [len(one) for one in acknowledged]
-            wait_until(
-                lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
-                "both append",
-                patience_s=60,
-            )
-
         try:
-            wait_for_more()
-            if how == "standing still":
-                with leader.paused():
-                    wait_for_more()
-            else:
-                leader.stop() if how == "stopped" else leader.kill()
-                wait_for_more()
-                leader.start()
-            wait_for_more()
+            move_leaders(leader, how, acknowledged)
         finally:
             stop.set()
             for one in threads:

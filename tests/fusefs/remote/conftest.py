@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from fusefs.following.signals import Look
 from tests.doubles.mount_client import mounted
 from tests.doubles.remote_client import TIME, Program
 from tests.doubles.stalling_engine import StallingEngine
@@ -18,6 +19,18 @@ async def engine() -> AsyncIterator[StallingEngine]:
     engine.make("orders").all[0].arrive(b"a", b"b", b"c", time=TIME)
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def ending() -> set[int]:
+    """Programs that have been told to end."""
+    return set()
+
+
+@pytest.fixture
+def look(ending: set[int]) -> Callable[[int], Look]:
+    """What is seen of a program."""
+    return lambda pid: Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
 
 
 @pytest.fixture

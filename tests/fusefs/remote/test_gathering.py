@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
@@ -18,16 +18,7 @@ from tests.doubles.stalling_engine import StallingEngine
 
 
 @pytest.fixture
-def ending() -> set[int]:
-    """Programs that have been told to end."""
-    return set()
-
-
-@pytest.fixture
-async def client(engine: StallingEngine, ending: set[int]) -> AsyncIterator[Program]:
-    def look(pid: int) -> Look:
-        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
-
+async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIterator[Program]:
     async with mounted(engine, None, acks=Acks.NONE, look=look) as mount:
         yield Program(mount, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
@@ -22,18 +22,27 @@ BEFORE = b"a\nb\nc\n"
 
 
 @pytest.fixture
-def ending() -> set[int]:
-    """Programs that have been told to end."""
-    return set()
-
-
-@pytest.fixture
-async def client(engine: StallingEngine, ending: set[int]) -> AsyncIterator[Program]:
-    def look(pid: int) -> Look:
-        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
-
+async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIterator[Program]:
     async with mounted(engine, None, max_in_flight=3, look=look) as mount:
         yield Program(mount, 1)
+
+
+async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
+    """A file of which two writes were answered when its program was killed in the third; the appends stall."""
+    engine.line.stall("append")
+    fh = await client.open("orders/0/log", APPEND)
+    for block in BLOCKS[:2]:
+        await client.fs.write(fh, block)
+
+    async def write() -> None:
+        with refused("EINTR"):
+            await client.fs.write(fh, BLOCKS[2])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await waiting(engine)
+        ending.add(1)
+    return fh
 
 
 async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
@@ -138,19 +147,7 @@ async def test_what_a_program_that_ended_was_told_is_still_looked_after(
     client: Program, engine: StallingEngine, ending: set[int]
 ) -> None:
     """The write that it was killed in is left unanswered; if what was answered before is lost, `@status` says so."""
-    engine.line.stall("append")
-    fh = await client.open("orders/0/log", APPEND)
-    for block in BLOCKS[:2]:
-        await client.fs.write(fh, block)
-
-    async def write() -> None:
-        with refused("EINTR"):
-            await client.fs.write(fh, BLOCKS[2])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await waiting(engine)
-        ending.add(1)
+    fh = await killed_while_writing(client, engine, ending)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.client.close, fh)
         await trio.testing.wait_all_tasks_blocked()
@@ -162,19 +159,7 @@ async def test_what_is_lost_behind_a_program_that_ended_is_reported(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the thread that goes on waiting for it."""
-    engine.line.stall("append")
-    fh = await client.open("orders/0/log", APPEND)
-    for block in BLOCKS[:2]:
-        await client.fs.write(fh, block)
-
-    async def write() -> None:
-        with refused("EINTR"):
-            await client.fs.write(fh, BLOCKS[2])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await waiting(engine)
-        ending.add(1)
+    fh = await killed_while_writing(client, engine, ending)
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     engine.line.go_on()
     with trio.fail_after(10):
