@@ -26,7 +26,6 @@ from typing import (
     TypeAlias,
     TypeVar,
     cast,
-    runtime_checkable,
 )
 
 from storage.model import Appended
@@ -131,7 +130,6 @@ class PendingAppend(Protocol):
         ...
 
 
-@runtime_checkable
 class BeginsAppends(Protocol):
     """A partition of which several appends may be under way."""
 

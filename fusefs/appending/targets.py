@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from fusefs.appending.partitioners import KeyedValue, Partitioner
 from fusefs.forms import BATCH, Form
@@ -120,10 +120,11 @@ class Encoder:
         durable: bool,
     ) -> Iterator[PendingAppend]:
         """Begin to append what `appends` gave, with each step, and unless `unless` returns True once it is its turn."""
-        assert isinstance(partition, BeginsAppends)
+        # A look at its methods takes as long as some of them do, and this is done for each write.
+        remote = cast("BeginsAppends", partition)
         encoded_here = self.form is not BATCH and self._codec is None
         for batches in appends:
-            yield partition.begin_append(batches, durable=durable, encoded_here=encoded_here, unless=unless)
+            yield remote.begin_append(batches, durable=durable, encoded_here=encoded_here, unless=unless)
             if self.form.tells_times:
                 self._warn_of_retention(batches, partition, name)
 
