@@ -43,15 +43,15 @@ DECODED_SECONDS = 1.0
 class ViewNode(FileNode):
     """A view as a file."""
 
-    __slots__ = ("_files", "_opened", "_opened_whole", "_view")
+    __slots__ = ("_files", "_opened", "_opened_to_read", "_opened_whole", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
-        self._opened = 0
+        self._opened = self._opened_to_read = 0
         self._opened_whole = False
-        """True once it was opened with its exact size known, be it that of an empty file."""
+        """True once it was opened to read with its exact size known, be it that of an empty file."""
 
     mode = READ_MODE
 
@@ -94,7 +94,7 @@ class ViewNode(FileNode):
         settings = self.context.settings
         if not self.context.engine.remote or self._at_hand:
             await self._measure(self._open_seconds if self._opened else settings.stat_seconds, pid)
-        elif self._opened and self._partly_known:
+        elif self._opened_to_read and self._partly_known:  # Who appends alone reads nothing back.
             self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
 
     @property
@@ -157,7 +157,9 @@ class ViewNode(FileNode):
             if not self.measured:
                 await self._measure(self._open_seconds, pid)
         self._opened += 1
-        self._opened_whole = self._opened_whole or self.measured
+        if access.reads:
+            self._opened_to_read += 1
+            self._opened_whole = self._opened_whole or self.measured
         reader = ViewReader(self._view) if access.reads else None
         options = LogHandleOptions(
             asker=asker,
@@ -177,8 +179,9 @@ class ViewNode(FileNode):
     def write_failed(self) -> None:
         self._files.attributes_given(self.node_id)
 
-    def closed(self) -> None:
+    def closed(self, *, reads: bool) -> None:
         self._opened -= 1
+        self._opened_to_read -= reads
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         del pid

@@ -152,7 +152,7 @@ class MergedFile(FileNode):
     def write_failed(self) -> None:
         """The kernel remembers nothing of it that a write changes."""
 
-    def closed(self) -> None:
+    def closed(self, *, reads: bool) -> None:
         pass
 
 

@@ -91,8 +91,8 @@ class OpenedNode(Protocol):
         """The write was refused: the kernel may believe the attributes that it was given."""
         ...
 
-    def closed(self) -> None:
-        """Note that a handle was closed."""
+    def closed(self, *, reads: bool) -> None:
+        """Note that a handle was closed, which `reads` or not."""
         ...
 
 
@@ -172,7 +172,7 @@ class LogHandle(Handle):
             await self._sync()
 
     async def release(self) -> None:
-        self._node.closed()
+        self._node.closed(reads=self._reader is not None)
         if self._writer is not None:
             await self._writer.release()
 

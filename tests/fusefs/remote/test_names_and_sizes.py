@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from fusefs.nodes import measuring_queue
-from tests.doubles.mount_client import refused
+from tests.doubles.mount_client import APPEND, refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
 
@@ -94,6 +94,21 @@ async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine
         while (await client.stat("empty/0/log")).size != 6:
             await trio.sleep(0.01)
     assert b"first\n" == await client.fs.read(fh, 0, 100)
+
+
+async def test_who_appends_alone_reads_nothing_back(client: Program, engine: StallingEngine):
+    """Though `cat` asks for the size of what it writes to, and the log was empty, or read, when it was opened."""
+    engine.make("empty")
+    await client.cat("orders/0/log")
+    for path in ("empty/0/log", "orders/0/log"):
+        before = engine.line.calls["read"]
+        fh = await client.open(path, APPEND)
+        for _ in range(3):
+            await client.fs.write(fh, b"line\n")
+            await client.stat(path)
+            await trio.testing.wait_all_tasks_blocked(0.02)  # For what would be measured behind the scenes.
+        assert before == engine.line.calls["read"]
+        await client.client.close(fh)
 
 
 async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
