@@ -13,6 +13,7 @@ from cluster.place import cluster_address
 from testing.broker.broker import Broker
 from testing.broker.client import Client
 from testing.processes import started
+from tests.doubles.broker_away import away
 from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.waiting import wait_until
 
@@ -28,18 +29,6 @@ APPEND = """
         read -rt 0.02 # Nothing comes: it rests for that long, and starts no program.
     done
 """
-
-
-@contextmanager
-def gone(leader: Broker, how: str) -> Iterator[None]:
-    """A block in which a broker does not lead."""
-    if how in {"standing still", "cut off"}:
-        with leader.paused() if how == "standing still" else leader.cut_off():
-            yield
-        return
-    leader.stop() if how == "stopped" else leader.kill()
-    yield
-    leader.start()
 
 
 @contextmanager
@@ -102,7 +91,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
         wait_until((mountpoint / topic / "0/log").exists, "the topic shows")
         with programs(mountpoint, topic):
             wait_for_more(mountpoint)
-            with gone(three_brokers[2], how):
+            with away(three_brokers[2], how):
                 listed = bash(
                     mountpoint, f"ls {topic}/0; stat -c %n {topic}/0/log; cat {topic}/0/start; cat @status"
                 )

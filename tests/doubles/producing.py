@@ -10,6 +10,7 @@ from cluster.engine import ClusterEngine
 from cluster.protocol.connection import Connection
 from storage.codec.records import BatchStamp, encode
 from storage.model import Offset, Record, Timestamp
+from tests.doubles.broker_away import away
 from tests.doubles.waiting import wait_until
 
 NOW = Timestamp(1_700_000_000_000)
@@ -63,11 +64,6 @@ def move_leaders(leader, how, acknowledged):
         )
 
     wait_for_more()
-    if how == "standing still":
-        with leader.paused():
-            wait_for_more()
-    else:
-        leader.stop() if how == "stopped" else leader.kill()
+    with away(leader, how):
         wait_for_more()
-        leader.start()
     wait_for_more()

@@ -23,6 +23,7 @@ from cluster.place import cluster_address
 from testing.broker.broker import Broker, running_cluster
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
+from tests.doubles.broker_away import away
 from tests.doubles.cluster_mount import mounted_cluster
 from tests.doubles.waiting import wait_until
 
@@ -94,7 +95,8 @@ def append_while_leaders_go(
         for _ in range(moves):
             time.sleep(chance.uniform(*BETWEEN_S))  # At a moment that nothing in the mount has to do with.
             how = chance.choice(("stopped", "killed", "standing still"))
-            _move(brokers[chance.choice((2, 3))], how, chance.uniform(*AWAY_S))
+            with away(brokers[chance.choice((2, 3))], how):
+                time.sleep(chance.uniform(*AWAY_S))  # That it is away for so long is what is tried.
             done[how] += 1
         for shell in shells:
             shell.stop.set()
@@ -105,17 +107,6 @@ def append_while_leaders_go(
         _compare([one for one in written if one.partition == partition], client, partition)
     done["files"], done["files that were refused"] = len(written), sum(one.status != 0 for one in written)
     return done
-
-
-def _move(broker: Broker, how: str, seconds: float) -> None:
-    """Have a broker away for a while."""
-    if how == "standing still":
-        with broker.paused():
-            time.sleep(seconds)  # That it is away for so long is what is tried.
-        return
-    broker.stop() if how == "stopped" else broker.kill()
-    time.sleep(seconds)  # As above.
-    broker.start()
 
 
 def _compare(written: list[Written], client: Client, partition: int) -> None:
