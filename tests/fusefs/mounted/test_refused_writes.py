@@ -188,7 +188,7 @@ def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount
 def test_a_writable_mapping_is_refused(topic: Path):
     """mmap(2) could not tell an error; writing by it is not possible at all."""
     shell("bash", "echo x >> log", topic / "0")
-    script = "import mmap; f = open('log', 'a+b'); mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)"
+    script = "import mmap; f = open('log', 'a+b'); f.seek(0); f.read(); mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)"
 
     result = shell("bash", f'python3 -c "{script}"', topic / "0")
 
