@@ -20,6 +20,7 @@ from storage.config.properties import format_properties
 from testing.broker.formatting import format_directory
 from testing.broker.libraries import Java
 from testing.broker.proxy import Proxy
+from testing.ports import reserve_ports
 from testing.processes import ending_with_this
 
 START_TIMEOUT_SECONDS = 90
@@ -91,7 +92,7 @@ class Broker:
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._controller = controller
-        self._port, self.controller_port, *ports = _free_ports(2 + len(protocols))
+        self._port, self.controller_port, *ports = reserve_ports(2 + len(protocols))
         self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
         """By protocol; their certificates are for `localhost`."""
         self._ways: tuple[Proxy, ...] = ()
@@ -106,6 +107,20 @@ class Broker:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def works(self) -> bool:
+        """Return whether the broker runs, is not paused, and accepts connections."""
+        return (
+            self._process is not None
+            and self.running
+            and not _stands_still(self._process.pid)
+            and self._accepts()
+        )
+
+    def knows(self, count: int) -> bool:
+        """Return whether this broker lists `count` brokers as alive."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap_server, "log_level": 0})
+        return count == len(client.list_topics(timeout=START_TIMEOUT_SECONDS).brokers)
 
     def __enter__(self) -> Self:
         return self
@@ -310,12 +325,3 @@ def _has_broker(client: AdminClient) -> bool:
         return bool(client.list_topics(timeout=1).brokers)
     except KafkaException:
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free ports; each is kept open until all are known, so that they differ."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,49 @@
+"""Ports of 127.0.0.1 for servers that bind them seconds later, or again after a restart.
+
+A port that the kernel hands out by itself (bind to port 0) may be the local end of any connection in the next moment, also
+of a client that tries again and again to reach the server there: such a client can even connect to itself. So these ports
+lie below the kernel's own range, and an abstract Unix socket for each keeps other test processes of this machine off it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from pathlib import Path
+
+FIRST_PORT = 10_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_RESERVED: list[socket.socket] = []
+"""Open for as long as this process runs."""
+
+
+class NoPortError(Exception):
+    """No free port was found below the kernel's own range."""
+
+
+def reserve_ports(count: int) -> list[int]:
+    """Return free ports that belong to this process until it ends (NoPortError)."""
+    first_of_kernel = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
+    chance = random.Random(f"{os.getpid()} {len(_RESERVED)}")
+    candidates = chance.sample(range(FIRST_PORT, first_of_kernel), first_of_kernel - FIRST_PORT)
+    ports: list[int] = []
+    for port in candidates:
+        if len(ports) == count:
+            return ports
+        if _reserve(port):
+            ports.append(port)
+    raise NoPortError(f"fewer than {count} ports are free between {FIRST_PORT} and {first_of_kernel}")
+
+
+def _reserve(port: int) -> bool:
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0topicfs-test-port-{port}")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        return False
+    _RESERVED.append(claim)
+    return True
