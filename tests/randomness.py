@@ -9,6 +9,7 @@ in each run, and elsewhere fail examples that take long; neither is wanted here.
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Generator
 
 import pytest
@@ -17,6 +18,9 @@ from hypothesis import HealthCheck, Phase, settings
 USUAL, MANY, FIRST_FAILURE = "topicfs", "many", "first-failure"
 """Profiles of Hypothesis: the one of `make test`, whose examples differ from run to run; that of `tests.seeds`; and that
 of `tests.mutants`, with which a failing example is not made smaller, for only its failure counts."""
+
+PYTHON = ".venv/bin/python"
+"""The interpreter that the commands of a failed run name: the checkout's own."""
 
 USUAL_EXAMPLES, MANY_EXAMPLES = 40, 100
 """Examples of each test."""
@@ -64,3 +68,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             ("random seed", f"have it again with --random-seed={item.config.option.random_seed}")
         )
     return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """End a failed run with the command that repeats each failed test alone, below everything else."""
+    yield
+    config = terminalreporter.config
+    reports = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
+    failed = sorted({report.nodeid for report in reports})
+    if not failed:
+        return
+    options = [f"--random-seed={config.option.random_seed}"]
+    if config.pluginmanager.has_plugin("randomly"):
+        options.append(f"-p randomly --randomly-seed={config.getoption('randomly_seed')}")
+    if config.getoption("uncompiled", default=False):
+        options.append("--uncompiled")
+    terminalreporter.section("to repeat a failed test alone")
+    for nodeid in failed:
+        terminalreporter.write_line(f"{PYTHON} -m pytest {' '.join(options)} {shlex.quote(nodeid)}")

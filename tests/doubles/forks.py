@@ -145,7 +145,7 @@ class Forks:
     def ask(self, what: Mapping[str, object], files: Sequence[int] = ()) -> int:
         """Send one message and return the answer."""
         with self._one_at_a_time:
-            if self._process is None:
+            if self._process is None or self._process.poll() is not None:
                 self._begin()
             socket.send_fds(self._asked, [json.dumps(what).encode()], files)
             return int(self._asked.recv(LARGEST_MESSAGE))

@@ -76,7 +76,18 @@ def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) 
             warnings.simplefilter("ignore")
             session = _start(folder, jars=connector[0])
         yield session
+        _stop(session)
+
+
+def _stop(session: Any) -> None:
+    """Stop a session; if its Java process has ended, forget the process so that the next session starts another one."""
+    from pyspark import SparkContext  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+
+    context = session.sparkContext
+    if context._gateway.proc.poll() is None:
         session.stop()
+    else:
+        context._jsc = SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
 
 
 def _start(folder: Path, *, jars: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testing.broker.broker import running_broker
+from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.forks import FORKS, MOUNT, Forked
@@ -84,6 +84,10 @@ class Mount:
 
     def is_serving(self) -> bool:
         return is_mounted(self.path) and "mounted at" in self.log
+
+    def works(self) -> bool:
+        """Return whether its daemon runs and the kernel still has the mount; asks the daemon nothing."""
+        return self.daemon is not None and self.daemon.poll() is None and is_mounted(self.path)
 
     @property
     def log(self) -> str:
@@ -177,12 +181,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of the one broker whose topics are mounted."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The one broker whose topics are mounted."""
     keeps = {"log.retention.check.interval.ms": "3600000"}  # Records of 1970, too.
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", find_java(), keeps) as broker:
-        yield Client(broker.bootstrap_server)
-        let_go()
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def client(broker: Broker) -> Iterator[Client]:
+    """A client of the broker whose topics are mounted."""
+    yield Client(broker.bootstrap_server)
+    let_go()
 
 
 @pytest.fixture(scope="module")
