@@ -33,8 +33,10 @@ SHARING = {
         "tests/cluster/brokers/test_leader_moves.py",
         "tests/cluster/cache/test_cached_reads.py",
         "tests/cluster/mirror/test_three_brokers.py",
+        "tests/cluster/test_large_files_ahead.py",
         "tests/cluster/test_shells_while_leaders_go.py",
         "tests/cluster/topics/test_producer.py",
+        "tests/cluster/topics/test_sent_batches.py",
     ),
     "a broker to mirror": ("tests/cluster/mirror/test_*.py",),
     "a broker of a cluster": ("tests/cluster/*.py",),
@@ -45,6 +47,7 @@ SHARING = {
         "tests/interop/test_flipped_bits.py",
         "tests/interop/test_our_files_under_a_broker.py",
     ),
+    "a Debian": ("tests/installing/test_*.py",),
 }
 """Files, as patterns of their paths, and what they share. A file belongs to the first that fits.
 
@@ -61,9 +64,7 @@ SECONDS = {
     "a broker's files": 140,
     "a broker to mirror": 100,
     MOUNTS_OF_A_CLUSTER: 140,
-    "tests/installing/test_container.py": 170,
-    "tests/installing/test_deb.py": 120,
-    "tests/installing/test_wheel.py": 90,
+    "a Debian": 380,
     "tests/pipeline/test_exactly_once.py": 55,
     "tests/interop/test_handover.py": 60,
     "tests/examples/test_scripts.py": 45,

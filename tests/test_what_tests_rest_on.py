@@ -105,6 +105,14 @@ def test_files_that_share_something_costly_are_there():
     assert "tests/pipeline/test_exactly_once.py" == group_of("tests/pipeline/test_exactly_once.py")
 
 
+def test_files_that_need_three_brokers_are_one_group():
+    """No two processes of a parallel run start three brokers each."""
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    using = {file for file in files if re.search(r"def test_.*\bthree_brokers\b", (ROOT / file).read_text())}
+    assert using
+    assert {"three brokers"} == {group_of(file) for file in using}
+
+
 def test_what_a_group_shares_ends_with_it(tmp_path):
     """In each process of a parallel run; a session's fixture would live as long as the process otherwise."""
     fixture = (
