@@ -12,7 +12,7 @@ readonly venv=.venv
 readonly minimum="3.11"
 build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
 deb_packages=(binutils dpkg-dev)
-test_packages=("${deb_packages[@]}" attr debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
+test_packages=("${deb_packages[@]}" attr ccache debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
 
 fail() {
     printf 'topicfs: %s\n' "$1" >&2
@@ -163,6 +163,8 @@ packages=("${build_packages[@]}")
 [ "${1:-}" != tests ] || packages+=("${test_packages[@]}")
 [ "${1:-}" != packages ] || packages+=("${deb_packages[@]}")
 prepare_system "${packages[@]}"
+# The tests build packages from the C code that is compiled here. With Debian's ccache it is compiled once.
+[ "${1:-}" != tests ] || PATH=/usr/lib/ccache:$PATH
 [ "${1:-}" != tests ] || prepare_broker
 make_venv
 install_requirements

@@ -6,7 +6,8 @@
 #   scripts/test.sh quick [ARGUMENT...]    what a change in progress needs: no test that mounts, takes seconds, or needs Java or Spark
 set -euo pipefail
 cd "$(dirname "$0")/.."
-PATH="$PWD/.venv/bin:$PATH"
+# ccache, where Debian's package is installed: tests build packages from C code that was compiled before.
+PATH="$PWD/.venv/bin:/usr/lib/ccache:$PATH"
 
 # The tests start hundreds of programs: each would compile the whole source again where Python keeps nothing.
 unset PYTHONDONTWRITEBYTECODE
