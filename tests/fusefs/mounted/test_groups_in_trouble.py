@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import subprocess
-from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -268,7 +268,9 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
         wait_until(lambda: len(set(out.read_text().split())) == written, "all were given")
     finally:
         readers.kill_all()
-    found = Counter(out.read_text().split())
-    assert {str(at) for at in range(written)} == found.keys()
-    # What bash was given of a record, and of the one before while its commit was on the way.
-    assert sum(found.values()) - written <= 2 * kills
+    assert {str(at) for at in range(written)} == set(out.read_text().split())
+    for number in range(4):
+        given = [at for at in map(int, out.read_text().split()) if at // 50 % 4 == number]
+        back = [(one, other) for one, other in pairwise(given) if other <= one]
+        # A killed reader's last commits may be under way: how many depends on the machine, not how often.
+        assert len(back) <= kills, back
