@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import replace
 
 from cluster.brokers.coordinators import Coordinators
@@ -57,7 +58,7 @@ KNOWN_SECONDS = 0.5
 LOOK_SECONDS = 1.0
 """How often those are called that want to know of groups: coordinators tell nobody of changes."""
 LEAVE_SECONDS = 5.0
-"""How long the end of the engine waits for members to leave; the session of one that did not times out."""
+"""How long the end of the engine, or a request about a group, waits for members to leave; then their sessions time out."""
 
 
 class ClusterGroups:
@@ -119,14 +120,14 @@ class ClusterGroups:
     def describe(self, group: str) -> GroupDescription:
         partitions = len(self.partitions_of(TOPIC)) or DEFAULT_PARTITIONS
         coordinator = TopicPartition(TOPIC, coordinator_partition(group, partitions))
+        self._wait_for_leaves(self._members_of(group))
         try:
             found = describe(self._client(group), coordinator)
         except UnknownGroupError:
             if group not in self._made:
                 raise
             return _empty(group, coordinator)
-        with self._lock:
-            own = {one.member_id: one for one in self._members.get(group, ())}
+        own = {one.member_id: one for one in self._members_of(group)}
         if not own:
             return found
         # Coordinators do not tell the generation of a group of the classic protocol; its members here know it.
@@ -141,12 +142,14 @@ class ClusterGroups:
 
     @asks
     def positions(self, group: str) -> GroupPositions:
+        self._wait_for_leaves(self._members_of(group))
         return GroupPositions(dict(sorted(self._client(group).positions().items())))
 
     @asks
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
         found: dict[str, Mapping[TopicPartition, CommittedPosition]] = {}
         numbers = self.partitions_of(topic)
+        self._wait_for_leaves(self._all_members())
         for node, groups in self._lists():
             names = [one.name for one in groups]
             for told in fetch_positions(self._leaders.brokers, node, names, topic, numbers):
@@ -193,12 +196,19 @@ class ClusterGroups:
 
     def _check_empty(self, group: str) -> None:
         """Raise GroupNotEmptyError: coordinators answer that with codes that tell less."""
+        self._check_no_member_here(group)
         try:
             members = self.describe(group).members
         except UnknownGroupError:
             return
         if members:
             raise GroupNotEmptyError(f"{group}: the group has {len(members)} members; end them first")
+
+    def _check_no_member_here(self, group: str) -> None:
+        """Raise GroupNotEmptyError for a member of this engine that stays: its coordinator may not know it yet."""
+        self._wait_for_leaves(self._members_of(group))
+        if members := self._members_of(group):
+            raise GroupNotEmptyError(f"{group}: {len(members)} members of the group are here; end them first")
 
     @changes
     def create(self, group: str) -> None:
@@ -212,6 +222,7 @@ class ClusterGroups:
     @changes
     def delete(self, group: str) -> None:
         self._check_writable()
+        self._check_no_member_here(group)
         try:
             self._client(group).delete()
         except UnknownGroupError:
@@ -237,10 +248,8 @@ class ClusterGroups:
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable()
         merged = merge_group_overrides(self._overrides.get(group, {}), changes)
-        if "assignor" in changes and self._members.get(group):
-            raise GroupNotEmptyError(
-                f"{group}: the assignor cannot be changed while there are members; end them first"
-            )
+        if "assignor" in changes:
+            self._check_no_member_here(group)
         self._overrides[group] = merged
 
     # Members.
@@ -334,6 +343,17 @@ class ClusterGroups:
     def _all_members(self) -> list[ClusterMember]:
         with self._lock:
             return [member for members in self._members.values() for member in members]
+
+    def _members_of(self, group: str) -> list[ClusterMember]:
+        with self._lock:
+            return list(self._members.get(group, ()))
+
+    def _wait_for_leaves(self, members: Collection[ClusterMember]) -> None:
+        """Wait, for a bounded time, until those that leave have left: close(2) of a member's file does not wait for that.
+
+        Then a shell that closed the file sees the last commit, and finds the group without that member.
+        """
+        wait([left for one in members if (left := one.leaving) is not None], LEAVE_SECONDS)
 
     def _client(self, group: str) -> GroupClient:
         return GroupClient(self._coordinators, group)

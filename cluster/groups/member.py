@@ -173,6 +173,11 @@ class ClusterMember:
         with self._changed:
             self._changed.notify()
 
+    @property
+    def leaving(self) -> Future[None] | None:
+        """The end of the membership, if it was told to leave."""
+        return self._left if self._leaving else None
+
     # The thread.
 
     def _run(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -11,10 +13,15 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkasPartition
 
+from cluster.brokers.brokers import Brokers
 from cluster.brokers.coordinators import Coordinators
+from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine, open_engine
+from cluster.groups import groups as groups_module
+from cluster.groups.member import ClusterMember
 from cluster.groups.requests import GroupClient
 from cluster.place import cluster_address
+from cluster.protocol.group_messages import JOIN_GROUP, OFFSET_COMMIT
 from storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
@@ -30,6 +37,8 @@ from storage.membership import GroupState, Membership, Position, Subscription
 from storage.model import TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
+from tests.doubles.relay import Relay
+from tests.doubles.servers import Start
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -325,3 +334,92 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
         assert 1 == len(engine.groups.describe(topic).members)
     assert isinstance(member.held().lost, NotAssignedError)
     assert () == engine.groups.describe(topic).members
+
+
+class HeldAnswer:
+    """An answer that a client gets once the test lets it."""
+
+    def __init__(self) -> None:
+        self.came, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, answer: dict[str, Any]) -> Mapping[str, Any]:
+        self.came.set()
+        self.released.wait(PATIENCE_S)
+        return answer
+
+
+@pytest.fixture
+def relay(served: Start) -> Relay:
+    return Relay(served)
+
+
+@pytest.fixture
+def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
+    """An engine whose requests go through the relay."""
+    leaders = Leaders(Brokers(cluster_address(f"kafka://{broker.bootstrap_server}"), relay.connect))
+    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+        yield engine
+
+
+def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> ClusterMember:
+    """A member that was told to leave, while the answer to its last commit is held."""
+    wait_until(lambda: topic in engine.topics(), "the topic is known")
+    member = joined(engine, topic, topic)
+    assert isinstance(member, ClusterMember)
+    until(lambda: numbers(member) == [0, 1], member)
+    relay.do(OFFSET_COMMIT, held)
+    member.commit({TopicPartition(topic, 0): Position(1)})
+    assert held.came.wait(PATIENCE_S)
+    member.leave()
+    return member
+
+
+CALLS: Mapping[str, Callable[[ClusterEngine, str], object]] = {
+    "set a position": lambda engine, group: engine.groups.set_positions(
+        group, {TopicPartition(group, 0): Position(2)}
+    ),
+    "delete": lambda engine, group: engine.groups.delete(group),
+    "another assignor": lambda engine, group: engine.groups.alter_config(group, {"assignor": "range"}),
+    "members": lambda engine, group: len(engine.groups.describe(group).members) or None,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_request_about_a_group_waits_for_members_that_leave(
+    through: ClusterEngine, topic: str, relay: Relay, call: str
+) -> None:
+    """A shell that closed a member's file finds the group without that member."""
+    held = HeldAnswer()
+    member = member_that_leaves(through, topic, relay, held)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(CALLS[call], through, topic)
+        wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined]
+        held.released.set()
+        assert asked.result(PATIENCE_S) is None
+
+
+def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
+    through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that answers nothing holds nobody up for ever."""
+    monkeypatch.setattr(groups_module, "LEAVE_SECONDS", 0.01)
+    held = HeldAnswer()
+    member = member_that_leaves(through, topic, relay, held)
+    with pytest.raises(GroupNotEmptyError):
+        through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
+    held.released.set()
+    member.leave().result(PATIENCE_S)
+
+
+def test_a_member_counts_before_its_coordinator_knows_it(
+    through: ClusterEngine, topic: str, relay: Relay
+) -> None:
+    """A group whose file was just opened is not empty: its positions stay, and so does the group."""
+    held = HeldAnswer()
+    relay.do(JOIN_GROUP, held)
+    member = joined(through, topic, topic)
+    for call in ("set a position", "delete", "another assignor"):
+        with pytest.raises(GroupNotEmptyError):
+            CALLS[call](through, topic)
+    held.released.set()
+    member.leave().result(PATIENCE_S)
