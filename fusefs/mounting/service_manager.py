@@ -46,8 +46,8 @@ class ServiceManager:
         self._tell(f"READY=1\nSTATUS={status}")
 
     def alive(self) -> None:
-        """The event loop turns."""
-        self._tell("WATCHDOG=1")
+        """The event loop turns. A manager that has not read what it was told before is not waited for."""
+        self._tell("WATCHDOG=1", socket.MSG_DONTWAIT)
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
@@ -84,12 +84,14 @@ class ServiceManager:
             done.set()
             thread.join()
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, flags: int = 0) -> None:
         if not self._address:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
                 manager.connect(self._address)
-                manager.sendall(text.encode())
+                manager.sendall(text.encode(), flags)
+        except BlockingIOError:
+            log.debug("the service manager has not read what it was told")
         except OSError as error:
             log.warning("the service manager was not told %s: %s", text.partition("=")[0], error)

@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from fusefs.mounting.service_manager import ServiceManager
+from tests.doubles.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def listening() -> Iterator[socket.socket]:
     """A manager's socket; its folder has a short name, since the path of a socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(Path(folder) / "notify"))
-        manager.settimeout(10)
+        manager.settimeout(PATIENCE_S)
         yield manager
 
 
@@ -55,7 +57,7 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
     """It needs no file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0topicfs-test-{os.getpid()}")
-        listening.settimeout(10)
+        listening.settimeout(PATIENCE_S)
         ServiceManager.of_environment({"NOTIFY_SOCKET": f"@topicfs-test-{os.getpid()}"}).alive()
         assert ["WATCHDOG=1"] == told(listening)
 
@@ -90,6 +92,15 @@ def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.s
             listening.recv(4096)
     with ServiceManager().kept_patient(), pytest.raises(BlockingIOError):
         listening.recv(4096)
+
+
+def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) -> None:
+    """The event loop tells that it turns; waiting for the manager would stop it."""
+    manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
+    telling = Thread(target=lambda: [manager.alive() for _ in range(1000)], daemon=True)
+    telling.start()
+    telling.join(PATIENCE_S)
+    assert not telling.is_alive()
 
 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
