@@ -1,8 +1,9 @@
 """A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
 With `dies` (`rename 12`) the daemon is killed before its twelfth renaming of a file (`tests.soak.kills.AIMS`).
-With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so; TOPICFS_TEST_REQUEST_LOOP names the
-request loop where the options do not. With the option `remote` a remote engine is served
+With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With `answer_seconds` a schema registry is
+waited for so long. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so; TOPICFS_TEST_REQUEST_LOOP
+names the request loop where the options do not. With the option `remote` a remote engine is served
 in place of directories, with one topic; it answers nothing as long as the file named there exists.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import fusefs.daemon
+import schemas.sources.registry
 from cluster.brokers.brokers import Brokers
 from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine
@@ -70,6 +72,9 @@ def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
     given = {"request_loop": os.environ.get("TOPICFS_TEST_REQUEST_LOOP"), **json.loads(text)}
     control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
+    schemas.sources.registry.ANSWER_SECONDS = given.pop(
+        "answer_seconds", schemas.sources.registry.ANSWER_SECONDS
+    )
     if dies is not None:
         kind, number = dies.split()
         die_at(kind, int(number))

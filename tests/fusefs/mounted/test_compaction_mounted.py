@@ -12,7 +12,7 @@ import pytest
 from storage.codec.records import encode
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp
-from tests.doubles.waiting import wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -113,7 +113,7 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
         wait_until(lambda: output.read_text() == expected, "tail shows what came after the cleaning")
     finally:
         tail.terminate()
-        tail.wait(10)
+        tail.wait(PATIENCE_S)
 
 
 def test_status_tells_of_compaction(mount, topic):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.waiting import PATIENCE_S
 from tests.fusefs.mounted.conftest import Mount
 from tests.schemas.examples import ORDER, avro, framed, line, registered
 
@@ -29,26 +30,29 @@ def fill(mount: Mount, topic: str) -> Path:
 
 
 @pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port at which connections are taken, and nothing is ever answered."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
+def registry() -> Iterator[socket.socket]:
+    """A server that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        yield server
 
 
-def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, silent_port: int):
-    """Who asks for its schemas waits some seconds, once; other files are read and written meanwhile."""
-    mount = unmounted.start(schemas={"registry": f"http://127.0.0.1:{silent_port}"})
+def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, registry: socket.socket):
+    """Who asks for its schemas waits for it, once; other files are read and written meanwhile."""
+    mount = unmounted.start(
+        schemas={"registry": f"http://127.0.0.1:{registry.getsockname()[1]}"}, answer_seconds=600
+    )
     slow = fill(mount, "slow")
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append((slow / "log.avro.json").read_bytes()))
     reader.start()
-    for _ in range(20):
-        assert (slow / "0").read_bytes().startswith(b"\0\0\0\0")
-        with (slow / "log").open("ab") as log:
-            log.write(b"more\n")
-    assert not found
+    asking, _ = registry.accept()
+    with asking:
+        for _ in range(20):
+            assert (slow / "0").read_bytes().startswith(b"\0\0\0\0")
+            with (slow / "log").open("ab") as log:
+                log.write(b"more\n")
+        assert not found
     reader.join()
     assert b'"payload_schema_id":7}\n' in found[0]
     assert b'"payload":{' not in found[0]

@@ -65,7 +65,7 @@ def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None
     """Its words stop before the last one."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
-    mount.faults.write_text("sync .log 30\n")
+    mount.faults.write_text("sync .log hangs\n")
     command = [sys.executable, "-c", "from topicfs.main import main; main()", "umount", str(mount.path)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as unmounting:
         wait_until(lambda: not mount.is_serving(), "it is unmounted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -43,6 +44,16 @@ def address(mount: Mount) -> str:
 def answered(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
+
+
+def port_of_nobody() -> int:
+    """A free port below those that the system gives to whoever asks for any."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = random.Random()
+    while True:
+        port = ports.randrange(10_000, max(first, 20_000))
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def metrics(mount: Mount) -> dict[tuple[str, ...], float]:
@@ -112,8 +123,7 @@ def test_promtool_finds_nothing(unmounted: Mount):
 
 def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
     """One line before the command returns, and nothing is left: no mount, and no owner of the directory."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", port := port_of_nobody())):
         asked = {
             "directories": str(unmounted.data),
             "mountpoint": str(unmounted.path),
@@ -128,10 +138,9 @@ def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
 
 def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
     """The next one takes it at once, though scrapers are still connected; what was not closed in order is counted."""
-    unmounted.start(metrics="0")
+    unmounted.start(metrics=str(port := port_of_nobody()))
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
     url = address(unmounted)
-    port = int(url.rpartition(":")[2].partition("/")[0])
     with socket.create_connection(("127.0.0.1", port)):
         answered(url)
         unmounted.kill()
