@@ -26,7 +26,7 @@ from storage.topics import changes
 from tests.doubles.hostile import record, sealed
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
-GATE_SECONDS = 5.0
+GATE_SECONDS = 60.0
 """After which a gate opens by itself, so that what waits for it in the event loop's thread fails and does not hang."""
 
 

@@ -10,8 +10,7 @@ import pyfuse3
 import pytest
 
 from fusefs.operations import KernelNotifications
-
-PATIENCE_S = 30
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -57,8 +56,11 @@ def test_nothing_is_told_after_the_end(answer):
     for name in ("one", "two", "three"):
         kernel.forget_name(7, name)
     assert began.wait(PATIENCE_S)
-    threading.Timer(0.05, may_go_on.set).start()
-    kernel.end()
+    ending = threading.Thread(target=kernel.end)
+    ending.start()
+    wait_until(lambda: kernel._ended, "the end has begun")
+    may_go_on.set()
+    ending.join()
 
     assert [b"one"] == told
     assert "forget-names" not in [thread.name for thread in threading.enumerate()]

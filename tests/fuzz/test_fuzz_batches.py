@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 CHANGED_INPUTS = 20_000
 GUIDED_RUNS = 4000
-GUIDED_TIMEOUT_SECONDS = 120
+GUIDED_TIMEOUT_SECONDS = 280
 MEMORY_BYTES = 2 * 1024**3
 """Of address space: what a content of the largest size takes twice, and the interpreter with its libraries."""
 

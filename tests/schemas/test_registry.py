@@ -19,6 +19,7 @@ from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
 from schemas.sources import registry
 from schemas.sources.registry import RegistrySource, RegistryUnavailableError
 from storage.errors import InvalidConfigError
+from tests.doubles.waiting import wait_until
 from tests.schemas.examples import ORDER, ORDER_PROTO
 
 ANSWERS = {
@@ -55,7 +56,11 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        pytest.MonkeyPatch.context() as patience,
+    ):
+        patience.setattr(registry, "ANSWER_SECONDS", 60.0)  # This process has to answer itself.
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -153,9 +158,16 @@ def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
         RegistrySource(url).by_id(7)
 
 
-def test_a_registry_that_hangs_is_waited_for_a_bounded_time(monkeypatch):
+@pytest.fixture
+def hurried(monkeypatch):
+    """An answer as a whole is waited for a moment only, each read of it for as long as ever."""
+    in_time = RegistrySource._in_time
+    monkeypatch.setattr(RegistrySource, "_in_time", lambda source, call, _: in_time(source, call, 0.2))
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
     """Also one that sends a byte now and then, which keeps every single read short."""
-    monkeypatch.setattr(registry, "ANSWER_SECONDS", 0.2)
     ended = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -168,6 +180,7 @@ def test_a_registry_that_hangs_is_waited_for_a_bounded_time(monkeypatch):
     with serving(drip) as (url, asked):
         source = RegistrySource(url)
         assert [None] * 3 == [source.by_id(7), source.by_id(7), source.by_id(8)]
+        wait_until(lambda: asked, "it is asked")
         assert 1 == len(asked)
         ended.set()
 
@@ -205,10 +218,10 @@ def test_a_password_does_not_stand_in_the_url():
         RegistrySource("http://user:secret@host:8081")
 
 
-def test_an_answer_that_never_ends_keeps_one_thread(monkeypatch):
+@pytest.mark.usefixtures("hurried")
+def test_an_answer_that_never_ends_keeps_one_thread():
     """However often the registry is asked again after a rest."""
-    monkeypatch.setattr(registry, "ANSWER_SECONDS", 0.2)
-    clock, ended = Clock(), threading.Event()
+    clock, ended, before = Clock(), threading.Event(), set(threading.enumerate())
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         while not ended.wait(0.02):
@@ -222,6 +235,8 @@ def test_an_answer_that_never_ends_keeps_one_thread(monkeypatch):
         for number in range(3):
             assert source.by_id(number) is None
             clock.now += registry.REST_SECONDS + 1
+        wait_until(lambda: asked, "it is asked")
         assert 1 == len(asked)
-        assert 1 == sum(thread.name == "schema registry" for thread in threading.enumerate())
+        begun = set(threading.enumerate()) - before
+        assert 1 == sum(thread.name == "schema registry" for thread in begun)
         ended.set()

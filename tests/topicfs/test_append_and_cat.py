@@ -329,7 +329,6 @@ def test_a_place_that_fails_does_not_end_the_others(damaged):
     assert "position 93" in lines[1]
 
 
-@pytest.mark.timeout(30)
 def test_follow_ends_at_a_damaged_batch(damaged, directory, monkeypatch):
     """After what stands before it, with the error and status 1."""
     ran = damaged("cat", "--follow", "orders/0")
@@ -344,13 +343,11 @@ def append(directory: Path, line: str) -> None:
     engine.close()
 
 
-@pytest.mark.timeout(30)
 def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
     """Between what it read and its first look for more."""
     assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, lambda: append(directory, "four\n"))
 
 
-@pytest.mark.timeout(30)
 def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeypatch):
     """A file's time advances by whole ticks of the kernel: what comes within one tick leaves it as it was."""
     watched = [directory / name for name in (HIGH_WATERMARKS, CLEAN_SHUTDOWN)]

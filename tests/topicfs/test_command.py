@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
 import pytest
 
 from storage.errors import StorageError
+from testing.processes import started
 from topicfs.examples import Example, ExampleCommand, ExampleGroup
 from topicfs.main import COMMANDS, LazyGroup, cli
 
@@ -168,17 +170,20 @@ def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
     shutil.copytree(LOG_DIRS / "g-none-0", tmp_path / "g-none-0")
     (tmp_path / "g-none-0" / "partition.metadata").unlink()
     screen, terminal = os.openpty()
-    with os.fdopen(screen, "rb"), os.fdopen(terminal, "wb"):
-        done = subprocess.run(
-            [sys.executable, "-c", "from topicfs.main import main; main()", "check", str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
-            check=False,
-        )
-        shown = os.read(screen, 100_000)
-    assert (1, 1) == (done.returncode, len(done.stdout.splitlines()))
-    assert done.stdout.endswith(b"g-none-0/partition.metadata: missing\n")
+    command = [sys.executable, "-c", "from topicfs.main import main; main()", "check", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    with (
+        os.fdopen(screen, "rb", buffering=0) as shows,
+        started(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as check,
+    ):
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # A terminal ends so once nobody writes to it any more.
+            while part := shows.read(4096):
+                shown += part
+        printed, status = check.stdout.read(), check.wait()
+    assert (1, 1) == (status, len(printed.splitlines()))
+    assert printed.endswith(b"g-none-0/partition.metadata: missing\n")
     assert b"1 finding in 1 partition" in shown
     assert b"partition.metadata" not in shown
 

@@ -54,7 +54,7 @@ def offered(shell: str, script: str, line: str, directory: Path) -> tuple[list[s
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.stdout.split(), done.stderr

@@ -41,7 +41,7 @@ def test_an_interrupt_in_a_finalizer_comes_again():
     with started(
         [sys.executable, "-c", FINALIZING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:
-        said, errors = command.communicate(timeout=60)
+        said, errors = command.communicate(timeout=240)
     assert (130, b"goes on\n") == (command.returncode, said)
     assert b"ValueError: an error of another kind" in errors
     assert b"KeyboardInterrupt" not in errors

@@ -38,13 +38,13 @@ def test_the_target_of_a_replay_is_a_place_too(orders):
 
 def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
     """Kafka's clients would try for minutes."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
-        ran = orders("pipeline", *words, f"kafka://127.0.0.1:{port}")
-        assert 1 == ran.status
-        assert f"topicfs: kafka://127.0.0.1:{port}: no broker can be reached (".encode() in ran.errors
+    with socket.socket() as silent:  # It has a port, which nobody else can take, and takes no connection.
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
+            ran = orders("pipeline", *words, f"kafka://127.0.0.1:{port}")
+            assert 1 == ran.status
+            assert f"topicfs: kafka://127.0.0.1:{port}: no broker can be reached (".encode() in ran.errors
 
 
 def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):

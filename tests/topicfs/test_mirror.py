@@ -26,9 +26,10 @@ def test_what_is_not_understood(topicfs, words, said):
 
 def test_a_cluster_that_does_not_answer(topicfs, directory):
     """One line, and nothing is made."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    ran = topicfs("mirror", f"kafka://127.0.0.1:{port}", str(directory), "--once")
+    with socket.socket() as silent:  # It has a port, which nobody else can take, and takes no connection.
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        ran = topicfs("mirror", f"kafka://127.0.0.1:{port}", str(directory), "--once")
     assert 1 == ran.status
     assert (
         f"topicfs: kafka://127.0.0.1:{port}: no broker answers (127.0.0.1:{port}: Connection refused)\n"

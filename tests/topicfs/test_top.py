@@ -157,6 +157,7 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.press("\x1b")
         screen.until(r"clicks")
         screen.press("q")
+        screen.until(r"\x1b\[\?1049l")  # So that it is never in want of room for what it still draws.
         assert 0 == screen.program.wait(PATIENCE_S)
         assert before == termios.tcgetattr(screen.theirs)
 

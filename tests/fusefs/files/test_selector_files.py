@@ -53,6 +53,7 @@ async def test_what_a_selector_holds(timed: MountClient, name: str, content: byt
 @pytest.mark.parametrize("name", ["1", "@2500", "@2500.json"])
 async def test_a_record_is_read_once(timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str):
     """From its lookup to its last byte, also where it was found by its time."""
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []
     monkeypatch.setattr(partition, "read", lambda *of, **how: reads.append(of) or read(*of, **how))
@@ -137,7 +138,8 @@ async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
 async def test_a_time_counted_from_now_is_that_of_its_lookup(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """For a second: who opens it, and asks for its size before, gets the same records."""
+    """For a second, here for longer: who opens it, and asks for its size before, gets the same records."""
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
     monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 3000)
     node, content = timed.lookup(name), await timed.cat(name)
     monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 5000)

@@ -18,6 +18,7 @@ from fusefs.metrics.collector import MetricsCollector
 from fusefs.metrics.server import AT_ONCE, MetricsServer
 from storage.errors import StorageError
 from tests.doubles.memory_engine import MemoryEngine
+from tests.doubles.ports import port_of_nobody
 from tests.doubles.waiting import wait_until
 
 ANY = MetricsAddress("127.0.0.1", 0)
@@ -130,8 +131,10 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
         assert "\n" not in str(raised.value)
 
 
-def test_after_the_end_the_port_is_free(server: MetricsServer):
+def test_after_the_end_the_port_is_free():
     """At once, though a connection was just ended; nobody is answered any more, and closing again does nothing."""
+    server = MetricsServer(MetricsAddress("127.0.0.1", port_of_nobody()))
+    server.serve(MetricsCollector(MemoryEngine()))
     asked(server)
     server.close()
     server.close()

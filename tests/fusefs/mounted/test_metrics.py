@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fusefs.mounting.request_loop import RequestLoop
 from tests.doubles.forks import FORKS, MOUNT
+from tests.doubles.ports import port_of_nobody
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 
@@ -44,16 +44,6 @@ def address(mount: Mount) -> str:
 def answered(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
-
-
-def port_of_nobody() -> int:
-    """A free port below those that the system gives to whoever asks for any."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = random.Random()
-    while True:
-        port = ports.randrange(10_000, max(first, 20_000))
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def metrics(mount: Mount) -> dict[tuple[str, ...], float]:

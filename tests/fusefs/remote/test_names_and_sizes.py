@@ -45,9 +45,12 @@ async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monke
         assert content == await client.cat("orders/0/@1s-")
 
 
-async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(client: Program):
+async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
+    client: Program, monkeypatch: pytest.MonkeyPatch
+):
     """A program that opens it and reads it asks for its size again and again; what may grow is asked for each time."""
-    assert 0.5 < (await client.stat("orders/0/1")).timeout <= 1
+    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):
         assert 0 == (await client.stat(f"orders/0/{name}")).timeout
 

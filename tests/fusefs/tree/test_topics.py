@@ -231,7 +231,7 @@ async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone
 
     def held(*arguments):
         ended.set()
-        goes_on.wait(5)
+        goes_on.wait(60)
         return forget(*arguments)
 
     monkeypatch.setattr(CheckpointWriter, "forget", held)

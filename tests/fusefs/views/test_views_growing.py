@@ -147,13 +147,13 @@ def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytes
 
     def slow(offset: Offset, **how: object) -> object:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return read(offset, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(partition, "read", slow)
     thread = threading.Thread(target=view.measure)
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     assert (2, False) == (view.size, view.measured)
     go_on.set()
     thread.join()
