@@ -250,12 +250,14 @@ class Follower(io.BytesIO):
     def __init__(self, at_first_flush: Callable[[], object]) -> None:
         super().__init__()
         self._at_flush: Callable[[], object] | None = at_first_flush
+        self._is_interrupted = False
 
     def flush(self) -> None:
         at_flush, self._at_flush = self._at_flush, None
         if at_flush is not None:
             at_flush()
-        if self.getvalue().count(b"\n") == 4:
+        if not self._is_interrupted and self.getvalue().count(b"\n") == 4:
+            self._is_interrupted = True  # Once: it is flushed again when it is forgotten.
             raise KeyboardInterrupt
 
 

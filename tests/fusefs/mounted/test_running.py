@@ -48,7 +48,11 @@ def start(tmp_path: Path, mnt: Path) -> Iterator[Start]:
         ]
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         daemons.append(daemon)
-        wait_until(lambda: daemon.poll() is not None or "mounted at" in log_of(tmp_path), "the mount stands")
+        wait_until(
+            lambda: daemon.poll() is not None or "mounted at" in log_of(tmp_path),
+            "the mount stands",
+            patience_s=PATIENCE_S,
+        )
         return daemon
 
     yield start
@@ -120,7 +124,11 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
     if pid == 0:
         os.execv(TOPICFS, list(map(str, command)))
     try:
-        wait_until(lambda: is_mounted(mnt) and (mnt / "@status").read_text(), "the mount stands")
+        wait_until(
+            lambda: is_mounted(mnt) and (mnt / "@status").read_text(),
+            "the mount stands",
+            patience_s=PATIENCE_S,
+        )
         os.kill(pid, signal.SIGHUP)  # A person's, while the terminal is there.
         printed = b""
         while b"settings: read again" not in printed:
