@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -107,6 +108,8 @@ class ClusterPartition:
         self._ask_settings = ask_settings
         self._followed = followed
         self._listeners = Listeners()
+        self._learning = threading.Lock()
+        """Held while an answer is compared with what is known: two of them may arrive at the same moment."""
         self._gone = False
 
     def __str__(self) -> str:
@@ -304,7 +307,7 @@ class ClusterPartition:
         return cancel
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
-        self.newest_timestamp = max(self.newest_timestamp, timestamp)
+        self._note_timestamp(timestamp)
         self.told_until = told_until
 
     def moved(self) -> None:
@@ -321,9 +324,10 @@ class ClusterPartition:
         A new leader says lower ones at first, until it knows how far the others are; `settled` are those that it has
         found out (`ask_bounds`). They are lower than the old leader's only where records were lost.
         """
-        before = self.bounds
-        lower = settled and bounds.leader_epoch > before.leader_epoch
-        self.bounds = after = bounds if lower else before.raised(bounds)
+        with self._learning:
+            before = self.bounds
+            lower = settled and bounds.leader_epoch > before.leader_epoch
+            self.bounds = after = bounds if lower else before.raised(bounds)
         if after[:3] != before[:3]:
             self._listeners.notify()
 
@@ -332,7 +336,7 @@ class ClusterPartition:
         size, last_offset = find_end(fetched.records)
         if size and self.followed:
             batches = list(scan(fetched.records, 0, size))
-            self.newest_timestamp = max(self.newest_timestamp, *(one.max_timestamp for one in batches))
+            self._note_timestamp(max(one.max_timestamp for one in batches))
             plain = not any(one.is_transactional or one.is_control for one in batches)
             self._reader.take(
                 FetchedWindow(
@@ -351,6 +355,10 @@ class ClusterPartition:
                 fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark, leader_epoch
             )
         )
+
+    def _note_timestamp(self, timestamp: Timestamp) -> None:
+        with self._learning:
+            self.newest_timestamp = max(self.newest_timestamp, timestamp)
 
     def end(self) -> None:
         """End the partition: its topic was deleted."""

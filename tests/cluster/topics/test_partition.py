@@ -1,0 +1,68 @@
+"""What a partition of a cluster knows, when several answers arrive at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from cluster.brokers.bounds import PartitionBounds
+from cluster.topics.partition import ClusterPartition, PartitionServices
+from cluster.topics.reader import WindowCache
+from storage.counts.engine_counts import EngineCounts
+from storage.model import Isolation, Offset, Timestamp, TopicPartition
+
+BLOCKED_SECONDS = 0.3
+"""Time after which a thread that has not ended waits for the other one."""
+
+
+@pytest.fixture
+def partition() -> Iterator[ClusterPartition]:
+    """An empty partition, of which nothing is asked here."""
+    nobody: Any = None
+    with closing(WindowCache()) as windows:
+        yield ClusterPartition(
+            TopicPartition("orders", 0),
+            "id",
+            PartitionServices(nobody, windows, None, None, EngineCounts()),
+            bounds=bounds(0),
+            ask_settings=nobody,
+            followed=lambda: None,
+        )
+
+
+def bounds(end: int) -> PartitionBounds:
+    return PartitionBounds(Offset(0), Offset(end), Offset(end), 0)
+
+
+class Interrupted(int):
+    """A number in whose comparison another thread runs, until it has ended or waits."""
+
+    other: threading.Thread
+
+    def __gt__(self, _than: int) -> bool:
+        self.other.start()
+        self.other.join(BLOCKED_SECONDS)
+        return int(self) > _than
+
+
+def test_an_older_answer_does_not_take_back_what_a_newer_one_told(partition: ClusterPartition) -> None:
+    """Bounds that a follower learns while an append learns higher ones leave the append's records visible."""
+    late = Interrupted(0)
+    late.other = threading.Thread(target=partition.learn, args=(bounds(1),))
+    partition.learn(bounds(0)._replace(high_watermark=late))  # type: ignore[arg-type]
+    late.other.join()
+    for isolation in Isolation:
+        assert 1 == partition.visible_end(isolation)
+
+
+def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> None:
+    """Of two appends whose answers arrive at the same moment the later timestamp stays."""
+    late = Interrupted(1)
+    late.other = threading.Thread(target=partition.note_append, args=(Timestamp(5), 0.0))
+    partition.note_append(late, 0.0)  # type: ignore[arg-type]
+    late.other.join()
+    assert 5 == partition.newest_timestamp
