@@ -20,12 +20,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
 )
 
 from storage.handover.cluster import PASSING_ERRORS, id_text
@@ -33,7 +39,7 @@ from storage.model import Header, Isolation, Offset, Record, Timestamp, Timestam
 
 Result = TypeVar("Result")
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
 """For so long an admin client is used, whose connections cost a broker more than most requests. A restart takes longer."""
@@ -101,25 +107,37 @@ class Client:
         replicas: Sequence[int] = (),
         settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic that keeps old records, unless `settings` say otherwise; return its id.
+        """Create a topic that keeps old records, unless `settings` say otherwise; return its id once its leaders serve it.
 
         `replicas`: the brokers that have them, the first one its leader. Otherwise there is one replica.
         """
+        if replicas:
+            # While the controller does not count the first one as alive, another one would lead, and go on doing so.
+            _wait_until(
+                lambda: set(replicas) <= self.admin.list_topics(timeout=TIMEOUT_SECONDS).brokers.keys(),
+                f"brokers {list(replicas)} are alive",
+            )
         config = {"retention.ms": "-1", **(settings or {})}
         topic = (
             NewTopic(name, partitions, replica_assignment=[list(replicas)] * partitions, config=config)
             if replicas
             else NewTopic(name, partitions, 1, config=config)
         )
-        admin = self.admin
-        try:
-            admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
-        except KafkaException as error:
-            # The client asks again by itself where the answer came too late.
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        # The controller knows the topic, the broker itself only a moment later.
-        return _patiently(lambda: _topic_id(admin, name), ("UNKNOWN_TOPIC_OR_PART",))
+
+        def create() -> None:
+            try:
+                self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+            except KafkaException as error:
+                # The client asks again by itself where the answer came too late.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        # A broker that stood still for long does not count as alive at first.
+        _patiently(create, ("INVALID_REPLICATION_FACTOR",))
+        # The controller knows the topic, the broker itself only a moment later, and leads it after another one.
+        topic_id = _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
+        _patiently(lambda: self._ends(name, partitions), (*PASSING_ERRORS, "UNKNOWN_TOPIC_OR_PART"))
+        return topic_id
 
     def topic_id(self, name: str) -> str:
         return _topic_id(self.admin, name)
@@ -144,27 +162,57 @@ class Client:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while listed := self.topics().intersection(gone):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"deleted, and still listed after {TIMEOUT_SECONDS} s: {sorted(listed)}")
-            time.sleep(POLL_SECONDS)
+        _wait_until(lambda: not self.topics().intersection(gone), f"{gone} are listed no longer")
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
         """Return the brokers whose replicas of a partition are in sync."""
-        return list(self.admin.list_topics(topic).topics[topic].partitions[partition].isrs)
+        found = self.admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+        return list(found.partitions[partition].isrs)
 
     def set_setting(self, topic: str, name: str, value: str) -> None:
+        """Set it, and wait until the broker knows: the controller answers first."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = self.admin
         admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_SECONDS)
+
+        def known() -> bool:
+            asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            found = self.admin.describe_configs([asked])[asked].result(TIMEOUT_SECONDS)
+            return bool(found[name].value == value)
+
+        _wait_until(known, f"{topic} has {name}={value}")
+
+    def allow(self, topic: str, user: str, *operations: AclOperation) -> None:
+        """Let a user do this to a topic, and nobody else, and wait until the broker knows: the controller answers first."""
+        about = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+        bindings = [
+            AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        admin = self.admin
+        for made in admin.create_acls(bindings).values():
+            made.result(TIMEOUT_SECONDS)
+        whatever = AclBindingFilter(*about, None, None, AclOperation.ANY, AclPermissionType.ANY)  # type: ignore[arg-type] # None is any
+        _wait_until(
+            lambda: set(bindings) <= set(self.admin.describe_acls(whatever).result(TIMEOUT_SECONDS)),
+            f"{user} may {operations} {topic}",
+        )
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:
         place = TopicPartition(topic, partition, before)
         admin = self.admin
         for future in admin.delete_records([place]).values():
             future.result(TIMEOUT_SECONDS)
+
+    def _ends(self, topic: str, partitions: int) -> list[int]:
+        asked = {TopicPartition(topic, number): _NEWEST for number in range(partitions)}
+        found = self.admin.list_offsets(asked).values()
+        return [int(one.result(TIMEOUT_SECONDS).offset) for one in found]
+
+    def wait_for_end(self, topic: str, offset: int) -> None:
+        """Wait until partition 0 of a topic ends there: a transaction's marker is written after its commit was answered."""
+        _wait_until(lambda: self.offset_for(topic) == offset, f"{topic} ends at {offset}")
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
         """Ask ListOffsets; a timestamp for which there is no record gives -1."""
@@ -306,6 +354,14 @@ def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
         except KafkaException as error:
             if error.args[0].code() not in codes or time.monotonic() > deadline:
                 raise
+        time.sleep(POLL_SECONDS)
+
+
+def _wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited for {TIMEOUT_SECONDS} s until {what}")
         time.sleep(POLL_SECONDS)
 
 

@@ -8,13 +8,7 @@ from contextlib import closing
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
 from cluster.engine import ClusterEngine, open_engine
 from cluster.place import ClusterAddress, Server
@@ -24,7 +18,8 @@ from storage.engine import Engine
 from storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
 from storage.model import Isolation, Offset
 from testing.broker.client import Client, Outgoing
-from tests.doubles.waiting import wait_until
+from tests.doubles.producing import found
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -90,8 +85,7 @@ def test_batches_are_read_up_to_the_end(address, client):
 def test_what_changes_something_is_refused(engine, client):
     """A cluster that was opened read-only."""
     client.create_topic("refused")
-    engine.look()
-    partition = engine.partition("refused", 0)
+    partition = found(engine, "refused")
     for change in (
         lambda: partition.append(bytearray()),
         lambda: partition.delete_records(Offset(-1)),
@@ -126,7 +120,7 @@ def test_closing_ends_what_waits(broker, address, client):
         wait_until(lambda: len(brokers._lent_out) >= len(threads), "all have asked")
         engine.close()
         for one in threads:
-            one.join(5)
+            one.join(PATIENCE_S)
         assert not any(one.is_alive() for one in threads)
     assert ["waiting-0: the engine was closed"] * 12 == ends
     with pytest.raises(PartitionOfflineError):
@@ -138,23 +132,8 @@ def test_what_may_not_be_read_is_shown_and_refused(broker, client):
     for name in ("may-describe", "may-nothing"):
         client.create_topic(name)
         client.produce(name, [Outgoing(b"a")])
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            name,
-            ResourcePatternType.LITERAL,
-            user,
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for name, user, operation in (
-            ("may-describe", "User:alice", AclOperation.DESCRIBE),
-            ("may-nothing", "User:bob", AclOperation.READ),
-        )
-    ]
-    for done in client.admin.create_acls(bindings).values():
-        done.result(30)
+    client.allow("may-describe", "alice", AclOperation.DESCRIBE)
+    client.allow("may-nothing", "bob", AclOperation.READ)
     address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
     alice = Security(credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret")))
     with closing(open_engine(address, alice)) as engine:

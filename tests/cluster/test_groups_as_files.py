@@ -88,16 +88,16 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
 
         enter(["cat", "log"], "shell", group / topic)
         others = [enter(kcat, "kcat"), enter(console, "java")]
-        wait_until(lambda: has(3), "three read", patience_s=60)
+        wait_until(lambda: has(3), "three read", patience_s=120)
         produce(client, topic, 0, 300)
-        wait_until(lambda: len(given()) >= 300, "all was given", patience_s=60)
+        wait_until(lambda: len(given()) >= 300, "all was given", patience_s=120)
         assert {str(at): 1 for at in range(300)} == collections.Counter(given())
         assert [100, 100, 100] == [len(output.read_text().split()) for output in outputs.values()]
         for one in others:
             one.close()
-        wait_until(lambda: has(1), "the shell alone reads", patience_s=60)
+        wait_until(lambda: has(1), "the shell alone reads", patience_s=120)
         produce(client, topic, 300, 600)
-        wait_until(lambda: len(given()) >= 600, "all was given", patience_s=60)
+        wait_until(lambda: len(given()) >= 600, "all was given", patience_s=120)
         assert {str(at): 1 for at in range(600)} == collections.Counter(given())
         assert 400 == len(outputs["shell"].read_text().split())
     described = run_tool(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine
 from cluster.errors import MalformedAnswerError, NotAuthorizedError
 from cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from storage.codec.batch import read_header
@@ -19,6 +16,7 @@ from storage.codec.records import BatchStamp, encode
 from storage.errors import NotEnoughReplicasError, PartitionOfflineError
 from storage.model import Isolation, Offset, Record, Timestamp
 from testing.broker.client import Outgoing
+from tests.doubles.producing import connected, impatient
 from tests.doubles.relay import Lost, Relay
 from tests.doubles.waiting import wait_until
 
@@ -41,14 +39,7 @@ def relay(served):
 @pytest.fixture
 def opened(address, relay):
     """Open the cluster through the relay."""
-
-    @contextmanager
-    def engine(patience_seconds=30.0):
-        leaders = Leaders(Brokers(address, relay.connect), patience_seconds=patience_seconds)
-        with closing(ClusterEngine(leaders, read_only=False)) as engine:
-            yield engine
-
-    return engine
+    return partial(connected, address, relay.connect)
 
 
 def known(engine, client, name, **how):
@@ -134,15 +125,16 @@ def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durabl
         except PartitionOfflineError as error:
             doubtful.append((value, str(error)))
 
-    with opened(patience_seconds=0.5) as engine:
+    with opened() as engine:
         [partition] = known(engine, client, f"unknown-{durable}")
         append(partition, b"first")
         relay.always(PRODUCE, Lost.ANSWER)
         threads = [threading.Thread(target=append, args=(partition, b"%d" % number)) for number in range(5)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        with impatient(engine, 0.5):
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
         relay.always(PRODUCE, None)
         for value in (b"next", b"last"):
             append(partition, value)
@@ -168,10 +160,13 @@ def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay,
 
 def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
     """After the patience: which error it is, and whether the record may be in the log."""
-    with opened(patience_seconds=0.3) as engine:
+    with opened() as engine:
         [partition] = known(engine, client, "stay-away")
         relay.always(PRODUCE, _erring(20))
-        with pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="nobody knows"):
+        with (
+            impatient(engine, 0.3),
+            pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="nobody knows"),
+        ):
             partition.append(batch(b"maybe"), durable=True)
         relay.always(PRODUCE, None)
         partition.append(batch(b"after"), durable=True)

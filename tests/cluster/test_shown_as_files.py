@@ -32,7 +32,7 @@ def topicfs(address: ClusterAddress) -> Callable[..., Ran]:
 
 
 @pytest.fixture(scope="module")
-def shown(client: Client) -> str:
+def shown(client: Client) -> Iterator[str]:
     """A topic of two partitions, with a key, a header, no value, and a setting of its own."""
     client.create_topic("shown", partitions=2, settings={"max.message.bytes": "500000"})
     client.produce(
@@ -44,7 +44,8 @@ def shown(client: Client) -> str:
         ],
     )
     client.produce("shown", [Outgoing(b"other", timestamp=TIME + 3)], partition=1)
-    return "shown"
+    yield "shown"
+    client.delete_topics(["shown"])
 
 
 @pytest.mark.parametrize("template", [r"%o %k %s\n", r"%t/%p@%T %S %K|", r"%h;", r"%s\x41%%\t\r\\\n", "%o,"])
@@ -107,10 +108,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
     lines = ran.output.splitlines()
     assert lines[0].startswith("shown/0/1: the record at offset 1. shown-0 holds offsets 0 to ")
     text = " ".join(ran.output.split())
-    assert (
-        f"leader broker 1, 127.0.0.1:{broker.bootstrap_server.rpartition(':')[2]}, with leader epoch 0"
-        in text
-    )
+    assert re.search(rf"leader broker 1, {re.escape(broker.bootstrap_server)}, with leader epoch \d+ ", text)
     assert re.search(
         r"request Fetch version \d+ to 127\.0\.0\.1:\d+: \d+ bytes sent, [\d,]+ received, [\d.]+ ms", text
     )

@@ -21,7 +21,7 @@ from testing.broker.kcat import consume
 from testing.broker.tools import console_consume
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -176,7 +176,7 @@ def test_acks_are_those_of_the_mount(address, tmp_path, client, acks):
 @pytest.mark.fuse
 def test_lines_gather_for_the_cluster(address, tmp_path, client):
     """With acks=0 many small writes become few batches, in their order; fsync waits for them, and so does the mount's end."""
-    with mounted_cluster(address, tmp_path, "--acks", "0", "--linger-ms", "300") as mountpoint:
+    with mounted_cluster(address, tmp_path, "--acks", "0", "--linger-ms", "3000") as mountpoint:
         topic = known(mountpoint, client, "gathered")
         script = "for each in {1..40}; do echo $each >> 0/log; done; sync 0/log; cat 0/log; readlink 0/latest"
         ran = bash(topic, script)
@@ -235,7 +235,7 @@ def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker
         script = "sleep 0.2 & printf 'kept\\n' >> 0/log; echo $?"
         writing = subprocess.Popen(("bash", "-c", script), cwd=topic, stdout=-1, stderr=-1, text=True)
         time.sleep(1.5)  # The daemon looks at whom it keeps waiting twice a second.
-    assert ("0\n", "") == writing.communicate(timeout=30)
+    assert ("0\n", "") == writing.communicate(timeout=PATIENCE_S)
     assert [b"kept"] == values(client, "not_interrupted")
 
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from testing.broker.broker import Broker
+
+
+@contextmanager
+def back_again(*brokers: Broker) -> Iterator[None]:
+    """A block that may stop or kill brokers; however it ends, those that do not run then are started."""
+    with ExitStack() as stack:
+        for broker in reversed(brokers):
+            stack.callback(lambda broker=broker: broker.running or broker.start())
+        yield
 
 
 @contextmanager
@@ -15,6 +24,6 @@ def away(broker: Broker, how: str) -> Iterator[None]:
         with broker.paused() if how == "standing still" else broker.cut_off():
             yield
         return
-    broker.stop() if how == "stopped" else broker.kill()
-    yield
-    broker.start()
+    with back_again(broker):
+        broker.stop() if how == "stopped" else broker.kill()
+        yield

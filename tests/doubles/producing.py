@@ -7,7 +7,9 @@ from contextlib import closing, contextmanager
 from cluster.brokers.brokers import Brokers
 from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine
+from cluster.errors import UnreachableError
 from cluster.protocol.connection import Connection
+from cluster.protocol.messages import FETCH
 from storage.codec.records import BatchStamp, encode
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.broker_away import away
@@ -26,12 +28,30 @@ def values(client, topic, partition=0):
     return [record.value for record in client.records(topic, partition=partition)]
 
 
+class Unfetched(Connection):
+    """A connection that fetches nothing: an engine learns only what it is told with the answers to its own appends."""
+
+    def call(self, api, request, **how):
+        if api is FETCH:
+            raise UnreachableError(f"{self.server}: nothing is fetched")
+        return super().call(api, request, **how)
+
+
 @contextmanager
-def impatient(address, connection=Connection, patience_seconds=30.0):
-    """An engine with connections of its own kind, and less patience."""
-    leaders = Leaders(Brokers(address, connection), patience_seconds=patience_seconds)
-    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+def connected(address, connection=Connection):
+    """An engine with connections of its own kind."""
+    with closing(ClusterEngine(Leaders(Brokers(address, connection)), read_only=False)) as engine:
         yield engine
+
+
+@contextmanager
+def impatient(engine, seconds):
+    """A block in which an engine looks for leaders for so long; before and after it a slow machine is waited for."""
+    before, engine.leaders.patience_seconds = engine.leaders.patience_seconds, seconds
+    try:
+        yield
+    finally:
+        engine.leaders.patience_seconds = before
 
 
 def opened(engine, client, name, **settings):
@@ -40,13 +60,13 @@ def opened(engine, client, name, **settings):
     return found(engine, name)
 
 
-def found(engine, name):
+def found(engine, name, number=0):
     def listed():
         engine.look()
-        return name in engine.topics() and 0 in engine.topic(name).partitions()
+        return name in engine.topics() and number in engine.topic(name).partitions()
 
     wait_until(listed, "the topic is listed")
-    return engine.partition(name, 0)
+    return engine.partition(name, number)
 
 
 def move_leaders(leader, how, acknowledged):
@@ -60,7 +80,7 @@ def move_leaders(leader, how, acknowledged):
         wait_until(
             lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
             "all append",
-            patience_s=60,
+            patience_s=120,
         )
 
     wait_for_more()

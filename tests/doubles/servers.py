@@ -41,6 +41,14 @@ def servers() -> Iterator[Start]:
         yield start
 
 
+@contextmanager
+def nobody_listens() -> Iterator[Server]:
+    """An address that refuses connections, and that no other process is given meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield Server(*bound.getsockname())
+
+
 def _shut_down(listening: socket.socket) -> None:
     with suppress(OSError):
         listening.shutdown(socket.SHUT_RDWR)

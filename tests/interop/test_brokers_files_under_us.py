@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from storage.manager import open_engine
 from storage.model import Isolation, Record, TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
+from tests.doubles.broker_away import away, back_again
 from tests.interop import ours
 
 pytestmark = pytest.mark.java
@@ -109,21 +111,23 @@ def write_transactions(client: Client, topic: str) -> None:
         records = [record._replace(timestamp=0) for record in plain_records(number * 12, number * 12 + 12)]
         with client.transaction(writers[number % 2], commit=number % 3 != 1):
             send(writers[number % 2], topic, records, batch=6)
+    client.wait_for_end(topic, 18 * (12 + 1))
 
 
 @pytest.fixture(scope="module")
-def states(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> States:
+def states(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[States]:
     folder = tmp_path_factory.mktemp("states")
     first = write_topics(client, "before-stop")
     with broker.stopped() as log_dir:
         stopped = State(shutil.copytree(log_dir, folder / "stopped"), first)
     both = {**first, **write_topics(client, "before-kill")}
-    broker.kill()
-    killed = State(shutil.copytree(broker.log_dir, folder / "killed"), both)
-    broker.start()
+    with back_again(broker):
+        broker.kill()
+        killed = State(shutil.copytree(broker.log_dir, folder / "killed"), both)
     with broker.stopped() as log_dir:
         recovered = State(shutil.copytree(log_dir, folder / "recovered"), both)
-    return States(stopped, killed, recovered)
+    yield States(stopped, killed, recovered)
+    client.delete_topics({partition.topic for partition in recovered.partitions()})
 
 
 @pytest.fixture(params=["stopped", "killed"])
@@ -203,14 +207,11 @@ def test_the_broker_starts_again_on_what_we_closed(
     broker: Broker, client: Client, states: States, ending: str
 ) -> None:
     """After our engine took the directory over, wrote to it and closed it, the broker serves all of it."""
-    (broker.stop if ending == "stopped" else broker.kill)()
-    engine = open_engine(broker.log_dir)
-    partition = engine.partition("before-stop", 1)
-    before = ours.read_records(partition)
-    added = [Outgoing(b"ours", b"key", [("header", None)], START_TIME + 1_000_000)]
-    offset = partition.append(ours.batch_of(added)).base_offset
-    engine.close()
-    broker.start()
+    with away(broker, ending), closing(open_engine(broker.log_dir)) as engine:
+        partition = engine.partition("before-stop", 1)
+        before = ours.read_records(partition)
+        added = [Outgoing(b"ours", b"key", [("header", None)], START_TIME + 1_000_000)]
+        offset = partition.append(ours.batch_of(added)).base_offset
     after = client.records("before-stop", partition=1)
     assert before == after[:-1]
     assert (offset, b"ours") == (after[-1].offset, after[-1].value)

@@ -6,6 +6,7 @@ The broker's time of a pass stands in the delete horizons it set, so that ours c
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class Pass(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[Pass]:
+def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
     """Two passes: the first sets horizons, which are over in the second; that one has compressed batches, too."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
@@ -70,13 +71,16 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
                 enable_idempotence=turn % 2 == 0,
                 compression_type="zstd" if number and turn % 4 == 3 else "none",
             )
+        # Each turn has eight records and their marker, which may come behind what follows, and twelve others.
+        client.wait_for_end(TOPIC.topic, (number + 1) * 12 * (8 + 1 + 12))
         checkpoint = cleaner_checkpoint(broker.log_dir)
         before = copy_partition(broker, folder / f"before-{number}")
         client.set_setting(TOPIC.topic, "min.cleanable.dirty.ratio", "0.0")
         active = max(int(path.stem) for path in before.glob("*.log"))
         wait_until(lambda: cleaner_checkpoint(broker.log_dir) == active, "the broker has compacted")  # noqa: B023 - asked in this turn only
         done.append(Pass(before, checkpoint, copy_partition(broker, folder / f"after-{number}")))
-    return done
+    yield done
+    client.delete_topics([TOPIC.topic])
 
 
 def keyed_records(number: int) -> list[Outgoing]:

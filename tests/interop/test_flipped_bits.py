@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from storage.recovery.loader import load_log
 from storage.segment.settings import SegmentDirectory
 from testing.broker.broker import Broker
 from testing.broker.client import Client
+from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import plain_records
 
@@ -115,24 +117,26 @@ def forget_checkpoints(log_dir: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def outcomes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[Damaged]:
+def outcomes(
+    broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Damaged]]:
     """Each bit at each place, in a partition of its own under the broker, and in a directory under us."""
     home = tmp_path_factory.mktemp("flipped")
     source = home / f"{TOPIC}-0"
     places = write_log(source)
     cases = [(place, bit) for place in places for bit in BITS if place.may_have(bit)]
     client.create_topic(TOPIC, partitions=len(cases))
-    broker.stop()
-    for number, (place, bit) in enumerate(cases):
-        target = broker.log_dir / f"{TOPIC}-{number}"
-        for file in target.iterdir():
-            if file.name != names.PARTITION_METADATA:
-                file.unlink()
-        damage(source, target, place, BITS[bit])
-    forget_checkpoints(broker.log_dir)
-    (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
-    broker.start()
-    return [
+    with back_again(broker):
+        broker.stop()
+        for number, (place, bit) in enumerate(cases):
+            target = broker.log_dir / f"{TOPIC}-{number}"
+            for file in target.iterdir():
+                if file.name != names.PARTITION_METADATA:
+                    file.unlink()
+            damage(source, target, place, BITS[bit])
+        forget_checkpoints(broker.log_dir)
+        (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
+    yield [
         Damaged(
             bit,
             place.base_offset,
@@ -142,6 +146,7 @@ def outcomes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFa
         )
         for number, (place, bit) in enumerate(cases)
     ]
+    client.delete_topics([TOPIC])
 
 
 def own_end(source: Path, parent: Path, place: Place, bit: int) -> int:

@@ -20,6 +20,7 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import dump, run_tool
+from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
@@ -33,9 +34,16 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 @pytest.fixture(scope="module")
-def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with running_broker(tmp_path_factory.mktemp("groups") / "node", java) as broker:
         yield broker
+
+
+@pytest.fixture
+def node(one_node: Broker) -> Iterator[Broker]:
+    """The broker, which the next test finds running whatever becomes of this one."""
+    with back_again(one_node):
+        yield one_node
 
 
 def run(*arguments: str) -> str:

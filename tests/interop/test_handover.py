@@ -21,6 +21,7 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import console_consume
+from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted
@@ -58,14 +59,13 @@ def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broke
 
 
 @pytest.fixture
-def bench(node: Broker, tmp_path: Path) -> Bench:
-    if not node.running:
-        node.start()
+def bench(node: Broker, tmp_path: Path) -> Iterator[Bench]:
     prefix = f"{tmp_path.name.strip('_')}-"
     engine = open_engine(tmp_path / "data")
     records = fill(engine, prefix)
     engine.close()
-    return Bench(node, Client(node.bootstrap_server), prefix, tmp_path / "data", records)
+    with back_again(node):
+        yield Bench(node, Client(node.bootstrap_server), prefix, tmp_path / "data", records)
 
 
 def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:

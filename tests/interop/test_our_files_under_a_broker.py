@@ -26,6 +26,7 @@ from testing.broker import kcat, tools
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
+from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
 
@@ -208,7 +209,7 @@ def settings_of(kind: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
     """A topic of each kind for each way of placing files."""
     data = tmp_path_factory.mktemp("ours")
     engine = open_engine(data)
@@ -223,13 +224,14 @@ def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
             if way == "without-indexes":
                 for index in (log_dir / one.ours.name).glob("*.index"):
                     index.unlink()
-    broker.stop()
-    for (way, _), one in written.items():
-        if way == "unclean":
-            place(one.ours, broker.log_dir)
-    (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
-    broker.start()
-    return written
+    with back_again(broker):
+        broker.stop()
+        for (way, _), one in written.items():
+            if way == "unclean":
+                place(one.ours, broker.log_dir)
+        (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
+    yield written
+    client.delete_topics(one.name for one in written.values())
 
 
 def place(source: Path, log_dir: Path) -> None:

@@ -16,6 +16,7 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import dump, run_tool
+from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from topicfs.main import cli
 
@@ -25,10 +26,17 @@ START_TIME = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     settings = {"share.coordinator.state.topic.num.partitions": "4"}
     with running_broker(tmp_path_factory.mktemp("shares") / "node", java, settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def node(one_node: Broker) -> Iterator[Broker]:
+    """The broker, which the next test finds running whatever becomes of this one."""
+    with back_again(one_node):
+        yield one_node
 
 
 def decoded(text: str) -> list[tuple[dict, dict]]:

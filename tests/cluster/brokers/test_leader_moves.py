@@ -13,6 +13,8 @@ from storage.codec.columns import decode
 from storage.errors import OffsetOutOfRangeError, StorageError
 from storage.model import Isolation, Offset
 from testing.broker.client import Client, Outgoing
+from tests.doubles.broker_away import back_again
+from tests.doubles.producing import found
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -74,12 +76,11 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
     name = f"moved-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "1"})
     client.produce(name, [Outgoing(b"%d" % number) for number in range(20)], batch=2)
-    engine.look()
-    partition = engine.partition(name, 0)
+    partition = found(engine, name)
     wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 20, "all are seen")
     partition.listen(lambda: None)
     leader = three_brokers[2]
-    with read_by_many(partition, 20) as (errors, reads):
+    with back_again(leader), read_by_many(partition, 20) as (errors, reads):
         wait_until(lambda: min(reads) > 2, "all threads read")
         with leader.paused():
             if how == "killed":
@@ -91,8 +92,6 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
             wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 21, "it is seen")
         assert b"after" == value_at(partition, 20)
     assert [] == errors
-    if how == "killed":
-        leader.start()
 
 
 def test_what_a_leader_loses_is_gone(engine, client, three_brokers):
@@ -101,18 +100,17 @@ def test_what_a_leader_loses_is_gone(engine, client, three_brokers):
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     client.create_topic("lost", replicas=(2, 3), settings=settings)
     client.produce("lost", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
-    third.kill()
-    client.produce("lost", [Outgoing(b"c"), Outgoing(b"d"), Outgoing(b"e")], batch=1)
-    engine.look()
-    partition = engine.partition("lost", 0)
-    partition.listen(lambda: None)
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 5, "all are seen")
-    assert 5 == partition.read(Offset(0), max_bytes=1 << 20).next_offset
-    second.kill()
-    third.start()
-    client.produce("lost", [Outgoing(b"new")])
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 3, "the log ends earlier")
-    assert b"new" == value_at(partition, 2)
-    with pytest.raises(OffsetOutOfRangeError):
-        partition.read(Offset(4), max_bytes=1)
-    second.start()
+    with back_again(second, third):
+        third.kill()
+        client.produce("lost", [Outgoing(b"c"), Outgoing(b"d"), Outgoing(b"e")], batch=1)
+        partition = found(engine, "lost")
+        partition.listen(lambda: None)
+        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 5, "all are seen")
+        assert 5 == partition.read(Offset(0), max_bytes=1 << 20).next_offset
+        second.kill()
+        third.start()
+        client.produce("lost", [Outgoing(b"new")])
+        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 3, "the log ends earlier")
+        assert b"new" == value_at(partition, 2)
+        with pytest.raises(OffsetOutOfRangeError):
+            partition.read(Offset(4), max_bytes=1)

@@ -30,7 +30,7 @@ class Mirror:
     said: list[str] = field(default_factory=list)
 
     def once(
-        self, *topics: str, begin: int = EARLIEST, groups: bool = False, patience: float = 20
+        self, *topics: str, begin: int = EARLIEST, groups: bool = False, patience: float = 60
     ) -> Summary:
         """Copy what is there."""
         options = MirrorOptions(

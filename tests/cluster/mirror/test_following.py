@@ -25,6 +25,7 @@ from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
 from testing.broker.client import Outgoing
 from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
 from topicfs.main import cli
 
@@ -182,14 +183,14 @@ def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, 
 
 def test_a_deleted_topics_copy_stays(copy, client):
     """It may be the only one left."""
-    client.create_topic("kept")
-    client.produce("kept", lines("a"))
-    copy.once("kept")
-    client.delete_topics(["kept"])
-    summary = copy.once("kept")
+    client.create_topic("copy-kept")
+    client.produce("copy-kept", lines("a"))
+    copy.once("copy-kept")
+    client.delete_topics(["copy-kept"])
+    summary = copy.once("copy-kept")
     assert (0, ()) == (summary.topics, summary.problems)
-    assert ["a"] == values(copy.directory, "kept")
-    assert ["kept: no longer in the cluster; its copy stays"] == copy.said
+    assert ["a"] == values(copy.directory, "copy-kept")
+    assert ["copy-kept: no longer in the cluster; its copy stays"] == copy.said
 
 
 def test_partitions_and_settings_that_come_later(copy, client):
@@ -237,11 +238,13 @@ def test_a_compacted_source(copy, client, broker):
     client.produce(
         "compacted", [Outgoing(b"v%d" % number, b"k%d" % (number % 2)) for number in range(8)], batch=1
     )
-    deadline = time.monotonic() + 30
-    while client.records("compacted")[0].offset == 0 and time.monotonic() < deadline:
+
+    def is_compacted():
         # A segment is closed by the next record after its time.
         client.produce("compacted", [Outgoing(b"x", b"other")])
-        time.sleep(0.25)
+        return client.records("compacted")[0].offset > 0
+
+    wait_until(is_compacted, "the broker has compacted")
     copy.once("compacted")
     client.produce("compacted", [Outgoing(b"last", b"k0")])
     copy.once("compacted")
@@ -285,17 +288,13 @@ def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
         client.produce("live-a", lines("a"))
         client.create_topic("live-b")
         client.produce("live-b", lines("b"))
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if (copy.directory / "live-b-0").exists() and all(
-                log_bytes(copy.directory / f"live-{one}-0") for one in "ab"
-            ):
-                break
-            time.sleep(0.02)
+        wait_until(
+            lambda: all(log_bytes(copy.directory / f"live-{one}-0") for one in "ab"), "both are copied"
+        )
         assert (["a"], ["b"]) == (values(copy.directory, "live-a"), values(copy.directory, "live-b"))
     finally:
         stop.set()
-        thread.join(20)
+        thread.join()
     assert [] == said
 
 
@@ -368,10 +367,10 @@ class RecordedWaits(threading.Event):
 
 def test_a_rate_is_kept(copy, client, address):
     """The mirror waits so long after what came that it gets no more in a second."""
-    client.create_topic("throttled", partitions=2)
+    client.create_topic("slowed-down", partitions=2)
     for number in range(2):
-        client.produce("throttled", [Outgoing(bytes(1_000))] * 200, partition=number, batch=10)
-    options = MirrorOptions(names=TopicNames(("throttled",)), once=True, throttle=20_000)
+        client.produce("slowed-down", [Outgoing(bytes(1_000))] * 200, partition=number, batch=10)
+    options = MirrorOptions(names=TopicNames(("slowed-down",)), once=True, throttle=20_000)
     stop, began = RecordedWaits(), time.monotonic()
     with closing(Brokers(address)) as brokers:
         summary = mirror(copy.directory, brokers, options, copy.said.append, stop)

@@ -9,6 +9,7 @@ import pytest
 
 from storage.manager import open_engine
 from testing.broker.client import Outgoing
+from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -70,6 +71,7 @@ def test_transactions_with_their_markers(copy, broker, client):
         producers[0].commit_transaction(30)
         (producers[1].abort_transaction if number % 2 else producers[1].commit_transaction)(30)
     client.produce("transactions", [Outgoing(b"plain")], enable_idempotence=True)
+    client.wait_for_end("transactions", 24 * 2 * (3 + 1) + 1)
     copy.once("transactions")
     ours, theirs = copy.directory / "transactions-0", broker.log_dir / "transactions-0"
     assert len(files(ours, ".log")) > 2
@@ -89,8 +91,10 @@ def test_ids_settings_and_epochs(copy, broker, client):
         assert (topic_id, [0, 1, 2]) == (topic.topic_id, list(topic.partitions()))
         assert {**settings, "segment.index.bytes": "65536"} == topic.overrides
     for number in range(3):
-        name = Path(f"pictured-{number}")
         for file in ("partition.metadata", "leader-epoch-checkpoint"):
-            assert (broker.log_dir / name / file).read_text() == (copy.directory / name / file).read_text(), (
-                name / file
+            name = Path(f"pictured-{number}") / file
+            # A broker writes its epochs in a thread of their own, a moment later.
+            wait_until(
+                lambda: (broker.log_dir / name).read_text() == (copy.directory / name).read_text(),  # noqa: B023 (at once)
+                f"{name} is the broker's",
             )

@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
-import time
 from contextlib import closing
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
+from cluster.brokers.fetch import FetchPartition, fetch
+from cluster.engine import open_engine as open_cluster
 from cluster.errors import MirrorError, UnreachableError, WrittenByOthersError
 from cluster.place import ClusterAddress, Server
 from cluster.protocol.sasl import Credentials, plain
@@ -26,13 +21,16 @@ from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, DirectoryLockedError
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
+from storage.model import Offset
 from storage.segment.segment import Segment
 from testing.broker.client import Outgoing
 from testing.broker.tools import run_tool
 from tests.doubles.engines import append_lines
 from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.producing import found
 from tests.doubles.records import batch
 from tests.doubles.small_disk import small_disk
+from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -104,25 +102,8 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
     for topic in topics:
         client.create_topic(topic)
         client.produce(topic, [Outgoing(b"a")])
-    allowed = [
-        ("acl-described", "User:alice", AclOperation.DESCRIBE),
-        ("acl-described", "User:alice", AclOperation.DESCRIBE_CONFIGS),
-        ("acl-hidden", "User:bob", AclOperation.READ),
-    ]
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            user,
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for topic, user, operation in allowed
-    ]
-    for done in client.admin.create_acls(bindings).values():
-        done.result(30)
+    client.allow("acl-described", "alice", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    client.allow("acl-hidden", "bob", AclOperation.READ)
     copy.address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
     copy.security = Security(
         credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret"))
@@ -143,16 +124,28 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
 
 
 @pytest.fixture
-def quota(java, broker):
-    """Of a thousand bytes a second, for clients of this name."""
+def quota(java, broker, client, address):
+    """Of a thousand bytes a second, for clients of this name, and used up."""
+    client.create_topic("quota")
+    client.produce("quota", [Outgoing(bytes(10_000))] * 50)
 
     def alter(*words):
         where = ("--bootstrap-server", broker.bootstrap_server, "--entity-type", "clients")
         run_tool(java, "kafka.admin.ConfigCommand", *where, "--entity-name", "topicfs", "--alter", *words)
 
-    alter("--add-config", "consumer_byte_rate=1000")
-    yield
-    alter("--delete-config", "consumer_byte_rate")
+    try:
+        alter("--add-config", "consumer_byte_rate=1000")
+        with closing(open_cluster(address)) as engine:
+            partition = found(engine, "quota")
+            wanted = FetchPartition(partition.name, partition.topic_id, Offset(0))
+            # The controller answers first, the broker keeps it a moment later.
+            wait_until(
+                lambda: fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20).throttle_ms,
+                "the quota is kept",
+            )
+        yield
+    finally:
+        alter("--delete-config", "consumer_byte_rate")
 
 
 @pytest.mark.usefixtures("quota")
@@ -223,11 +216,11 @@ def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
 @pytest.mark.root
 def test_a_disk_that_is_really_full(copy, client, tmp_path):
     """The command's last line says so; with more room the next run goes on, and the copy is whole."""
-    client.create_topic("too-much", partitions=2)
+    client.create_topic("too-much-to-copy", partitions=2)
     for number in range(2):
-        client.produce("too-much", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
+        client.produce("too-much-to-copy", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
-        words = ["mirror", str(copy.address), str(disk / "copy"), "--topics", "too-much", "--once"]
+        words = ["mirror", str(copy.address), str(disk / "copy"), "--topics", "too-much-to-copy", "--once"]
         failed = FORKS.run(COMMAND, *words)
         assert failed.status
         assert b"No space left on device" in failed.errors.splitlines()[-1]
@@ -236,7 +229,9 @@ def test_a_disk_that_is_really_full(copy, client, tmp_path):
         assert (0, b"") == (done.status, done.errors)
         assert [] == list(DirectoryCheck(disk / "copy", NativeFileSystem(read_only=True)).findings())
         with closing(open_engine(disk / "copy", read_only=True)) as engine:
-            ends = [engine.partition("too-much", number).offsets().log_end_offset for number in range(2)]
+            ends = [
+                engine.partition("too-much-to-copy", number).offsets().log_end_offset for number in range(2)
+            ]
     assert [60, 60] == ends
 
 
@@ -246,9 +241,7 @@ def test_two_mirrors_at_once(copy, client, tmp_path):
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
     with FORKS.start(COMMAND, *words) as first:
         try:
-            deadline = time.monotonic() + 30
-            while not (copy.directory / "twice-0").exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            wait_until((copy.directory / "twice-0").exists, "the first one has begun")
             second = FORKS.run(COMMAND, *words)
         finally:
             first.terminate()

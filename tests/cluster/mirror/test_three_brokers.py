@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import closing, contextmanager, suppress
 
 import pytest
@@ -17,6 +16,8 @@ from storage.errors import CorruptionError
 from storage.manager import open_engine
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
+from tests.doubles.broker_away import back_again
+from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
 from topicfs.main import cli
 
@@ -39,7 +40,7 @@ def running(address, directory, topic):
         yield said
     finally:
         stop.set()
-        thread.join(30)
+        thread.join()
 
 
 def values(directory, topic):
@@ -48,14 +49,12 @@ def values(directory, topic):
 
 
 def wait_for(expected, directory, topic):
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
+    def copied():
         # A copy that is being cut off may be shorter than it was when it was opened.
         with suppress(CorruptionError):
-            if (directory / f"{topic}-0").exists() and expected == values(directory, topic):
-                return
-        time.sleep(0.05)
-    assert expected == values(directory, topic)
+            return (directory / f"{topic}-0").exists() and expected == values(directory, topic)
+
+    wait_until(copied, f"the copy has {expected}")
 
 
 def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path):
@@ -67,7 +66,7 @@ def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path
     client.create_topic("unclean", replicas=(2, 3), settings=settings)
     client.produce("unclean", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     copy = tmp_path / "copy"
-    with running(address, copy, "unclean") as said:
+    with back_again(second, third), running(address, copy, "unclean") as said:
         wait_for([b"a", b"b"], copy, "unclean")
         third.kill()
         client.produce("unclean", [Outgoing(b"c"), Outgoing(b"d")], batch=1)
@@ -76,10 +75,10 @@ def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path
         third.start()
         client.produce("unclean", [Outgoing(b"e")])
         wait_for([b"a", b"b", b"e"], copy, "unclean")
-        second.start()
     assert [line for line in said if "cut back from 4 to 2: its leader's epoch" in line]
     for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
-        assert (third.log_dir / "unclean-0" / name).read_bytes() == (copy / "unclean-0" / name).read_bytes()
+        theirs, ours = (directory / "unclean-0" / name for directory in (third.log_dir, copy))
+        wait_until(lambda: theirs.read_bytes() == ours.read_bytes(), f"{name} is the leader's")  # noqa: B023 (at once)
 
 
 def newest(client, topic):
@@ -104,11 +103,13 @@ def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path)
         producer.produce("moving", b"committed", partition=1)
     first = client.consume_in_group("movers", "moving", 4)
     client.produce("moving", [Outgoing(b"d")], partition=0)
-    deadline = time.monotonic() + 30
-    while client.records("keyed")[0].offset == 0 and time.monotonic() < deadline:
+
+    def is_compacted():
         # A segment is closed by the next record after its time.
         client.produce("keyed", [Outgoing(b"x", b"other")])
-        time.sleep(0.25)
+        return client.records("keyed")[0].offset > 0
+
+    wait_until(is_compacted, "the broker has compacted")
     assert () == copy.once("moving", "keyed", groups=True).problems
     with running_broker(tmp_path / "second", java) as second:
         words = ["handover", str(copy.directory), "--bootstrap-server", second.bootstrap_server]

@@ -21,6 +21,7 @@ from cluster.errors import (
 from cluster.place import Server
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from tests.doubles.servers import nobody_listens
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
@@ -141,9 +142,7 @@ def test_a_listener_with_tls_is_recognised(served, connect):
 
 def test_nobody_listens_or_nobody_answers(served, connect):
     """A closed port, a connection that is closed at once, and one on which nothing comes."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        server = Server(*closed.getsockname())
-    with pytest.raises(UnreachableError, match="Connection refused"):
+    with nobody_listens() as server, pytest.raises(UnreachableError, match="Connection refused"):
         connect(server)
     with pytest.raises(UnreachableError, match="the broker closed the connection"):
         connect(served(received))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from contextlib import closing
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -13,10 +14,12 @@ from cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
 from cluster.place import Server
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import METADATA
-from cluster.protocol.sasl import oauthbearer, scram
-from cluster.protocol.security import PLAINTEXT, read_security
+from cluster.protocol.sasl import Credentials, oauthbearer, scram
+from cluster.protocol.security import PLAINTEXT, Security, read_security
 from storage.errors import InvalidConfigError
+from testing.broker.client import TIMEOUT_SECONDS
 from tests.doubles.token_endpoint import token_endpoint
+from tests.doubles.waiting import wait_until
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -35,11 +38,22 @@ def security(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def scram_users(client):
-    """Bob, for both kinds of SCRAM."""
+def scram_users(broker, client):
+    """Bob, for both kinds of SCRAM, as soon as the broker lets him in: the controller knows him first."""
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertion = UserScramCredentialUpsertion("bob", ScramCredentialInfo(kind, 4096), b"bob-secret")
-        client.admin.alter_user_scram_credentials([upsertion])["bob"].result(30)
+        client.admin.alter_user_scram_credentials([upsertion])["bob"].result(TIMEOUT_SECONDS)
+    for name, digest in (("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")):
+        bob = Credentials(name, "bob", partial(scram, digest, "bob", "bob-secret"))
+        wait_until(partial(lets_in, broker, bob), "bob is known")
+
+
+def lets_in(broker, credentials):
+    try:
+        asked(broker, "SASL_PLAINTEXT", Security(credentials=credentials))
+    except AuthenticationError:
+        return False
+    return True
 
 
 def jaas(user, password):
@@ -84,12 +98,15 @@ def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatc
         silent._session_ends = float("inf")
         begun = going_on._session_ends
         assert begun < time.monotonic() + 2
-        while time.monotonic() < begun + 1:
+
+        def goes_on():
             going_on.call(METADATA, EVERYTHING)
-            time.sleep(0.1)
-        assert begun < going_on._session_ends < float("inf")
+            return begun < going_on._session_ends < float("inf")
+
+        wait_until(goes_on, "it says again who it is")
         with pytest.raises(UnreachableError, match="the broker closed the connection"):
-            silent.call(METADATA, EVERYTHING)
+            wait_until(lambda: silent.call(METADATA, EVERYTHING) is None, "its session is over")
+        going_on.call(METADATA, EVERYTHING)
 
 
 @pytest.mark.java
@@ -128,7 +145,7 @@ def test_tokens(broker, security, certificates, protocol):
         assert [("carol:s", ["kafka"])] == [(who, fields["scope"]) for _, who, fields in endpoint.asked]
         assert () == known.ignored
     with token_endpoint() as endpoint:
-        endpoint.lifetime = 2
+        endpoint.lifetime = 5  # Long enough for a slow broker to take it.
         settings = {
             "security_protocol": protocol,
             "ssl_truststore_location": certificates.authority,
@@ -139,9 +156,12 @@ def test_tokens(broker, security, certificates, protocol):
         }
         server = Server("localhost", broker.ports[protocol])
         with closing(Connection(server, security(**settings))) as connection:
-            time.sleep(2.1)
-            connection.call(METADATA, EVERYTHING)
-        assert 2 == len(endpoint.asked)
+
+            def has_asked_again():
+                connection.call(METADATA, EVERYTHING)
+                return 2 == len(endpoint.asked)
+
+            wait_until(has_asked_again, "the next token is asked for")
         endpoint.answer = 200, b'{"access_token": "rubbish"}'
         with pytest.raises(
             AuthenticationError, match="OAUTHBEARER as carol: .*AUTHENTICATION_FAILED.*or the token"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 
 import pytest
 
 from cluster.errors import AuthenticationError, UnreachableError
 from cluster.protocol.tokens import TokenEndpoint
+from tests.doubles.servers import nobody_listens
 from tests.doubles.token_endpoint import token_endpoint
 
 
@@ -76,10 +76,8 @@ def test_answers_without_a_token(endpoint, answer, error, said):
 
 def test_nothing_listens_or_what_listens_is_not_http(served):
     """Another attempt may succeed."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(UnreachableError, match="no token: Connection refused"):
-        TokenEndpoint(f"http://127.0.0.1:{port}", "alice", "s").token()
+    with nobody_listens() as server, pytest.raises(UnreachableError, match="no token: Connection refused"):
+        TokenEndpoint(f"http://{server}", "alice", "s").token()
     rubbish = served(lambda connection: connection.sendall(b"rubbish\r\n\r\n"))
     with pytest.raises(UnreachableError, match="no token: "):
         TokenEndpoint(f"http://{rubbish}/", "alice", "s").token()

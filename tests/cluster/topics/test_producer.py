@@ -30,8 +30,19 @@ from storage.errors import (
 )
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from testing.broker.client import Client, Outgoing
-from tests.doubles.producing import NOW, batch, found, impatient, move_leaders, opened, values
-from tests.doubles.waiting import wait_until
+from tests.doubles.broker_away import back_again
+from tests.doubles.producing import (
+    NOW,
+    Unfetched,
+    batch,
+    connected,
+    found,
+    impatient,
+    move_leaders,
+    opened,
+    values,
+)
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -82,7 +93,7 @@ def test_what_was_appended_is_known_at_once(engine, client, durable):
     assert [b"a", b"b", b"c"] == values(client, partition.topic)
 
 
-class Noting(Connection):
+class Noting(Unfetched):
     """Notes what each append asks for."""
 
     asked = ()
@@ -96,7 +107,7 @@ class Noting(Connection):
 def test_alone_the_bounds_follow_from_an_append(address, client):
     """Nothing but the append is asked for; who finds another's records before its own asks for the bounds, too."""
     connection = type("NotingNow", (Noting,), {})
-    with impatient(address, connection) as engine:
+    with connected(address, connection) as engine:
         partition = opened(engine, client, "alone")
         for number in range(2):
             partition.append(batch(b"mine"), durable=True)
@@ -197,7 +208,7 @@ def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
 def test_lost_answers_double_nothing(address, client):
     """The same bytes are sent again until there is an answer: each record once, and in order."""
     connection = losing(lambda number: number % 3 == 0)
-    with impatient(address, connection) as engine:
+    with connected(address, connection) as engine:
         partition = opened(engine, client, "answers-lost")
         for number in range(40):
             partition.append(batch(b"%d" % number), durable=number % 2 == 0)
@@ -208,11 +219,14 @@ def test_lost_answers_double_nothing(address, client):
 def test_after_an_unknown_end_the_next_append_is_itself(address, client):
     """It is not taken for a repeat of what nobody knows the end of, nor refused."""
     lost = threading.Event()
-    with impatient(address, losing(lambda _: lost.is_set()), patience_seconds=0.3) as engine:
+    with connected(address, losing(lambda _: lost.is_set())) as engine:
         partition = opened(engine, client, "unknown-end")
         partition.append(batch(b"before"))
         lost.set()
-        with pytest.raises(PartitionOfflineError, match="nobody knows if the record will be in the log"):
+        with (
+            impatient(engine, 0.3),
+            pytest.raises(PartitionOfflineError, match="nobody knows if the record will be in the log"),
+        ):
             partition.append(batch(b"doubtful"))
         lost.clear()
         partition.append(batch(b"after"))
@@ -280,25 +294,32 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
 def test_too_few_replicas_are_told(three_brokers):
     """For acks=all alone; nothing is in the log."""
     client = Client(three_brokers[1].bootstrap_server)
-    client.create_topic("insync", replicas=(2, 3), settings={"min.insync.replicas": "2"})
-    with impatient(cluster_address(f"kafka://{client.bootstrap_server}"), patience_seconds=5.0) as engine:
-        partition = found(engine, "insync")
-        three_brokers[3].kill()
-        try:
-            leader = Client(
-                three_brokers[2].bootstrap_server
-            )  # Another broker may know it before the leader does.
-            wait_until(lambda: 1 == len(leader.in_sync("insync")), "the other replica is out of sync")
-            time.sleep(1.0)  # What a broker says of a partition it says just before it acts on it.
+    client.create_topic("insync", partitions=3, replicas=(2, 3), settings={"min.insync.replicas": "2"})
+    with connected(cluster_address(f"kafka://{client.bootstrap_server}")) as engine:
+        before, partition, after = (found(engine, "insync", number) for number in range(3))
+        with back_again(three_brokers[3]), impatient(engine, 3.0):
+            three_brokers[3].kill()
+            # A broker says who is in sync before it acts on that, for one partition after the other.
+            for probe in (before, after):
+                wait_until(
+                    lambda probe=probe: refuses(probe), "the leader knows that the other replica is gone"
+                )
             with pytest.raises(PartitionOfflineError, match=r"min\.insync\.replicas") as refused:
                 partition.append(batch(b"a"), durable=True)
             assert "nobody knows" not in str(refused.value)
             assert 0 == partition.append(batch(b"b")).base_offset
-        finally:
-            three_brokers[3].start()  # The tests behind this one need all three.
     # Readers are given what enough replicas have, which is nothing until the other one has caught up.
     wait_until(lambda: 2 == len(client.in_sync("insync")), "the other replica is in sync")
-    wait_until(lambda: [b"b"] == values(client, "insync"), "the appended record alone is read")
+    wait_until(lambda: [b"b"] == values(client, "insync", 1), "the appended record alone is read")
+
+
+def refuses(partition):
+    """Whether the leader appends nothing, for want of replicas in sync."""
+    try:
+        partition.append(batch(b"probe"), durable=True)
+    except PartitionOfflineError as error:
+        return "min.insync.replicas" in str(error) and "nobody knows" not in str(error)
+    return False
 
 
 def test_a_topic_of_the_same_name_gets_nothing(engine, client):
@@ -336,9 +357,9 @@ def test_many_threads_append_to_one_partition(engine, client):
 
 def test_a_read_only_engine_appends_nothing(address, client):
     """Nor has it anything to wait for."""
-    client.create_topic("kept")
+    client.create_topic("read-alone")
     with closing(open_engine(address, read_only=True)) as engine:
-        partition = found(engine, "kept")
+        partition = found(engine, "read-alone")
         with pytest.raises(ReadOnlyError):
             partition.append(batch(b"a"))
         partition.sync()
@@ -346,7 +367,7 @@ def test_a_read_only_engine_appends_nothing(address, client):
 
 def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
     """An append that no broker answers, and those behind it."""
-    with impatient(address) as engine:
+    with connected(address) as engine:
         partition = opened(engine, client, "ending")
         ends = []
 
@@ -363,7 +384,7 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
             wait_until(partition._producer._turn.locked, "one waits for the broker")
             engine.close()
             for one in threads:
-                one.join(20)
+                one.join(PATIENCE_S)
     assert 3 == len(ends)
 
 
@@ -394,7 +415,7 @@ def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_broke
         finally:
             stop.set()
             for one in threads:
-                one.join(60)
+                one.join()
     written = values(client, name)
     for number in range(4):
         assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]

@@ -83,6 +83,7 @@ def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolati
     first.begin_transaction()
     first.produce(name, b"open", partition=0)
     first.flush(30)
+    client.wait_for_end(name, 21)
     expected = client.records(name, isolation=isolation)
     with closing(open_engine(address)) as engine:
         assert expected == everything(engine.partition(name, 0), max_bytes=max_bytes, isolation=isolation)
@@ -216,24 +217,25 @@ def test_a_partition_is_read_ahead(address, client):
 @pytest.mark.java
 def test_over_the_quota_reads_wait(address, broker, client, java):
     """They give what there is in the end: an answer without the partition says nothing about it."""
-    client.create_topic("throttled")
-    client.produce("throttled", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
+    client.create_topic("over-the-quota")
+    client.produce("over-the-quota", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
 
     def limit(*change):
         who = ("--entity-type", "clients", "--entity-name", "topicfs", "--alter")
         command = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_server, *who, *change)
         subprocess.run(java.command(*command), check=True, capture_output=True)
 
-    limit("--add-config", "consumer_byte_rate=30000")
     try:
+        limit("--add-config", "consumer_byte_rate=30000")
         with closing(open_engine(address)) as engine:
-            partition = engine.partition("throttled", 0)
+            partition = engine.partition("over-the-quota", 0)
             wanted = FetchPartition(partition.name, partition.topic_id, Offset(0))
-            for _ in range(20):
+
+            def silent():
                 answer = fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20)
-                if not answer.partitions:
-                    break
-            assert (0, True) == (len(answer.partitions), answer.throttle_ms > 0)
+                return answer.throttle_ms > 0 and not answer.partitions
+
+            wait_until(silent, "the quota is used up")
             assert 1 <= partition.read(Offset(0), max_bytes=1).next_offset
     finally:
         limit("--delete-config", "consumer_byte_rate")

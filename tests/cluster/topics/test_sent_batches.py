@@ -19,8 +19,8 @@ from cluster.topics.producer import MOST_SENT
 from storage.errors import PartitionGoneError, PartitionOfflineError, PartlyAppendedError, RecordTooLargeError
 from storage.model import Isolation
 from testing.broker.client import Client
-from tests.doubles.producing import batch, found, impatient, move_leaders, opened, values
-from tests.doubles.waiting import wait_until
+from tests.doubles.producing import batch, connected, found, impatient, move_leaders, opened, values
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -107,7 +107,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
     """What has no answer is sent again, the same bytes in the same order."""
     connection = faulty(**{where: lambda number: number % 7 == 3})
     name = where.replace("_", "-")
-    with impatient(address, connection) as engine:
+    with connected(address, connection) as engine:
         partition = opened(engine, client, name)
         appends = []
         for number in range(60):
@@ -170,13 +170,13 @@ def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
     """Nobody knows what became of those behind it either: none of them is there twice."""
     lost = threading.Event()
     connection = faulty(breaks_answering=lambda _: lost.is_set(), breaks_calling=lambda _: lost.is_set())
-    with impatient(address, connection, patience_seconds=0.3) as engine:
+    with connected(address, connection) as engine:
         partition = opened(engine, client, "ahead-unknown")
         begun(partition, batch(b"before")).end()
         appends = [begun(partition, batch(b"%d" % number)) for number in range(3)]
         lost.set()
         for one in appends:
-            with pytest.raises(PartitionOfflineError, match="nobody knows"):
+            with impatient(engine, 0.3), pytest.raises(PartitionOfflineError, match="nobody knows"):
                 one.end()
         lost.clear()
         partition.append(batch(b"after"))
@@ -202,11 +202,14 @@ def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
             raise UnreachableError("no way there")
         return Session(*server, **options)
 
-    with impatient(address, connect, patience_seconds=0.3) as engine:
+    with connected(address, connect) as engine:
         partition = opened(engine, client, "ahead-unsent")
         begun(partition, batch(b"before")).end()
         over.set()
-        with pytest.raises(PartitionOfflineError, match="no way there") as refused:
+        with (
+            impatient(engine, 0.3),
+            pytest.raises(PartitionOfflineError, match="no way there") as refused,
+        ):
             begun(partition, batch(b"never")).end()
     assert "nobody knows" not in str(refused.value)
     assert [b"before"] == values(client, "ahead-unsent")
@@ -232,7 +235,7 @@ def test_a_deleted_topic_is_told(engine, client):
 
 def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
     """Nobody waits for a broker that does not answer."""
-    with impatient(address) as engine:
+    with connected(address) as engine:
         partition = opened(engine, client, "ahead-ending")
         begun(partition, batch(b"known")).end()
         with broker.paused():
@@ -249,7 +252,7 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
             thread.start()
             wait_until(partition._producer._turn.locked, "it waits for the broker")
             engine.close()
-            thread.join(20)
+            thread.join(PATIENCE_S)
     assert 1 == len(ends)
 
 
@@ -275,7 +278,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
         finally:
             stop.set()
             for one in threads:
-                one.join(60)
+                one.join()
     written = values(client, name)
     for number in range(2):
         assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]

@@ -10,6 +10,7 @@ from cluster.engine import open_engine
 from cluster.errors import UnreachableError
 from cluster.topics import topic as topic_module
 from storage.errors import PartitionOfflineError
+from tests.doubles.producing import found
 
 pytestmark = pytest.mark.java
 
@@ -56,11 +57,11 @@ def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatc
 def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
     """As a leader is: a broker that starts again answers soon."""
     client.create_topic("first-settings", settings={"max.message.bytes": "1234"})
-    engine.look()
+    found(engine, "first-settings")
     silent(2)
     assert 1234 == engine.topic("first-settings").config.max_message_bytes
     client.create_topic("no-settings")
-    engine.look()
+    found(engine, "no-settings")
     engine.leaders.patience_seconds = 0.2
     silent()
     with pytest.raises(PartitionOfflineError, match="no-settings: nobody"):

@@ -10,11 +10,11 @@ from confluent_kafka.admin import NewPartitions
 
 from cluster.engine import open_engine
 from cluster.topics.watch import BoundsWatcher
-from storage.codec.records import encode
 from storage.errors import PartitionGoneError, UnknownTopicError
-from storage.model import Isolation, Offset, Record, Timestamp
+from storage.model import Isolation, Offset
 from storage.remote import answered
 from testing.broker.client import Outgoing
+from tests.doubles.producing import Unfetched, batch, connected, found, opened
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -28,8 +28,7 @@ def engine(address):
 
 def listened(engine, client, name, **how):
     client.create_topic(name, **how)
-    engine.look()
-    partition = engine.partition(name, 0)
+    partition = found(engine, name)
     called = threading.Event()
     partition.listen(called.set)
     return partition, called
@@ -81,9 +80,8 @@ def test_the_last_stable_offset_follows_transactions(engine, client):
 
 def test_a_partition_is_followed_while_it_has_listeners(engine, client):
     """Metadata that change nothing leave it so; after its last listener it is followed no longer."""
-    client.create_topic("watched")
-    engine.look()
-    partition = engine.partition("watched", 0)
+    client.create_topic("listened-to")
+    partition = found(engine, "listened-to")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
     assert not watcher.choose()
     cancel = partition.listen(lambda: None)
@@ -105,7 +103,7 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
     monkeypatch.setattr(partition, "take", lambda offset, *_: began.append((offset, threading.get_ident())))
     assert watcher.choose()
     watcher.round(wait_ms=0)
-    partition.append(bytearray(encode([Record(Offset(0), Timestamp(0), None, b"a")])), durable=True)
+    partition.append(batch(b"a"), durable=True)
     assert partition.told_until > 0
     for until in (float("inf"), 0.0):
         partition.told_until = until
@@ -116,27 +114,23 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
     assert [0, 1, 1] == [offset for offset, thread in began if thread == mine]
 
 
-def test_an_append_that_does_not_tell_all_is_followed_at_once(engine, client):
+def test_an_append_that_does_not_tell_all_is_followed_at_once(address, client):
     """One that the leader alone has, and one behind what others have appended meanwhile."""
-    client.create_topic("untold")
-    engine.look()
-    partition = engine.partition("untold", 0)
-    data = encode([Record(Offset(0), Timestamp(0), None, b"a")])
-    partition.append(bytearray(data))
-    assert 0 == partition.told_until
-    partition.append(bytearray(data), durable=True)
-    assert partition.told_until > 0
-    client.produce("untold", [Outgoing(b"b")])
-    partition.bounds = partition.bounds._replace(last_stable_offset=Offset(2), high_watermark=Offset(2))
-    partition.append(bytearray(data), durable=True)
-    assert 0 == partition.told_until
+    with connected(address, Unfetched) as engine:
+        partition = opened(engine, client, "untold")
+        partition.append(batch(b"a"))
+        assert 0 == partition.told_until
+        partition.append(batch(b"a"), durable=True)
+        assert partition.told_until > 0
+        client.produce("untold", [Outgoing(b"b")])
+        partition.append(batch(b"a"), durable=True)
+        assert 0 == partition.told_until
 
 
 def test_partitions_without_listeners_are_looked_at_too(engine, client):
     """From time to time."""
     client.create_topic("swept")
-    engine.look()
-    partition = engine.partition("swept", 0)
+    partition = found(engine, "swept")
     client.produce("swept", [Outgoing(b"a")])
     wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 1, "it is seen")
 
@@ -148,18 +142,20 @@ def test_topics_come_and_go(engine, client):
     first = client.create_topic("going")
     wait_until(lambda: "going" in engine.topics(), "the topics are known")
     wait_until(changed.is_set, "the listener is called")
-    old = engine.partition("going", 0)
+    old = found(engine, "going")
     called = threading.Event()
     old.listen(called.set)
     client.produce("going", [Outgoing(b"old")])
     client.delete_topics(["going"])
     second = client.create_topic("going")
-    wait_until(lambda: engine.topic("going").topic_id == second, "the new one is known")
+    wait_until(
+        lambda: getattr(engine.topics().get("going"), "topic_id", first) == second, "the new one is known"
+    )
     wait_until(called.is_set, "the listener is called")
     assert first != second
     with pytest.raises(PartitionGoneError, match="deleted"):
         old.read(Offset(0), max_bytes=1)
-    assert not engine.partition("going", 0).read(Offset(0), max_bytes=1).data
+    assert not found(engine, "going").read(Offset(0), max_bytes=1).data
     client.delete_topics(["going"])
     wait_until(lambda: "going" not in engine.topics(), "the topics are known")
     with pytest.raises(UnknownTopicError):
@@ -169,8 +165,7 @@ def test_topics_come_and_go(engine, client):
 def test_partitions_are_added(engine, client):
     """And the old ones stay the same."""
     client.create_topic("grown")
-    engine.look()
-    before = engine.partition("grown", 0)
+    before = found(engine, "grown")
     client.admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
     wait_until(lambda: [0, 1, 2] == list(engine.topic("grown").partitions()), "they are known")
     assert before is engine.partition("grown", 0)
