@@ -65,6 +65,8 @@ class Scrubber:
         self.counts = ScrubCounts()
         """Counts since the engine was opened."""
         self._running = Lock()
+        self._starting = Lock()
+        """Held while the thread is started: a close waits for it, or it is not started any more."""
         self._stopping = Event()
         self._thread: Thread | None = None
         self._at = ScrubPosition(0)
@@ -83,8 +85,10 @@ class Scrubber:
             # The first one is due an interval from now.
             self._save(ScrubPosition(began=now, ended=now))
         elif position.ended is None or not 0 <= now - position.ended < interval_hours * MILLISECONDS_AN_HOUR:
-            self._thread = Thread(target=self._run_idly, name="scrub", daemon=True)
-            self._thread.start()
+            with self._starting:
+                if not self._stopping.is_set():
+                    self._thread = Thread(target=self._run_idly, name="scrub", daemon=True)
+                    self._thread.start()
 
     def _run_idly(self) -> None:
         become_idle()
@@ -96,7 +100,8 @@ class Scrubber:
 
     def stop(self) -> None:
         """End a scrub that goes on, after the step that it is at, and begin no other (blocking)."""
-        self._stopping.set()
+        with self._starting:
+            self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 

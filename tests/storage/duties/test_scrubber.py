@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -75,6 +76,35 @@ def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, 
     assert ended is not None
     assert ended.ended is not None
     assert ended.ended >= began + HOURS * MILLISECONDS_AN_HOUR
+
+
+def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock, monkeypatch):
+    """A duty may find it due at the moment in which the engine is closed."""
+    failures = []
+
+    def close() -> None:
+        try:
+            engine.scrubber.stop()
+        except RuntimeError as error:
+            failures.append(error)
+
+    closing = Thread(target=close)
+
+    class Starting(Thread):
+        """Another thread closes while this one begins."""
+
+        def start(self) -> None:
+            closing.start()
+            closing.join(0.05)  # Long enough for a close that waits for nothing.
+            super().start()
+
+    monkeypatch.setattr("storage.duties.scrubber.Thread", Starting)
+    for hours in (0, HOURS):
+        clock.advance(hours * MILLISECONDS_AN_HOUR)
+        engine.scrubber.maintain(clock(), HOURS)
+    closing.join()
+    assert [] == failures
+    assert not engine.scrubber._thread.is_alive()
 
 
 def test_the_duty_opens_no_partition(engine, clock, tmp_path):
