@@ -17,11 +17,11 @@ class Supply:
         self.steps_left: int | None = None
         """None: it stays."""
 
-    def use(self, what: str) -> None:
+    def use(self, operation: str, path: Path) -> None:
         """Take a step. Raises Killed where there is none left."""
         if self.steps_left is not None:
             if not self.steps_left:
-                raise Killed(what)
+                raise Killed(f"{operation} {path}")
             self.steps_left -= 1
 
 
@@ -34,7 +34,7 @@ class PoweredDisk(SimulatedDisk):
 
     def happens(self, operation: str, path: Path, *, changes: bool) -> None:
         if changes:
-            self.supply.use(f"{operation} {path}")
+            self.supply.use(operation, path)
         super().happens(operation, path, changes=changes)
 
 

@@ -42,8 +42,9 @@ class SeveralDisks:
 
     def of(self, path: Path) -> SimulatedDisk:
         """The disk that holds `path`."""
+        parts = path.parts
         for root, disk in self.disks.items():
-            if path == root or root in path.parents:
+            if root.parts == parts[: len(root.parts)]:
                 return disk
         raise FileNotFoundError(f"{path}: on none of the disks")
 

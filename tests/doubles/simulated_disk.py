@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import ReadOnlyError
@@ -113,8 +114,28 @@ class _Directory:
             _apply(self.names, change)
         self.sync()
 
+    def __deepcopy__(self, memo: dict[int, _Node | None]) -> _Directory:
+        return _copied(self, memo)
+
 
 _Node: TypeAlias = _Content | _Directory
+_AnyNode = TypeVar("_AnyNode", _Content, _Directory)
+
+
+def _copied(node: _AnyNode, memo: dict[int, _Node | None]) -> _AnyNode:
+    """Copy a node and all below it, once: it may have several names. `memo` is that of `copy.deepcopy`."""
+    if id(node) in memo:
+        return memo[id(node)]  # type: ignore[return-value]
+    if isinstance(node, _Content):
+        content = replace(node, data=node.data[:], lost=set(node.lost), allocated=set(node.allocated))
+        memo[id(node)] = content
+        return content
+    made = memo[id(node)] = _Directory(modified=node.modified)
+    made.names, made.synced, *made.changes = (
+        {name: one if one is None else _copied(one, memo) for name, one in names.items()}
+        for names in (node.names, node.synced, *node.changes)
+    )
+    return made
 
 
 @dataclass
@@ -140,6 +161,16 @@ class SimulatedDisk:
         self.calls: list[tuple[str, str]] = []
 
     # What tests do to the disk.
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Make a disk of the same content, of which nothing was asked yet."""
+        made = memo[id(self)] = object.__new__(type(self))
+        made.__dict__.update(deepcopy({**self.__dict__, "calls": []}, memo))
+        return made
+
+    def take_content(self, other: SimulatedDisk) -> None:
+        """Hold from now on what another disk holds, on its platters and not."""
+        self._root = deepcopy(other._root)
 
     def crash(self, *, keep: float | None = None) -> None:
         """Lose power: of what was not synced a share of about `keep` survives (random by default)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from storage.codec.records import encode_lines
 from storage.disk.names import WriteId, parse_write_file
 from storage.manager import LogManager
@@ -23,11 +25,20 @@ BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
+    """An engine with the topics of both writes, without a record."""
+    disk.take_content(_populated())
+    return engine_on(disk)
+
+
+@cache
+def _populated() -> SimulatedDisk:
+    """The disk that it is opened on, made once."""
+    disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("orders", partitions=2)
     engine.create_topic("clicks")
     engine.close()
-    return engine_on(disk)
+    return disk
 
 
 def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:

@@ -49,7 +49,8 @@ def named() -> list[tuple[int, tuple[str, str]]]:
 
 def _rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if _NAMED.search(text) else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 named = _NAMED.match(ast.get_docstring(node) or "")
                 for number in re.findall(r"\d+", named[1]) if named else ():

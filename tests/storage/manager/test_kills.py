@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 
 import pytest
 
@@ -24,6 +25,14 @@ MAX_STEPS = 500
 
 def populated(disk: SimulatedDisk) -> LogManager:
     """An engine with two topics whose records are on disk."""
+    disk.take_content(_populated())
+    return engine_on(disk)
+
+
+@cache
+def _populated() -> SimulatedDisk:
+    """The disk that it is opened on, made once."""
+    disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("kept")
     engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "5000"})
@@ -33,7 +42,7 @@ def populated(disk: SimulatedDisk) -> LogManager:
             partition.sync()
     engine.partition("kept", 0).delete_records(Offset(1))
     engine.close()
-    return engine_on(disk)
+    return disk
 
 
 def state_of(engine: LogManager) -> State:
