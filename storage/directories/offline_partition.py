@@ -29,6 +29,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
+from storage.producers.entry import ProducerEntry
 
 
 def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
@@ -145,6 +146,9 @@ class OfflinePartition:
         self._refuse()
 
     def sync(self) -> None:
+        self._refuse()
+
+    def producers(self) -> list[ProducerEntry]:
         self._refuse()
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

@@ -1,8 +1,8 @@
 """Appending a file as a named producer: each of its lines once, whatever crashes and however often it is run.
 
 Every run takes the next epoch, so that a run that still lingers is fenced, and numbers its records from 0. What an
-earlier run appended after the registry was last written is counted in the log and skipped. A file that has grown
-is continued where it ended.
+earlier run appended after the registry was last written is known by its last sequence number in the log, and skipped. A
+file that has grown is continued where it ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from storage.idempotence.registry import (
     InputProgress,
     PartitionProgress,
     ProducerRegistry,
-    RegisteredProducer,
     catch_up,
 )
 from storage.model import ProducerId
@@ -79,24 +78,22 @@ class NamedProducer:
         self._name = name
         self._input_name = input_name
         self._partitions = partitions
-        last = registry.get(name)
-        producer_id, epoch = next_run((last.producer_id, last.epoch) if last else None)
-        known = replace(last or RegisteredProducer(producer_id), producer_id=producer_id, epoch=epoch)
-        earlier = known.inputs.get(input_name, InputProgress())
-        caught_up = {
-            number: catch_up(partition, known.producer_id, earlier.partitions.get(number))
-            for number, partition in partitions.items()
-        }
+        known = registry.get(name, input_name)
+        producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
+        earlier = known or InputProgress(producer_id, epoch)
+        for partition in partitions.values():
+            # What a killed run left must not vanish in a crash once it is noted as appended.
+            partition.sync()
+        caught_up = {number: catch_up(partition, number, earlier) for number, partition in partitions.items()}
         if any(each.ahead for each in caught_up.values()):
             # Partitions that came since would move the very lines that are to be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
-        self._progress = replace(earlier, partitions=caught_up)
-        self._producer = known.with_input(input_name, self._progress)
+        self._progress = replace(earlier, producer_id=producer_id, epoch=epoch, partitions=caught_up)
         self._ahead = {number: each.ahead for number, each in caught_up.items()}
         self._sequences = dict.fromkeys(partitions, 0)
         self._appended = self._passed_over = 0
-        registry.put(name, self._producer)
+        registry.put(name, input_name, self._progress)
 
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
@@ -121,7 +118,7 @@ class NamedProducer:
         end = stream.tell()
         self._save(end, records, self._tail(stream, end))
         return AppendOutcome(
-            self._appended, self._passed_over, self._producer.producer_id, self._producer.epoch, end
+            self._appended, self._passed_over, self._progress.producer_id, self._progress.epoch, end
         )
 
     def _append_block(self, block: bytes, lines: LineEncoder, first_record: int) -> int:
@@ -151,8 +148,8 @@ class NamedProducer:
             set_producer(
                 batches,
                 header.position,
-                producer_id=self._producer.producer_id,
-                producer_epoch=self._producer.epoch,
+                producer_id=self._progress.producer_id,
+                producer_epoch=self._progress.epoch,
                 base_sequence=sequence_plus(sequence, records),
             )
             records += header.record_count
@@ -165,12 +162,19 @@ class NamedProducer:
         for partition in self._partitions.values():
             partition.sync()
         partitions = {
-            number: PartitionProgress(partition.offsets().log_end_offset, self._ahead[number])
+            number: PartitionProgress(
+                partition.offsets().log_end_offset, self._ahead[number], self._sequences[number]
+            )
             for number, partition in self._partitions.items()
         }
-        self._progress = InputProgress(position, records, crc32c(tail), partitions)
-        self._producer = self._producer.with_input(self._input_name, self._progress)
-        self._registry.put(self._name, self._producer)
+        self._progress = replace(
+            self._progress,
+            position=position,
+            records=records,
+            tail_checksum=crc32c(tail),
+            partitions=partitions,
+        )
+        self._registry.put(self._name, self._input_name, self._progress)
 
     def _check_same_file(self, stream: IO[bytes]) -> None:
         position = self._progress.position

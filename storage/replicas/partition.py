@@ -42,6 +42,7 @@ from storage.model import (
     ReplicaStatus,
     TopicPartition,
 )
+from storage.producers.entry import ProducerEntry
 from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 from storage.replicas.served_partition import Replica, ServedPartition
@@ -387,6 +388,9 @@ class ReplicatedPartition(ServedPartition):
         return start
 
     # Looking.
+
+    def producers(self) -> list[ProducerEntry]:
+        return self._leading().log.producers()
 
     @property
     def leader(self) -> Replica | None:

@@ -31,6 +31,20 @@ def test_a_second_run_appends_nothing(topicfs, tmp_path):
     assert b"a\nb\nc\n" == topicfs("cat", "orders/0").output
 
 
+def test_a_topic_that_was_created_again_gets_all_lines(topicfs, tmp_path):
+    """Its name is that of the deleted one, its id is not; whatever else is in it already."""
+    source = tmp_path / "events.txt"
+    source.write_bytes(b"a\nb\nc\n")
+    for before in (b"", b"x\ny\nz\nother\n"):
+        topicfs("topics", "create", "orders")
+        topicfs("append", "orders/0", stdin=before)
+        for appended in (3, 0):
+            ran = topicfs("append", "--producer", "nightly", "orders/0", str(source))
+            assert f"nightly: {appended} records appended" in ran.text
+        assert before + b"a\nb\nc\n" == topicfs("cat", "orders/0").output
+        topicfs("topics", "delete", "orders", "--with-records")
+
+
 def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
     """Each run chooses the same partitions."""
     source = tmp_path / "events.kv"

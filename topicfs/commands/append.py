@@ -113,7 +113,9 @@ def append(
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
     data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
-    appends what is missing and nothing twice.
+    appends what is missing and nothing twice, also in a compacted topic. A topic that was deleted and created again
+    gets all lines. A run that cannot know what is missing appends nothing and says so: after a crash, records were
+    removed and the producer expired (producer.id.expiration.ms after its newest record, a day).
     """
     path = parse_path(target)
     if path.name == BATCH_FILE and path.partition is None:
@@ -170,7 +172,7 @@ def _append_once(
     numbers = topic.partitions() if path.partition is None else {path.partition: None}
     partitions = {number: engine.partition(topic.name, number) for number in numbers}
     registry = ProducerRegistry(directory, NativeFileSystem())
-    run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
+    run = NamedProducer(registry, producer, f"{file.resolve()} > {path}@{topic.topic_id}", partitions)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.records import decode, encode_lines
+from storage.codec.records import decode, encode, encode_lines
 from storage.errors import CorruptionError, ProducerFencedError
 from storage.idempotence.producer import InputChangedError, NamedProducer, whole_lines
-from storage.idempotence.registry import ProducerRegistry, ProgressLostError
-from storage.model import Offset
+from storage.idempotence.registry import ProducerRegistry
+from storage.model import Offset, Record, Timestamp
+from storage.producers.progress import ProgressLostError
+from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY, LogOnDisk, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 
@@ -28,6 +30,15 @@ class Lines:
 
     def choose(self, lines, first_record, partitions):
         return [(first_record + n) % partitions for n in range(len(lines))]
+
+
+class KeyedLines(Lines):
+    """Key and value, with a space between."""
+
+    def encode(self, lines, partition):
+        pairs = [tuple(line.split(b" ")) for line in lines.splitlines()]
+        now = Timestamp(partition.clock.now)
+        return [encode([Record(Offset(0), now, key, value)]) for key, value in pairs]
 
 
 class KilledError(Exception):
@@ -51,14 +62,14 @@ class Killed:
 
 
 class Setup:
-    def __init__(self, disk=None):
-        self.on_disk = LogOnDisk(disk=disk)
+    def __init__(self, disk=None, log=None):
+        self.on_disk = log or LogOnDisk(disk=disk)
 
-    def run(self, text, *, appends=10**9, name="p", block=64):
+    def run(self, text, *, appends=10**9, name="p", block=64, source="file > t/0@T", lines=None):
         budget = [appends]
         partitions = {0: Killed(self.on_disk.log, self.on_disk.clock, budget)}
-        run = NamedProducer(ProducerRegistry(DATA, self.on_disk.disk), name, "file > t/0", partitions)
-        return run.append_file(io.BytesIO(text), Lines(), lambda stream: whole_lines(stream, block))
+        run = NamedProducer(ProducerRegistry(DATA, self.on_disk.disk), name, source, partitions)
+        return run.append_file(io.BytesIO(text), lines or Lines(), lambda stream: whole_lines(stream, block))
 
     def values(self):
         return [value for _, value in records_of(self.on_disk.log)]
@@ -147,7 +158,7 @@ def test_a_topics_lines_stay_with_their_partitions():
         budget = [appends]
         partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs)}
         registry = ProducerRegistry(DATA, logs[0].disk)
-        return NamedProducer(registry, "p", "file > t", partitions).append_file(
+        return NamedProducer(registry, "p", "file > t@T", partitions).append_file(
             io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
         )
 
@@ -165,7 +176,7 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
     def run(count, appends):
         budget = [appends]
         partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs[:count])}
-        return NamedProducer(ProducerRegistry(DATA, logs[0].disk), "p", "file > t", partitions).append_file(
+        return NamedProducer(ProducerRegistry(DATA, logs[0].disk), "p", "file > t@T", partitions).append_file(
             io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
         )
 
@@ -179,7 +190,7 @@ def test_a_lingering_run_is_fenced():
     """The next run's epoch is in the log; the old one's batches are refused."""
     setup = Setup()
     partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
-    old = NamedProducer(ProducerRegistry(DATA, setup.on_disk.disk), "p", "file > t/0", partitions)
+    old = NamedProducer(ProducerRegistry(DATA, setup.on_disk.disk), "p", "file > t/0@T", partitions)
     setup.run(TEXT[:7])
     with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
         old.append_file(io.BytesIO(TEXT), Lines(), whole_lines)
@@ -196,14 +207,110 @@ def test_another_file_is_refused():
     assert VALUES == setup.values()
 
 
-def test_records_deleted_before_they_were_counted_are_told():
-    """Rather stop than append twice."""
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_records_that_were_deleted_are_not_appended_again():
+    """The log remembers the producer's last sequence number, whatever became of the records."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
     setup.on_disk.log.delete_records(Offset(2))
-    with pytest.raises(ProgressLostError, match="under another --producer name"):
+    there = setup.values()
+    setup.run(TEXT)
+    assert VALUES[2:] == setup.values()
+    assert VALUES[2 : 2 + len(there)] == there
+
+
+def test_records_deleted_of_a_producer_that_has_expired_are_told():
+    """A run stops where nothing shows what was appended, and appends nothing."""
+    setup = Setup()
+    with pytest.raises(KilledError):
+        setup.run(TEXT, appends=4)
+    setup.on_disk.log.delete_records(setup.on_disk.log.log_end_offset)
+    setup.on_disk.clock.advance(2 * DAY_MS)
+    setup.on_disk.log.remove_expired_producers(setup.on_disk.clock())
+    with pytest.raises(ProgressLostError, match="has expired.*under another --producer name"):
         setup.run(TEXT)
+    assert [] == setup.values()
+
+
+def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
+    """The log itself shows its last batch."""
+    setup = Setup()
+    with pytest.raises(KilledError):
+        setup.run(TEXT, appends=4)
+    setup.on_disk.clock.advance(2 * DAY_MS)
+    setup.on_disk.log.remove_expired_producers(setup.on_disk.clock())
+    setup.run(TEXT)
+    assert VALUES == setup.values()
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired, others):
+    """Nor is a key reverted that somebody else set meanwhile; a run that cannot know what is there stops."""
+    setup = Setup(log=CompactedLog(delete_retention_ms=0))
+    log, clock = setup.on_disk, setup.on_disk.clock
+    text = b"".join(b"k%d %d\n" % (n % 3, n) for n in range(90))
+    with pytest.raises(KilledError):
+        setup.run(text, appends=7, lines=KeyedLines())
+    if others:
+        log.put((b"k0", b"newer"), (b"k9", b"x"))
+    before = log.table()
+    log.log.roll()
+    if expired:
+        clock.advance(2 * DAY_MS)
+        log.log.remove_expired_producers(clock())
+    log.clean()
+    assert before == log.table()
+    appended = log.log.log_end_offset
+    if expired and others:
+        with pytest.raises(ProgressLostError):
+            setup.run(text, lines=KeyedLines())
+        assert appended == log.log.log_end_offset
+        return
+    outcome = setup.run(text, lines=KeyedLines())
+    assert (7, 83) == (outcome.passed_over, outcome.appended)
+    assert appended + outcome.appended == log.log.log_end_offset
+
+
+def test_another_input_of_the_name_does_not_count():
+    """Each input has a producer of its own, so that the records of one are never taken for the other's."""
+    setup = Setup()
+    setup.run(TEXT[: TEXT.index(b"line 20\n")])
+    setup.run(b"another\n" * 30, source="another > t/0@T")
+    assert (20, 0) == setup.run(TEXT)[:2]
+    assert [b"another"] * 30 == [each for each in setup.values() if each not in VALUES]
+    assert VALUES == [each for each in setup.values() if each in VALUES]
+
+
+def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
+    """What a killed run left is on disk before the next one notes it as appended."""
+    for steps in range(200):
+        setup = Setup(MortalDisk())
+        setup.on_disk.disk.sync_directory(DIRECTORY)
+        with pytest.raises(KilledError):
+            setup.run(TEXT, appends=4)
+        setup.on_disk.kill()
+        ended = dies(setup.on_disk.disk, lambda: setup.run(TEXT), steps)  # noqa: B023
+        setup.on_disk.crash(keep=0.0)
+        setup.run(TEXT)
+        assert VALUES == setup.values(), steps
+        if not ended:
+            return
+    raise AssertionError("it never comes to its end")
+
+
+def test_a_log_that_lost_what_was_on_disk_is_told():
+    """A log that ends before what an earlier run noted has lost records, as after an unclean election."""
+    setup = Setup()
+    setup.run(TEXT)
+    setup.on_disk.log.truncate_to(Offset(30))
+    there = setup.values()
+    with pytest.raises(ProgressLostError, match="ended at offset 40 after an earlier run and ends at 30 now"):
+        setup.run(TEXT + b"more\n")
+    assert there == setup.values()
 
 
 def test_names_do_not_meet():
@@ -226,7 +333,7 @@ def test_epochs_that_are_used_up_bring_a_new_id():
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b"[]", b'{"version": 2, "producers": {}}', b'{"version": 1, "producers": {"p": 1}}'],
+    [b"", b"{}", b"[]", b'{"version": 1, "producers": {}}', b'{"version": 2, "producers": {"p": 1}}'],
 )
 def test_a_damaged_registry_is_told(content):
     """With its name; nothing is appended on a guess."""

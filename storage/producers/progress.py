@@ -1,0 +1,62 @@
+"""The part of a producer's run that is in a log, also after compaction, retention and a restart.
+
+Records cannot be counted, for compaction removes them. The log's producer state knows the last batch of each producer,
+and compaction keeps that batch's header. A producer that has expired is looked for in the log; the last batch found is
+its last one if nothing was removed behind it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, cast
+
+from storage.engine import Partition, batches_from
+from storage.errors import StorageError
+from storage.model import Offset, ProducerId
+from storage.producers.entry import ProducerEntry
+
+
+class ProgressLostError(StorageError):
+    """Records are gone that would show how far a producer got."""
+
+
+class RemembersProducers(Protocol):
+    """A partition in a data directory of this process."""
+
+    def producers(self) -> list[ProducerEntry]:
+        """Return the producers that wrote here and are remembered; a snapshot."""
+        ...
+
+
+class LastBatch(NamedTuple):
+    """The last batch of a producer's run."""
+
+    last_sequence: int
+    last_offset: Offset
+
+
+def last_batch(
+    partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
+) -> LastBatch | None:
+    """Return the last batch of one epoch of a producer at or above offset `since` (blocking); None where there is none.
+
+    Raises ProgressLostError, with the `remedy`, where the producer has expired and its last batch may have been removed.
+    """
+    for entry in cast("RemembersProducers", partition).producers():
+        if entry.producer_id == producer_id and entry.epoch <= epoch:
+            is_newest = entry.epoch == epoch and entry.last_data_offset >= since
+            return LastBatch(entry.last_sequence, entry.last_data_offset) if is_newest else None
+    offsets = partition.offsets()
+    found, end, complete = None, since, True
+    if offsets.log_end_offset > since:
+        for batch in batches_from(partition, max(since, offsets.log_start_offset)):
+            is_ours = (batch.producer_id, batch.producer_epoch) == (producer_id, epoch)
+            if is_ours:
+                found = LastBatch(batch.last_sequence, Offset(batch.last_offset))
+            complete = is_ours or (complete and batch.base_offset <= end)
+            end = Offset(batch.last_offset + 1)
+    if complete and end >= offsets.log_end_offset:
+        return found
+    raise ProgressLostError(
+        f"{partition.topic}-{partition.number}: records were removed from offset {since} on, and producer {producer_id} "
+        f"has expired, so how many of its records were appended is unknown; {remedy}"
+    )
