@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories
+from storage.engine import Engine
 from storage.errors import StorageError
 from storage.messages import Say, reason_of
 from storage.model import Timestamp
 from storage.staging.area import StagingArea
 from storage.staging.committer import Committer
-from storage.staging.placer import CreateTopic, FindPartition
 
 SETTLED_MS = 1000
 """A directory may change again without another time of change, but not for so long."""
@@ -37,14 +37,12 @@ class StagedWrites:
     def __init__(
         self,
         directories: Directories,
-        find: FindPartition,
-        create: CreateTopic,
+        engine: Engine,
         *,
         warn: Say,
     ) -> None:
         self._directories = directories
-        self._find = find
-        self._create = create
+        self._engine = engine
         self._warn = warn
         self._running = Lock()
         self._stopping = Event()
@@ -92,7 +90,7 @@ class StagedWrites:
         return True
 
     def _commit(self, area: StagingArea) -> None:
-        committer = Committer(area, self._find, self._create, clock=self._directories.clock)
+        committer = Committer(area, self._engine, clock=self._directories.clock)
         try:
             committer.commit_waiting(self._warn, self._stopping.is_set)
         except (OSError, StorageError) as error:

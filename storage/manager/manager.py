@@ -28,7 +28,6 @@ from storage.duties.scrubber import scrubber_of_logs
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Listeners, Partition, Replication, records_of
 from storage.errors import (
-    PolicyViolationError,
     ReadOnlyError,
     StorageError,
     TopicNotEmptyError,
@@ -38,10 +37,9 @@ from storage.log.log import Log
 from storage.manager.groups import make_groups
 from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
-from storage.model import DirectoryStatus, Timestamp, TopicPartition
+from storage.model import DirectoryStatus, Timestamp
 from storage.shares.groups import QueueGroups
 from storage.shares.journal import OnePlace
-from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.restart import Restart
@@ -81,9 +79,7 @@ class LogManager:
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
             lend=self._lend,
         )
-        self._staged = StagedWrites(
-            directories, self._users_partition, self._create_for_a_write, warn=warnings.add
-        )
+        self._staged = StagedWrites(directories, self, warn=warnings.add)
         self.scrubber = scrubber_of_logs(self.topics, directories, warnings.add)
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
@@ -155,14 +151,6 @@ class LogManager:
         if found is None:
             raise UnknownTopicError(f"{topic}: no partition {number}")
         return found
-
-    def _users_partition(self, name: TopicPartition) -> Partition:
-        if self.topic(name.topic).internal:
-            raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
-        return self.partition(*name)
-
-    def _create_for_a_write(self, name: str, new: NewTopic) -> None:
-        self.create_topic(name, partitions=new.partitions, overrides=new.overrides)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._listeners.add(listener)

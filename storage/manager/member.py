@@ -8,13 +8,13 @@ from typing import TypeVar
 from storage.config.topic import TopicConfig
 from storage.directories.directories import Directories
 from storage.duties.staged_writes import StagedWrites
+from storage.engine import Engine
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.manager.future_logs import FutureLogs
 from storage.manager.manager import LogManager, by_name
 from storage.messages import WarningBook
 from storage.model import TopicPartition
-from storage.staging.placer import CreateTopic, FindPartition
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
 
@@ -147,6 +147,6 @@ class MemberManager(LogManager):
         """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
         return self._directories.all[0].reserve.lend(action)
 
-    def redirect_writes(self, find: FindPartition, create: CreateTopic) -> None:
+    def redirect_writes(self, engine: Engine) -> None:
         """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
-        self._staged = StagedWrites(self._directories, find, create, warn=self._warnings.add)
+        self._staged = StagedWrites(self._directories, engine, warn=self._warnings.add)

@@ -11,19 +11,23 @@ from typing import NamedTuple, Protocol, cast
 
 from storage.engine import Partition, batches_from
 from storage.errors import StorageError
-from storage.model import Offset, ProducerId
-from storage.producers.entry import ProducerEntry
+from storage.model import Appended, Offset, ProducerId
+from storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
 
 
 class ProgressLostError(StorageError):
     """Records are gone that would show how far a producer got."""
 
 
-class RemembersProducers(Protocol):
-    """A partition in a data directory of this process."""
+class OwnPartition(Protocol):
+    """Abilities of a partition in a data directory of this process, beside those of every `Partition`."""
 
     def producers(self) -> list[ProducerEntry]:
         """Return the producers that wrote here and are remembered; a snapshot."""
+        ...
+
+    def append(self, batches: bytearray, *, accepted: bool) -> Appended:
+        """Append as `Partition.append` does. With `accepted` no limit of the topic's settings refuses the batches."""
         ...
 
 
@@ -34,6 +38,17 @@ class LastBatch(NamedTuple):
     last_offset: Offset
 
 
+def own(partition: Partition) -> OwnPartition:
+    """Return a partition that is known to be in a data directory of this process."""
+    return cast("OwnPartition", partition)
+
+
+def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
+    """Return the epoch of a producer's last batch; -1 where it is not remembered."""
+    epochs = (one.epoch for one in own(partition).producers() if one.producer_id == producer_id)
+    return next(epochs, NO_PRODUCER_EPOCH)
+
+
 def last_batch(
     partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
 ) -> LastBatch | None:
@@ -41,7 +56,7 @@ def last_batch(
 
     Raises ProgressLostError, with the `remedy`, where the producer has expired and its last batch may have been removed.
     """
-    for entry in cast("RemembersProducers", partition).producers():
+    for entry in own(partition).producers():
         if entry.producer_id == producer_id and entry.epoch <= epoch:
             is_newest = entry.epoch == epoch and entry.last_data_offset >= since
             return LastBatch(entry.last_sequence, entry.last_data_offset) if is_newest else None

@@ -17,7 +17,6 @@ from storage.disk.filesystem import Clock
 from storage.duties.scrubber import Scrubber
 from storage.engine import Cancel, Listeners, Partition, records_of
 from storage.errors import (
-    PolicyViolationError,
     ReadOnlyError,
     StorageError,
     TopicNotEmptyError,
@@ -40,7 +39,6 @@ from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.state import ReplicaId
 from storage.replicas.topics import ReplicatedTopic, TopicTable
 from storage.shares.groups import QueueGroups
-from storage.staging.placement import NewTopic
 
 
 class ReplicatedEngine:
@@ -233,17 +231,9 @@ class ReplicatedEngine:
         """Bring a directory in line; one that cannot be is left out (blocking)."""
         try:
             reconcile(member, self._agreement.content, self._warnings.add)
-            member.engine.redirect_writes(self._users_partition, self._create_for_a_write)
+            member.engine.redirect_writes(self)
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")
-
-    def _users_partition(self, name: TopicPartition) -> Partition:
-        if self.topic(name.topic).internal:
-            raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
-        return self.partition(*name)
-
-    def _create_for_a_write(self, name: str, new: NewTopic) -> None:
-        self.create_topic(name, partitions=new.partitions, overrides=new.overrides)
 
     # Changing topics.
 

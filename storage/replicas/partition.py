@@ -228,13 +228,20 @@ class ReplicatedPartition(ServedPartition):
                 f"and min.insync.replicas={wanted}"
             )
 
-    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
+    def append(
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        encoded_here: bool = False,
+        accepted: bool = False,
+    ) -> Appended:
         with self.lock:
             in_step, appended = self._in_step, None
             if encoded_here and 1 < len(in_step) == len(self.state.assigned):
                 appended = append_in_step(in_step[0], in_step[1:], batches)
             if appended is None:
-                appended = self._append(batches, encoded_here)
+                appended = self._append(batches, encoded_here, accepted=accepted)
             elif in_step[0].state.replicated == appended[1] + 1:
                 self._high_watermark = Offset(appended[1] + 1)
                 self.listeners.notify()
@@ -251,14 +258,14 @@ class ReplicatedPartition(ServedPartition):
         """Return the most that a replica in sync has not put on disk yet."""
         return max([parts.unflushed_records for parts in self._in_step], default=0)
 
-    def _append(self, batches: bytearray, encoded_here: bool) -> Appended:
+    def _append(self, batches: bytearray, encoded_here: bool, *, accepted: bool = False) -> Appended:
         while True:
             leader = self._leading()
             state = leader.log.parts.state
             before, active = state.end_offset, state.chain.segments[-1]
             at, size = active.base_offset, active.size
             try:
-                appended = self._append_to(leader.log, batches, encoded_here)
+                appended = self._append_to(leader.log, batches, encoded_here, accepted)
             except _FAILURES as error:
                 self._lose(leader, error)
             else:
@@ -274,11 +281,11 @@ class ReplicatedPartition(ServedPartition):
         """Hand on what was appended from `before` on; False where it is appended again, for no replica in sync has it."""
         return self._hand_on(leader, before, batches) or self._leading().log.log_end_offset > before
 
-    def _append_to(self, log: Log, batches: bytearray, encoded_here: bool) -> Appended:
+    def _append_to(self, log: Log, batches: bytearray, encoded_here: bool, accepted: bool) -> Appended:
         """Append to the log that leads; listeners are told once, when the followers have it, too."""
         self._appending = True
         try:
-            appended = log.append(batches, encoded_here=encoded_here)
+            appended = log.append(batches, encoded_here=encoded_here, accepted=accepted)
         except BaseException:
             self._appending = False  # First: what comes while listeners are called is told, too.
             self.listeners.notify()  # What was held back may have been about something else.

@@ -2,13 +2,14 @@
 
 Before `begun` is in the manifest nothing of the write is in a log, and whatever is wrong refuses it. From then on it is
 only ever continued: a batch is in the log already if a batch of the write's producer with its sequence, or a later
-one, is there. The logs are on disk before the write is noted as done.
+one, was appended (`storage.producers.progress`). The logs are on disk before the write is noted as done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +17,15 @@ from storage.codec.batch import read_header, set_producer
 from storage.codec.headers import MAX_SEQUENCE
 from storage.disk.filesystem import Clock
 from storage.disk.names import WriteId
-from storage.engine import Partition, batches_from
+from storage.engine import Engine, Partition
 from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
 from storage.messages import Say
-from storage.model import Offset, TopicPartition
+from storage.model import NO_PRODUCER_ID, TopicPartition
 from storage.producers.entry import next_run
+from storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
 from storage.staging.area import StagingArea
 from storage.staging.manifest import BegunAppend, Manifest
-from storage.staging.placement import Placement
-from storage.staging.placer import CreateTopic, FindPartition, Placer, PlaceTakenError, check_room
+from storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
 from storage.staging.record import (
     CommittedQuery,
     read_committed,
@@ -35,14 +36,17 @@ from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
 from storage.validation.conversion import convert
 
+_REMEDY = (
+    "remove the write's .claimed file in the data directory to give it up; the part that is visible stays"
+)
+
 
 class Committer:
     """Commits the writes submitted to one data directory. One at a time, and only by the directory's owner."""
 
-    def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic, *, clock: Clock) -> None:
+    def __init__(self, area: StagingArea, engine: Engine, *, clock: Clock) -> None:
         self._area = area
-        self._find = find
-        self._create = create
+        self._engine = engine
         self._clock = clock
 
     def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
@@ -70,47 +74,34 @@ class Committer:
         manifest = self._area.claim(write)
         if manifest is None:
             return
-        if manifest.placement is not None:
-            self._place(write, manifest, manifest.placement)
-            return
-        present: Mapping[TopicPartition, int] = {}
-        if manifest.begun is not None:
-            present = self._present(manifest.begun)
-        else:
-            try:
-                begun = self._begin(write, self._check(manifest))
-            except (OSError, StorageError) as error:
-                self._area.refuse(write, str(error))
-                return
-            manifest = Manifest(manifest.files, begun)
-            self._area.note(write, manifest)
-        assert manifest.begun is not None
-        records = self._append(manifest, manifest.begun, present)
-        self._note_done(write, manifest.begun, records)
-        self._area.finish(write)
-
-    def _place(self, write: WriteId, manifest: Manifest, placement: Placement) -> None:
-        """Append a write that keeps its offsets; one whose places were taken meanwhile ends there."""
-        placer = Placer(self._area, self._find, self._create)
+        placer, placement = Placer(self._area, self._engine), manifest.placement
         begun = manifest.begun
-        if begun is None:
+        if begun is None or begun.producer_id == NO_PRODUCER_ID:  # The latter is of an earlier version.
             try:
-                begun = placer.begin(manifest, placement)
+                begun = (
+                    self._begin(write, self._check(write, manifest))
+                    if placement is None
+                    else placer.begin(manifest, placement)
+                )
             except (OSError, StorageError) as error:
                 self._area.refuse(write, str(error))
                 return
             self._area.note(write, replace(manifest, begun=begun))
-        try:
-            placer.append_missing(manifest, placement)
-        except PlaceTakenError as error:
-            self._area.refuse(write, str(error))
-            return
-        self._note_done(write, begun, {})
+        records: Mapping[str, int] = {}
+        if placement is None:
+            records = self._append(manifest, begun)
+        else:
+            try:
+                placer.append_missing(manifest, placement, begun)
+            except (PlaceTakenError, ProgressLostError) as error:
+                self._area.refuse(write, str(error))
+                return
+        self._note_done(write, begun, records)
         self._area.finish(write)
 
     # Before the first record.
 
-    def _check(self, manifest: Manifest) -> dict[TopicPartition, Partition]:
+    def _check(self, write: WriteId, manifest: Manifest) -> dict[TopicPartition, Partition]:
         """Return the partitions of a write all of whose batches may come in."""
         partitions: dict[TopicPartition, Partition] = {}
         records: dict[TopicPartition, int] = {}
@@ -119,7 +110,9 @@ class Committer:
             check_whole(self._area.directory / staged.name, self._area.files, staged)
         for frame in self._frames(manifest):
             if frame.partition not in partitions:
-                partitions[frame.partition] = self._find(frame.partition)
+                partitions[frame.partition] = find_partition(
+                    self._engine, frame.partition, write.target or None
+                )
             partition = partitions[frame.partition]
             added, size = self._check_batch(frame, partition)
             if partition.directory is not None:
@@ -145,35 +138,37 @@ class Committer:
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> BegunAppend:
         known = read_committed(self._area.directory, self._area.files).get(write.series)
-        producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
+        last_run = None
+        if known is not None:
+            # A write that was given up half appended, and is not noted, had the epoch after the noted one.
+            epochs = (newest_epoch(one, known.producer_id) for one in partitions.values())
+            last_run = known.producer_id, max(known.epoch, *epochs)
         ends = {}
         for name, partition in partitions.items():
             # What other writers appended must not vanish in a crash: the end would lie behind records of this write.
             partition.sync()
             ends[name] = partition.offsets().recovery_point
-        return BegunAppend(producer_id, epoch, ends)
+        topic_ids = {name.topic: self._engine.topic(name.topic).topic_id for name in ends}
+        return BegunAppend(*next_run(last_run), ends, topic_ids)
 
     # From then on.
 
-    def _present(self, begun: BegunAppend) -> dict[TopicPartition, int]:
-        """Return the next sequence of each partition: how many of the write's records it has."""
-        present = {}
-        for name, end_offset in begun.end_offsets.items():
-            partition = self._found(name)
-            if partition is not None:
-                present[name] = _next_sequence(partition, begun, end_offset)
-        return present
+    def _present(self, name: TopicPartition, partition: Partition, begun: BegunAppend) -> int:
+        """Return the next sequence of a partition: how many of the write's records it has."""
+        since = begun.end_offsets[name]
+        last = last_batch(partition, begun.producer_id, begun.epoch, since=since, remedy=_REMEDY)
+        return 0 if last is None else last.last_sequence + 1
 
-    def _append(
-        self, manifest: Manifest, begun: BegunAppend, present: Mapping[TopicPartition, int]
-    ) -> Mapping[str, int]:
+    def _append(self, manifest: Manifest, begun: BegunAppend) -> Mapping[str, int]:
         """Append what is not there yet; return how many records all of the write has, by topic."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
+        found = self._found(begun)
+        present = {name: self._present(name, partition, begun) for name, partition in found.items()}
         for frame in self._frames(manifest):
-            partition = self._found(frame.partition)
+            partition = found.get(frame.partition)
             sequence = sequences[frame.partition]
             sequences[frame.partition] += read_header(frame.batch).record_count
-            if partition is None or sequences[frame.partition] <= present.get(frame.partition, 0):
+            if partition is None or sequences[frame.partition] <= present[frame.partition]:
                 continue
             set_producer(
                 frame.batch,
@@ -182,46 +177,29 @@ class Committer:
                 producer_epoch=begun.epoch,
                 base_sequence=sequence,
             )
-            partition.append(frame.batch)
+            # The settings took the whole write when it began; another setting must not leave half of it visible.
+            own(partition).append(frame.batch, accepted=True)
         records: Counter[str] = Counter()
         for name, count in sequences.items():
             records[name.topic] += count
         return dict(records)
 
     def _note_done(self, write: WriteId, begun: BegunAppend, records: Mapping[str, int]) -> None:
-        for name in begun.end_offsets:
-            partition = self._found(name)
-            if partition is not None:
-                partition.sync()
+        for partition in self._found(begun).values():
+            partition.sync()
         if write.batch is not None:
             known = read_committed(self._area.directory, self._area.files)
             committed = CommittedQuery(write.batch, begun.producer_id, begun.epoch, records)
             write_committed(self._area.directory, self._area.files, with_committed(known, write, committed))
 
-    def _found(self, name: TopicPartition) -> Partition | None:
-        """Return the partition; None where its topic was deleted since, and the write's records with it."""
-        try:
-            return self._find(name)
-        except UnknownTopicError:
-            return None
+    def _found(self, begun: BegunAppend) -> dict[TopicPartition, Partition]:
+        """Return the partitions of a begun write that are there: a deleted topic takes the write's records with it."""
+        found = {}
+        for name in begun.end_offsets:
+            with suppress(UnknownTopicError):
+                found[name] = find_partition(self._engine, name, begun.topic_ids.get(name.topic))
+        return found
 
     def _frames(self, manifest: Manifest) -> Iterator[Frame]:
         for staged in manifest.files:
             yield from read_frames(self._area.directory / staged.name, self._area.files)
-
-
-def _next_sequence(partition: Partition, begun: BegunAppend, end_offset: Offset) -> int:
-    """Return the sequence after the last one of the write in the log; 0 where none is there."""
-    offsets = partition.offsets()
-    # A new topic of the same name may be shorter.
-    offset = Offset(min(max(end_offset, offsets.log_start_offset), offsets.log_end_offset))
-    next_sequence = 0
-    for batch in batches_from(partition, offset):
-        if (batch.producer_id, batch.producer_epoch) == (begun.producer_id, begun.epoch):
-            next_sequence = batch.last_sequence + 1
-    if not next_sequence and offsets.log_start_offset > end_offset:
-        raise StorageError(
-            f"{partition.topic}-{partition.number}: offsets {end_offset} to {offsets.log_start_offset - 1} were "
-            "deleted, so how far the write got is unknown; remove its file in the data directory to give it up"
-        )
-    return next_sequence

@@ -1,7 +1,7 @@
 """The manifest of a write: its staged files and, once appending began, what is needed to continue.
 
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
-     "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}
+     "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}, "topic_ids": {"orders": …}}}
 
 The files are in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
 an owner that knows no such writes does not take it for one that may be anywhere. `begun` is on disk before the first record is: the process that continues finds the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class BegunAppend:
     epoch: int
     end_offsets: Mapping[TopicPartition, Offset]
     """The log ends, on disk, before the first record."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The topics by name: one of the same name with another id is another topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "producer_id": manifest.begun.producer_id,
             "epoch": manifest.begun.epoch,
             "end_offsets": {str(one): end for one, end in manifest.begun.end_offsets.items()},
+            "topic_ids": dict(manifest.begun.topic_ids),
         }
     return json.dumps(content, indent=1).encode() + b"\n"
 
@@ -89,4 +92,5 @@ def _begun(content: Mapping[str, Any]) -> BegunAppend:
     for name, end in content["end_offsets"].items():
         topic, _, number = name.rpartition("-")
         ends[TopicPartition(topic, int(number))] = Offset(int(end))
-    return BegunAppend(ProducerId(int(content["producer_id"])), int(content["epoch"]), ends)
+    ids = {str(topic): str(one) for topic, one in content.get("topic_ids", {}).items()}
+    return BegunAppend(ProducerId(int(content["producer_id"])), int(content["epoch"]), ends, ids)

@@ -1,21 +1,22 @@
 """The owner's part of a write that keeps its offsets: every batch where it says, each once.
 
 Before `begun` is in the manifest nothing is in a log but perhaps topics that are still empty. From then on it is
-continued; what of it is in the logs is found at its offset, by its checksum. Offsets that another writer took
-meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
+continued; what of it is in the logs is known by its producer's last batch (`storage.producers.progress`). Offsets that
+another writer took meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from storage.codec.batch import assign_offsets, read_header
+from storage.codec.batch import assign_offsets, read_header, set_producer
 from storage.codec.columns import decode
+from storage.codec.headers import sequence_plus
 from storage.disk.filesystem import DiskSpace, FileSystem
 from storage.disk.names import is_internal
-from storage.engine import Partition, batches_from
+from storage.engine import Engine, Partition
 from storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -25,15 +26,18 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
-from storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
+from storage.model import Offset, TopicPartition
+from storage.producers.entry import next_run
+from storage.producers.progress import last_batch
 from storage.staging.area import StagingArea
 from storage.staging.manifest import BegunAppend, Manifest
-from storage.staging.placement import LogPlacement, NewTopic, Placement
+from storage.staging.placement import LogPlacement, Placement
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import check_as_follower
 
 BESIDE_BYTES = 1 << 20
 """For what comes beside the batches: index entries, checkpoints, names."""
+_REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
@@ -57,11 +61,17 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
             )
 
 
-FindPartition = Callable[[TopicPartition], Partition]
-"""Returns a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
-
-CreateTopic = Callable[[str, NewTopic], None]
-"""Makes a topic. Raises StorageError, OSError."""
+def find_partition(engine: Engine, name: TopicPartition, topic_id: str | None = None) -> Partition:
+    """Return a partition that may be written to, of the topic with this id. Raises UnknownTopicError, PolicyViolationError."""
+    topic = engine.topic(name.topic)
+    if topic_id not in (None, topic.topic_id):
+        raise UnknownTopicError(f"{name.topic}: was deleted and created again after the write was prepared")
+    if topic.internal:
+        raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
+    partition = topic.partitions().get(name.partition)
+    if partition is None:
+        raise UnknownTopicError(f"{name.topic}: no partition {name.partition}")
+    return partition
 
 
 class PlaceTakenError(StorageError):
@@ -71,10 +81,9 @@ class PlaceTakenError(StorageError):
 class Placer:
     """Appends one write's batches at their own offsets."""
 
-    def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic) -> None:
+    def __init__(self, area: StagingArea, engine: Engine) -> None:
         self._area = area
-        self._find = find
-        self._create = create
+        self._engine = engine
 
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
         """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
@@ -84,7 +93,8 @@ class Placer:
             if name.topic not in missing:
                 _check_place(self._log(name), name, place)
         for topic in missing:
-            self._create(topic, placement.topics[topic])
+            new = placement.topics[topic]
+            self._engine.create_topic(topic, partitions=new.partitions, overrides=new.overrides)
         for name, place in placement.partitions.items():
             if name.topic in missing:
                 _check_place(self._log(name), name, place)
@@ -93,23 +103,38 @@ class Placer:
             needed[self._log(name).directory] += size
         check_room(needed, self._area.files)
         firsts = {name: place.first for name, place in placement.partitions.items()}
-        return BegunAppend(ProducerId(NO_PRODUCER_ID), -1, firsts)
+        topic_ids = {name.topic: self._engine.topic(name.topic).topic_id for name in firsts}
+        return BegunAppend(*next_run(None), firsts, topic_ids)
 
-    def append_missing(self, manifest: Manifest, placement: Placement) -> None:
-        """Append what is not in place yet. Raises PlaceTakenError, StorageError, OSError."""
+    def append_missing(self, manifest: Manifest, placement: Placement, begun: BegunAppend) -> None:
+        """Append what is not in place yet. Raises PlaceTakenError, ProgressLostError, StorageError, OSError."""
         logs: dict[TopicPartition, Log] = {}
-        present: dict[TopicPartition, Mapping[int, tuple[int, int]]] = {}
+        present: dict[TopicPartition, int] = {}
         for name, place in placement.partitions.items():
             try:
-                logs[name] = log = self._log(name)
+                logs[name] = log = self._log(name, begun.topic_ids.get(name.topic))
             except UnknownTopicError:
                 # The topic was deleted since, and the write's records with it.
                 continue
             _start_over(log, place)
-            present[name] = _batches_from(log, place.first)
+            last = last_batch(log, begun.producer_id, begun.epoch, since=place.first, remedy=_REMEDY)
+            present[name] = -1 if last is None else last.last_offset
+        sequences = dict.fromkeys(logs, 0)
         for frame in self._frames(manifest):
-            if frame.partition in logs:
-                _put(logs[frame.partition], frame, present[frame.partition])
+            name, batch = frame.partition, read_header(frame.batch)
+            if name not in logs:
+                continue
+            sequence = sequences[name]
+            sequences[name] = sequence_plus(sequence, batch.last_offset + 1 - batch.base_offset)
+            if batch.last_offset > present[name]:
+                set_producer(
+                    frame.batch,
+                    0,
+                    producer_id=begun.producer_id,
+                    producer_epoch=begun.epoch,
+                    base_sequence=sequence,
+                )
+                _put(logs[name], frame, batch.base_offset)
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
         """Check that every batch is whole and has a place of its own, in ascending order; return the bytes by partition."""
@@ -135,13 +160,13 @@ class Placer:
             raise PolicyViolationError(f"{topic}: Kafka's own; only Kafka writes there")
         numbers = [name.partition for name in placement.partitions if name.topic == topic]
         try:
-            self._find(TopicPartition(topic, min(numbers, default=0)))
+            find_partition(self._engine, TopicPartition(topic, min(numbers, default=0)))
         except UnknownTopicError:
             return True
         return False
 
-    def _log(self, name: TopicPartition) -> Log:
-        partition = self._find(name)
+    def _log(self, name: TopicPartition, topic_id: str | None = None) -> Log:
+        partition = find_partition(self._engine, name, topic_id)
         if not isinstance(partition, Log):
             raise PartitionOfflineError(f"{name}: {partition.status().state}")
         return partition
@@ -165,25 +190,15 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
 
 def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
-    is_empty = offsets.log_start_offset == offsets.log_end_offset
-    if place.start is not None and is_empty and offsets.log_end_offset != place.start:
-        log.truncate_fully_and_start_at(place.start, "begins where its records do")
+    # A log that ends elsewhere has begun there already, or had records that were removed since.
+    is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
+    if place.start not in (None, place.end) and is_untouched:
+        log.truncate_fully_and_start_at(place.first, "begins where its records do")
 
 
-def _batches_from(log: Log, first: Offset) -> dict[int, tuple[int, int]]:
-    """Return the last offset and checksum of each batch from `first` on, by base offset."""
-    offsets = log.offsets()
-    offset = Offset(min(max(first, offsets.log_start_offset), offsets.log_end_offset))
-    return {batch.base_offset: (batch.last_offset, batch.checksum) for batch in batches_from(log, offset)}
-
-
-def _put(log: Log, frame: Frame, present: Mapping[int, tuple[int, int]]) -> None:
-    batch = read_header(frame.batch)
-    if present.get(batch.base_offset) == (batch.last_offset, batch.checksum):
-        return
-    offsets = log.offsets()
+def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
     # As if the log's present leader had written it: epochs of a log never go back.
-    assign_offsets(frame.batch, 0, base_offset=batch.base_offset, leader_epoch=offsets.leader_epoch)
+    assign_offsets(frame.batch, 0, base_offset=base_offset, leader_epoch=log.offsets().leader_epoch)
     try:
         log.append_as_follower(frame.batch)
     except InvalidRecordError as error:

@@ -7,7 +7,7 @@ from clients (kafka-storage.md#append-validation); a follower takes what its lea
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from storage.codec.batch import scan
@@ -21,6 +21,7 @@ from storage.producers.append import Origin
 
 _CHECKS_TIMES_BELOW = 2**62
 """A message.timestamp.before.max.ms above this refuses nothing."""
+_NO_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,18 @@ def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
         Codec.ZSTD: config.compression_zstd_level,
     }
     return codec, levels.get(codec)
+
+
+def for_accepted(rules: AppendRules) -> AppendRules:
+    """Return the rules for batches that the topic accepted before: no limit refuses them now."""
+    return replace(
+        rules,
+        max_message_bytes=_NO_LIMIT,
+        max_segment_bytes=_NO_LIMIT,
+        needs_keys=False,
+        before_max_ms=_NO_LIMIT,
+        after_max_ms=_NO_LIMIT,
+    )
 
 
 class Incoming(NamedTuple):

@@ -5,12 +5,18 @@ from __future__ import annotations
 from functools import cache
 
 from storage.codec.records import encode_lines
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
 from storage.disk.names import WriteId, parse_write_file
+from storage.engine import Partition
+from storage.log.log import Log
 from storage.manager import LogManager
 from storage.model import TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 BATCH = WriteId("b1946ac9-2d3f", 3)
@@ -67,3 +73,32 @@ def values(engine: LogManager) -> dict[tuple[str, int], list[str]]:
 def files_of_writes(disk: SimulatedDisk) -> list[str]:
     names = (entry.name for entry in disk.list_directory(DATA))
     return [name for name in names if parse_write_file(name)]
+
+
+def half_appended() -> MortalDisk:
+    """The disk of an owner that was killed when `orders-0` had the write's first batch."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        submit(disk, BATCH)
+        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
+            disk.crash(keep=1.0)
+            return disk
+    raise AssertionError("it never was half done")
+
+
+def compact(partition: Partition, clock: ManualClock) -> None:
+    """Compact all that is in a partition."""
+    assert isinstance(partition, Log)
+    partition.roll()
+    now = clock()
+    clean(partition, plan(cleaning_params(partition, None, now)), now=now)
+
+
+def expire_producers(engine: LogManager, clock: ManualClock) -> None:
+    """Let a month pass, after which the logs remember no producer."""
+    clock.advance(30 * 24 * 3600 * 1000)
+    for topic in engine.topics().values():
+        for partition in topic.partitions().values():
+            assert isinstance(partition, Log)
+            partition.remove_expired_producers(clock())

@@ -44,6 +44,7 @@ from storage.validation.batches import (
     check_as_leader,
     check_times,
     first_offset,
+    for_accepted,
     without,
 )
 from storage.validation.conversion import convert
@@ -68,14 +69,18 @@ class LogAppender:
         *,
         durable: bool = False,
         encoded_here: bool = False,
+        accepted: bool = False,
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
         """See `storage.engine.Partition.append`; a coordinator's append may have control batches.
 
+        `accepted`: True for batches that no limit of the settings may refuse, for the topic accepted them before.
         `guard`: what `begin_verification` returned, where transactions are verified.
         """
         now, rules = self._parts.clock(), self._parts.rules
+        if accepted:
+            rules = for_accepted(rules)
         if encoded_here and rules.accepts_own_batches:
             own = _compressed(batches, rules) if rules.codec else batches
             if own is not None and len(own) <= rules.max_segment_bytes:

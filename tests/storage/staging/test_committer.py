@@ -105,6 +105,21 @@ def test_abandoned_staged_files_go_after_a_week():
     assert [] == files_of_writes(disk)
 
 
+def test_staged_files_of_a_later_micro_batch_stay():
+    """A commit removes its own staged files and those of earlier micro-batches, which nobody submits any more."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = StagingArea(DATA, disk)
+    earlier, later = (stage(area, BATCH._replace(batch=batch), 0) for batch in (2, 4))
+    submit(disk, BATCH)
+    assert earlier.name in files_of_writes(disk)
+    engine.commit_staged_writes()
+    assert [later.name] == files_of_writes(disk)
+    area.submit(BATCH._replace(batch=4), [later])
+    engine.commit_staged_writes()
+    assert EXPECTED["orders", 0] * 2 == read_lines(engine.partition("orders", 0))
+
+
 @pytest.mark.parametrize("query", ["", "a b", "a/b", "a.b", "x" * 65])
 def test_a_query_id_that_makes_no_file_name_is_refused(query):
     """It comes from outside; a path could lead anywhere."""

@@ -20,6 +20,7 @@ from tests.doubles.staged_writes import (
     MAX_STEPS,
     ONCE,
     files_of_writes,
+    half_appended,
     populated,
     submit,
     values,
@@ -107,18 +108,6 @@ def test_others_may_append_between_a_crash_and_the_end():
     found = values(engine)
     assert sorted(found["orders", 0]) == sorted(["old", "between", "a", "b", "d"])
     assert found["orders", 1] == EXPECTED["orders", 1]
-
-
-def half_appended() -> MortalDisk:
-    """The disk of an owner that was killed when `orders-0` had the write's first batch."""
-    for steps in range(MAX_STEPS):
-        disk = MortalDisk()
-        engine = populated(disk)
-        submit(disk, BATCH)
-        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
-            disk.crash(keep=1.0)
-            return disk
-    raise AssertionError("it never was half done")
 
 
 def test_what_a_log_has_forgotten_is_not_appended_again():

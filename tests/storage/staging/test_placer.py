@@ -17,10 +17,11 @@ from storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.placer import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
-from tests.doubles.staged_writes import MAX_STEPS, files_of_writes
+from tests.doubles.staged_writes import MAX_STEPS, compact, expire_producers, files_of_writes
 
 pytestmark = pytest.mark.slow
 
@@ -231,6 +232,61 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
     assert ["clicks"] == list(engine.topics())
     assert offsets_in(engine, CLICKS) == PLACED[CLICKS]
     assert [] == files_of_writes(disk)
+
+
+def test_a_topic_created_again_in_between_gets_nothing():
+    """It is another topic, whatever its name and its end."""
+    disk, engine = half_done()
+    engine.delete_topic("orders")
+    append_lines(engine.create_topic("orders").partitions()[0], "old\n")
+    engine.commit_staged_writes()
+    assert ["old"] == read_lines(engine.partition(*ORDERS))
+    assert offsets_in(engine, CLICKS) == PLACED[CLICKS]
+    assert [] == files_of_writes(disk)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired, others):
+    """Batches that were thinned out are the write's all the same; another record behind them ends it."""
+    disk, engine = half_done()
+    clock = ManualClock()
+    engine.alter_config("orders", {"cleanup.policy": "compact"})
+    if others:
+        engine.partition(*ORDERS).append(batch(0))
+        engine.partition(*ORDERS).append(batch(0))
+    if expired:
+        expire_producers(engine, clock)
+    compact(engine.partition(*ORDERS), clock)
+    left = offsets_in(engine, ORDERS)
+    assert ([5] if others else [3]) == left
+    engine.commit_staged_writes()
+    area = StagingArea(DATA, disk)
+    if expired and others:
+        assert left == offsets_in(engine, ORDERS)
+        assert "has expired" in str(area.take_refusal(WRITE))
+    else:
+        assert [*left, 9] == offsets_in(engine, ORDERS)
+        assert area.state(WRITE) is WriteState.UNKNOWN
+
+
+def test_a_log_from_which_all_was_removed_does_not_begin_again():
+    """Its offsets were given, and the write's records are gone as retention or a user wanted."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        submit(disk)
+        died = dies(disk, engine.commit_staged_writes, steps)
+        if died and "clicks" in engine.topics() and offsets_in(engine, CLICKS) == PLACED[CLICKS]:
+            break
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    engine.partition(*CLICKS).delete_records(Offset(41))
+    engine.commit_staged_writes()
+    bounds = engine.partition(*CLICKS).offsets()
+    assert (41, 41) == (bounds.log_start_offset, bounds.log_end_offset)
+    assert PLACED[ORDERS] == offsets_in(engine, ORDERS)
+    assert [] == [name for name in files_of_writes(disk) if not name.endswith(".staged")]
 
 
 @pytest.mark.parametrize(

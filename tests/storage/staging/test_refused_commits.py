@@ -13,7 +13,6 @@ from storage.errors import CorruptionError
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteState
 from storage.staging.committer import Committer
-from storage.staging.placement import NewTopic
 from storage.staging.placer import BESIDE_BYTES
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, engine_on
@@ -111,7 +110,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     engine = populated(disk)
     area = submit(disk, BATCH)
     disk.fill(free_bytes)
-    Committer(area, lambda name: engine.partition(*name), _no_topic, clock=ManualClock()).commit(BATCH)
+    Committer(area, engine, clock=ManualClock()).commit(BATCH)
     assert BEFORE == values(engine)
     assert area.state(BATCH) is WriteState.REFUSED
     said = str(area.take_refusal(BATCH))
@@ -179,7 +178,3 @@ def test_a_damaged_manifest_is_told_and_stays(content):
     engine.commit_staged_writes()
     assert EXPECTED == values(engine)
     assert any("e59ff979" in line for line in engine.warnings)
-
-
-def _no_topic(name: str, topic: NewTopic) -> None:
-    raise AssertionError(f"nobody makes topics here: {name}, {topic}")

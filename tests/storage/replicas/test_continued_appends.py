@@ -1,0 +1,77 @@
+"""Appends that an owner's death interrupted are continued on all replicas."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteId
+from storage.idempotence.producer import NamedProducer, whole_lines
+from storage.idempotence.registry import ProducerRegistry
+from storage.model import Offset
+from storage.producers.entry import next_run
+from storage.staging.area import StagingArea
+from storage.staging.manifest import BegunAppend
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
+
+WRITE = WriteId("e59ff979-41aa")
+
+
+class Lines:
+    """Values for the first partition."""
+
+    def encode(self, lines, partition):
+        return encode_lines(lines, timestamp=1_700_000_000_000, max_batch_bytes=100)
+
+    def choose(self, lines, first_record, partitions):
+        return [0] * len(lines)
+
+
+def test_a_begun_write_is_completed_under_other_settings():
+    """The topic accepted it when it began; its leader takes it, and its follower too."""
+    on_disks = Replicated()
+    topic = on_disks.engine.create_topic("orders")
+    area = StagingArea(DISKS[0], on_disks.disks)
+    writer = area.stage(WRITE, 0)
+    writer.append(ORDERS, encode_lines(b"a\nb\n", timestamp=1_700_000_000_000)[0])
+    area.submit(WRITE, [writer.finish()])
+    manifest = area.claim(WRITE)
+    assert manifest is not None
+    begun = BegunAppend(*next_run(None), {ORDERS: Offset(0)}, {"orders": topic.topic_id})
+    area.note(WRITE, replace(manifest, begun=begun))
+    on_disks.engine.alter_config("orders", {"max.message.bytes": "10"})
+    on_disks.engine.maintenance(on_disks.clock())
+    assert (["a", "b"], (1, 2)) == (on_disks.lines(), on_disks.in_sync())
+    assert on_disks.files(1) == on_disks.files(2)
+    assert area.is_empty()
+
+
+def test_a_named_producer_goes_on_with_another_leader():
+    """Each replica remembers the producer's last sequence number."""
+    on_disks = Replicated()
+    on_disks.engine.create_topic("orders")
+    text = b"".join(b"%d\n" % number for number in range(60))
+
+    def run(block, blocks):
+        registry = ProducerRegistry(DISKS[1], on_disks.disks)
+        partitions = {0: on_disks.partition()}
+        return NamedProducer(registry, "p", "file > orders/0@T", partitions).append_file(
+            io.BytesIO(text), Lines(), blocks
+        )
+
+    def dying(stream):
+        yield from list(whole_lines(stream, 50))[:2]
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run(50, dying)
+    there = len(on_disks.lines())
+    assert on_disks.leader() == 1
+    on_disks.reopen(DISKS[1], left_out=(DISKS[0],))
+    assert on_disks.leader() == 2
+    outcome = run(50, whole_lines)
+    assert (there, 60 - there) == (outcome.passed_over, outcome.appended)
+    assert text.decode().split() == on_disks.lines()

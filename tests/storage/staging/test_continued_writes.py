@@ -1,0 +1,154 @@
+"""A write that was begun is continued, whatever was done to its topics and their records meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.records import encode, encode_lines
+from storage.disk.names import WriteFileKind, WriteId, write_file
+from storage.manager import LogManager
+from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.staging.area import StagingArea, WriteState
+from tests.doubles.engines import DATA, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import MortalDisk, dies
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.staged_writes import (
+    BATCH,
+    EXPECTED,
+    MAX_STEPS,
+    compact,
+    expire_producers,
+    files_of_writes,
+    half_appended,
+    populated,
+    submit,
+    values,
+)
+
+pytestmark = pytest.mark.slow
+
+ORDERS = TopicPartition("orders", 0)
+DAY_MS = 24 * 3600 * 1000
+
+
+def end_of(engine: LogManager) -> int:
+    return engine.partition(*ORDERS).offsets().log_end_offset
+
+
+def put(engine: LogManager, key: bytes, value: bytes, clock: ManualClock) -> None:
+    engine.partition(*ORDERS).append(encode([Record(Offset(0), clock(), key, value)]))
+
+
+def test_a_topic_created_again_in_between_gets_nothing_of_the_write():
+    """It is another topic; the rest of the write goes on."""
+    engine = engine_on(disk := half_appended())
+    engine.delete_topic("orders")
+    engine.create_topic("orders", partitions=2)
+    engine.commit_staged_writes()
+    assert EXPECTED | {("orders", 0): [], ("orders", 1): []} == values(engine)
+    assert [] == files_of_writes(disk)
+
+
+def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
+    """The restarted query writes to the new topic, and would bring the micro-batch a second time."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    write = WriteId("b1946ac9-2d3f", 3, engine.topic("orders").topic_id)
+    area = StagingArea(DATA, disk)
+    writer = area.stage(write, 0)
+    writer.append(ORDERS, encode_lines(b"a\n", timestamp=0)[0])
+    area.submit(write, [writer.finish()])
+    engine.delete_topic("orders")
+    engine.create_topic("orders")
+    engine.commit_staged_writes()
+    assert WriteState.REFUSED is area.state(write)
+    assert "orders: was deleted and created again" in str(area.take_refusal(write))
+    assert [] == read_lines(engine.partition(*ORDERS))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.message.bytes": "10"},
+        {"message.timestamp.before.max.ms": "1000"},
+        {"cleanup.policy": "compact"},
+        {"internal.segment.bytes": "64"},
+        {"compression.type": "gzip", "max.message.bytes": "10"},
+    ],
+    ids=lambda one: next(iter(one)),
+)
+def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settings):
+    """They accepted all of it when it began; half of it must not stay visible while its owner tries for ever."""
+    disk, clock = half_appended(), ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.alter_config("orders", settings)
+    clock.advance(DAY_MS // 2)
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+    assert [] == files_of_writes(disk)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_records_deleted_in_between_are_not_appended_again(expired):
+    """The owner goes on where the log remembers the producer; where it does not, it appends nothing and says why."""
+    disk, clock = half_appended(), ManualClock()
+    engine = engine_on(disk, clock=clock)
+    end = end_of(engine)
+    engine.partition(*ORDERS).delete_records(Offset(end))
+    if expired:
+        expire_producers(engine, clock)
+    engine.commit_staged_writes()
+    if expired:
+        assert (end, WriteState.CLAIMED) == (end_of(engine), StagingArea(DATA, disk).state(BATCH))
+        assert "remove the write's .claimed file" in engine.warnings[-1]
+    else:
+        assert EXPECTED | {("orders", 0): ["d"]} == values(engine)
+        assert [] == files_of_writes(disk)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_compaction_in_between_has_nothing_appended_again(expired, others):
+    """Records are gone, which had no key; the last batch of the write shows how far it got, or the owner stops."""
+    disk, clock = half_appended(), ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.alter_config("orders", {"cleanup.policy": "compact"})
+    if others:
+        put(engine, b"k", b"old", clock)
+        put(engine, b"k", b"new", clock)
+    if expired:
+        expire_producers(engine, clock)
+    end = end_of(engine)
+    compact(engine.partition(*ORDERS), clock)
+    engine.commit_staged_writes()
+    left = ["new"] * others
+    if expired and others:
+        assert (end, left) == (end_of(engine), read_lines(engine.partition(*ORDERS)))
+        assert StagingArea(DATA, disk).state(BATCH) is WriteState.CLAIMED
+    else:
+        assert (end + 1, [*left, "d"]) == (end_of(engine), read_lines(engine.partition(*ORDERS)))
+        assert [] == files_of_writes(disk)
+
+
+def test_a_write_that_was_given_up_half_appended_does_not_hide_the_next_one():
+    """Its batches have sequences of their own, so that others with these sequences are no repeats."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        submit(disk, BATCH)
+        engine.commit_staged_writes()
+        submit(disk, BATCH._replace(batch=4))
+        if dies(disk, engine.commit_staged_writes, steps) and end_of(engine) > 3:
+            break
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    given_up = read_lines(engine.partition(*ORDERS))
+    disk.unlink(DATA / write_file(BATCH._replace(batch=4), WriteFileKind.CLAIMED))
+    area, write = StagingArea(DATA, disk), BATCH._replace(batch=4)
+    writer = area.stage(write, 0)
+    for batch in encode_lines(b"x\ny\n", timestamp=Timestamp(1_700_000_000_000)):
+        writer.append(ORDERS, batch)
+    area.submit(write, [writer.finish()])
+    engine.commit_staged_writes()
+    assert [*given_up, "x", "y"] == read_lines(engine.partition(*ORDERS))
