@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,18 +19,17 @@ from fusefs.reports import Reports
 from schemas.places import SchemaPlaces
 from storage.codec.headers import Codec
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.engine import Engine
+from storage.engine import Engine, Partition
 from storage.errors import (
     InvalidNameError,
     InvalidRecordError,
-    PartitionOfflineError,
-    PartlyAppendedError,
     PolicyViolationError,
     RecordTooLargeError,
     StorageError,
 )
 from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
+from storage.messages import reason_of
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -41,8 +41,10 @@ RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FOR
 BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
-REFUSALS = (InvalidRecordError, RecordTooLargeError, PartlyAppendedError, PartitionOfflineError)
-"""Errors of a block, to which is added what became of those before it."""
+Outcome = Callable[[Exception, int, int], str]
+"""Says after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
+_REFUSALS = (FormError, InvalidRecordError, RecordTooLargeError)
+"""Errors of a block of which certainly nothing was appended."""
 UNBOUNDED = 2**31
 """Bytes of a record as it is read; the topic judges its size."""
 
@@ -52,7 +54,7 @@ UNBOUNDED = 2**31
     short_help="Append lines to a topic.",
     examples=(
         ("echo hello | topicfs append orders/0", "a line is a record"),
-        ("topicfs append orders/0 /var/log/dpkg.log", "a file: all its lines, or none if one is no record"),
+        ("topicfs append orders/0 /var/log/dpkg.log", "a file: checked first, no line if one is no record"),
         (
             "topicfs append --producer nightly orders/0 events.txt",
             "each line once, also when it is run again after a crash",
@@ -107,9 +109,10 @@ def append(
 
     NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch; or log.avro.json,
     log.proto.json, log.jsonschema.json, whose payloads are encoded by the topic's newest schema. A FILE is checked before its first
-    record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
-    the command ends, everything is on disk, or on as many replicas of a cluster as it asks for. While a daemon owns
-    the directory, append through its mount.
+    record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. If an
+    append fails later, as on a full disk, the error says how many lines are in the topic and, of a FILE in one
+    partition, which command prints the rest. When the command ends, everything is on disk, or on as many replicas of
+    a cluster as it asks for. While a daemon owns the directory, append through its mount.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
     data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
@@ -145,7 +148,7 @@ def append(
             lines_target = _target(engine, path, encoder)
             framing = BATCHES if path.name == BATCH_FILE else LINES
             if source != "-" and stream.seekable():
-                _each(stream, framing, lines_target.check, source, kept=False)
+                _each(stream, framing, lines_target.check, source, lambda *_: "nothing was appended")
                 stream.seek(0)
             if producer is not None:
                 _append_once(
@@ -154,7 +157,8 @@ def append(
                 return
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
             take = partial(lines_target.append, durable=engine.remote and acks != "1")
-            _each(stream, framing, take, "standard input" if source == "-" else source, kept=True)
+            outcome = _outcome(engine, path, framing, source)
+            _each(stream, framing, take, "standard input" if source == "-" else source, outcome)
 
 
 def _append_once(
@@ -168,17 +172,23 @@ def _append_once(
     file: Path,
 ) -> None:
     """Append the lines of the file that are not in the log yet, and print how many those were."""
-    topic = engine.topic(path.topic)
-    numbers = topic.partitions() if path.partition is None else {path.partition: None}
-    partitions = {number: engine.partition(topic.name, number) for number in numbers}
+    partitions = _partitions(engine, path)
     registry = ProducerRegistry(directory, NativeFileSystem())
-    run = NamedProducer(registry, producer, f"{file.resolve()} > {path}@{topic.topic_id}", partitions)
+    name = f"{file.resolve()} > {path}@{engine.topic(path.topic).topic_id}"
+    run = NamedProducer(registry, producer, name, partitions)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
         f"{producer}: {outcome.appended} records appended to {path}{passed}; "
         f"{file} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
     )
+
+
+def _partitions(engine: Engine, path: TopicPath) -> dict[int, Partition]:
+    """Return the partitions that a path's lines go to."""
+    topic = engine.topic(path.topic)
+    numbers = topic.partitions() if path.partition is None else (path.partition,)
+    return {number: engine.partition(topic.name, number) for number in numbers}
 
 
 def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: SchemaPlaces) -> Encoder:
@@ -197,25 +207,47 @@ def _target(engine: Engine, path: TopicPath, encoder: Encoder) -> LineTarget:
 
 
 def _each(
-    stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, *, kept: bool
+    stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, outcome: Outcome
 ) -> None:
-    """Pass the records of `stream` to `take`, block by block; an error names the line by its number."""
+    """Pass the records of `stream` to `take`, block by block; an error names the line by its number, and the outcome."""
     lines = size = 0
     try:
         for block in blocks(stream, framing):
             take(block)
             lines += block.count(b"\n")
             size += len(block)
-    except (FormError, *REFUSALS) as error:
-        reason = str(error)
+    except (FormError, OSError, StorageError) as error:
+        reason = reason_of(error)
         if isinstance(error, FormError):
             reason = f"line {lines + error.line_number}: {error.reason}"
-        before = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
-        nothing = (
-            "" if isinstance(error, PartlyAppendedError | PartitionOfflineError) else "nothing was appended"
-        )
-        fate = f"the {before} before its block were appended" if kept and size else nothing
-        raise StorageError(f"{source}: {reason}{'; ' if fate else ''}{fate}") from None
+        kept = outcome(error, lines, size)
+        raise StorageError(f"{source}: {reason}{'; ' if kept else ''}{kept}") from None
+
+
+def _outcome(engine: Engine, path: TopicPath, framing: Framing, source: str) -> Outcome:
+    """Return what says after an error how many lines are in the topic, and how to go on.
+
+    Of a cluster, and of a file of batches, it says which blocks are in.
+    """
+    partitions = () if engine.remote else _partitions(engine, path).values()
+    # Nobody else appends to this process's directories meanwhile, and each line is a record.
+    before = sum(one.offsets().log_end_offset for one in partitions)
+
+    def outcome(error: Exception, lines: int, size: int) -> str:
+        if engine.remote or framing is BATCHES:
+            blocks = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
+            nothing = "nothing was appended" if isinstance(error, _REFUSALS) else ""
+            return f"the {blocks} before its block were appended" if size else nothing
+        count = sum(one.offsets().log_end_offset for one in partitions) - before
+        if count and path.partition is None and count != lines:
+            return (
+                f"{count} lines were appended: the first {lines}, and {count - lines} of those behind them; with "
+                "--producer an append can be run again"
+            )
+        rest = "" if source == "-" else f", the rest is: tail -n +{count + 1} {shlex.quote(source)}"
+        return f"the first {count} lines were appended{rest}" if count else "nothing was appended"
+
+    return outcome
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:

@@ -1,0 +1,82 @@
+"""`topicfs append` to a disk that becomes full: what is in the topic is said to the line, and the rest can be appended."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.doubles.small_disk import fill, run, small_disk
+
+pytestmark = pytest.mark.slow
+
+LINES = [b"%07d %s" % (number, b"x" * 100) for number in range(120_000)]
+ROOM = 1_700_000
+"""Bytes for a whole block of lines, and for one partition's share of the next block, or two."""
+TEXT = b"\n".join(LINES) + b"\n"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with small_disk(tmp_path, kind="tmpfs", size_mb=8) as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "it's a file"
+    path.write_bytes(TEXT)
+    return path
+
+
+def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source):
+    """The lines that are in the topic are the file's first ones, and the command that is named gives the others."""
+    data = ("--data", str(disk / "data"))
+    topicfs("topics", "create", "orders", *data)
+    ran = topicfs("append", "orders/0", str(source), *data)
+    assert 1 == ran.status
+    said = ran.errors.decode()
+    assert "No space left on device" in said
+    found = re.search(r"; the first (\d+) lines were appended, the rest is: (tail .*)\n$", said)
+    assert found is not None, said
+    kept = LINES[: int(found[1])]
+    assert 0 < len(kept) < len(LINES)
+    assert kept == topicfs("cat", "orders/0", *data).output.splitlines()
+    run("mount", "-o", "remount,size=64m", str(disk))
+    rest = subprocess.run(["/bin/sh", "-c", found[2]], capture_output=True, check=True).stdout
+    assert 0 == topicfs("append", "orders/0", *data, stdin=rest).status
+    assert topicfs("cat", "orders/0", *data).output == TEXT
+
+
+def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
+    """One partition may have its share of a block when the next one finds the disk full."""
+    data = ("--data", str(disk / "data"))
+    topicfs("topics", "create", "orders", "--partitions", "3", *data)
+    fill(disk)
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - ROOM)
+    source.write_bytes(b"".join(b"%s\t%s\n" % tuple(line.split(b" ")) for line in LINES))
+    said = topicfs("append", "orders/log.kv", str(source), *data).errors.decode()
+    found = re.search(
+        r"; (\d+) lines were appended: the first (\d+), and (\d+) of those behind them; with --producer", said
+    )
+    assert found is not None, said
+    total, first, behind = map(int, found.groups())
+    keys = sorted(
+        line[:7]
+        for number in range(3)
+        for line in topicfs("cat", f"orders/{number}/log.kv", *data).output.splitlines()
+    )
+    assert (total, total) == (len(keys), first + behind)
+    assert [line[:7] for line in LINES[:first]] == keys[:first]
+
+
+def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
+    """Standard input cannot be read again by a command, but its sender can go on behind these lines."""
+    data = ("--data", str(disk / "data"))
+    topicfs("topics", "create", "orders", *data)
+    said = topicfs("append", "orders/0", *data, stdin=TEXT).errors.decode()
+    found = re.search(r"No space left on device; the first (\d+) lines were appended\n$", said)
+    assert found is not None, said
+    assert LINES[: int(found[1])] == topicfs("cat", "orders/0", *data).output.splitlines()
