@@ -9,12 +9,14 @@ import pytest
 
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
-from storage.disk.native import NativeFileSystem
+from storage.compaction.cleaner import clean, cleaning_params
+from storage.compaction.selection import plan
+from storage.disk.native import NativeFileSystem, system_clock
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
 from storage.model import Header, Offset, TimestampType
 from tests.doubles.engines import append_lines
-from tests.doubles.records import record
+from tests.doubles.records import read_records, record
 
 pytestmark = pytest.mark.spark
 
@@ -150,6 +152,41 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
     assert [12 - there, there] == [sum(row[4] for row in told), sum(row[5] for row in told)]
     assert rows_of(spark, made / "data") == rows_of(spark, target)
     assert [] == findings(target)
+
+
+def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
+    """What compaction took out of the rounds that are in place is no conflict, and does not come back."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
+
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        log = engine.create_topic("orders", overrides=compacted).partitions()[0]
+        for number in range(40):
+            log.append(encode([record(0, b"k%d" % (number % 4), b"%d" % number, timestamp=NEW_YEAR)]))
+    archive(spark, ArchiveOptions(path=str(tmp_path / "data"), topics="orders", target=tmp_path / "archive"))
+    write_placed, rounds = module.write_placed, []
+
+    def stop_at_the_second(*arguments, **options):
+        rounds.append(arguments)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        return write_placed(*arguments, **options)
+
+    monkeypatch.setattr(module, "write_placed", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        restored(spark, tmp_path / "archive", target, round_bytes=600)
+    with contextlib.closing(open_engine(target)) as engine:
+        log, now = engine.partition("orders", 0), system_clock()
+        there = log.log_end_offset
+        assert 4 < there < 40
+        log.roll()
+        clean(log, plan(cleaning_params(log, None, now)), now=now)
+    assert 4 == len(rows_of(spark, target))
+    restored(spark, tmp_path / "archive", target)
+    with contextlib.closing(open_engine(target)) as engine:
+        values = [int(each.value) for each in read_records(engine.partition("orders", 0))]
+    assert [*range(there - 4, 40)] == values
 
 
 def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):

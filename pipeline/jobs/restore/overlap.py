@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -18,9 +18,16 @@ COMPARED = ("key", "value", "timestamp", "timestampType", "headers")
 
 
 def check_same(
-    spark: SparkSession, archived: DataFrame, place: SparkPlace, spans: Mapping[TopicPartition, Span]
+    spark: SparkSession,
+    archived: DataFrame,
+    place: SparkPlace,
+    spans: Mapping[TopicPartition, Span],
+    compacted: Collection[str],
 ) -> None:
-    """Check that archive and topics have the same records within the spans (ConflictError names the first difference)."""
+    """Check that archive and topics have the same records within the spans (ConflictError names the first difference).
+
+    Of the `compacted` topics records may be missing.
+    """
     if not spans:
         return
     topics = ",".join(sorted({one.topic for one in spans}))
@@ -45,8 +52,10 @@ def check_same(
         (~_of("archive", name).eqNullSafe(_of("topic", name))).alias(name) for name in (*COMPARED, "there")
     ]
     missing = _of("archive", "there").isNull().alias("only_here")
+    taken_out = _of("topic", "there").isNull() & spark_functions.col("topic").isin(*compacted)
     found = (
-        both.select(*PLACE, *different, missing)
+        both.where(~taken_out)
+        .select(*PLACE, *different, missing)
         .where(reduce(operator.or_, (spark_functions.col(name) for name in (*COMPARED, "there"))))
         .orderBy(*PLACE)
         .first()

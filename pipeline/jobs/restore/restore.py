@@ -125,7 +125,8 @@ class _Restoration:
         made |= empty_topics(self._empty - known.keys(), self._notes, partitions=self._options.partitions)
         bounds = log_bounds(self._directories, extents, known)
         parts = {one: plan_partition(one, extents[one], bounds[one]) for one in extents}
-        check_same(self._spark, self._rows, self._place, overlaps(parts))
+        compacted = [topic for topic, facts in known.items() if facts.config.compacts]
+        check_same(self._spark, self._rows, self._place, overlaps(parts), compacted)
         topics = sorted({one.topic for one in extents})
         write = PlacedWrite(self._directories, forms_of(topics, known, made), self._options.commit_timeout_s)
         places = {one: part.place for one, part in parts.items()}
