@@ -113,14 +113,7 @@ class OfflinePartition:
     def check_in_sync(self) -> None:
         self._refuse()
 
-    def append(
-        self,
-        batches: bytearray,
-        *,
-        durable: bool = False,
-        encoded_here: bool = False,
-        accepted: bool = False,
-    ) -> Appended:
+    def append(self, batches: bytearray, **how: bool) -> Appended:
         self._refuse()
 
     def read(

@@ -167,7 +167,7 @@ class Scrubber:
                         scrub = PartitionScrub(
                             partition, self.counts, lambda found: self._found(found, tell), archive=archive
                         )
-                        self._scrub(partition.name, scrub, rests, advance)
+                        self._scrub(partition, scrub, rests, advance)
                     if self._stopping.is_set():
                         return False
                 self._at = self._at._replace(ended=self._clock(), partition="", offset=0)
@@ -193,14 +193,17 @@ class Scrubber:
         self.report(found)
         tell(found)
 
-    def _scrub(self, name: TopicPartition, scrub: PartitionScrub, rests: int, advance: Advance) -> None:
+    def _scrub(
+        self, partition: ScrubbedPartition, scrub: PartitionScrub, rests: int, advance: Advance
+    ) -> None:
         """Scrub a partition, unless it is stopped meanwhile."""
         saved = began = time.monotonic()
         worked = time.thread_time()
         before = self.counts.read_bytes
         try:
-            for base in scrub.run(self._at.start_in(name)):
-                self._at = self._at._replace(partition=str(name), offset=base)
+            name, topic_id = partition.name, partition.topic_id
+            for base in scrub.run(self._at.start_in(name, topic_id)):
+                self._at = self._at._replace(partition=str(name), offset=base, topic_id=topic_id)
                 advance(self.counts.read_bytes - before)
                 before = self.counts.read_bytes
                 if rests:

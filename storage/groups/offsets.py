@@ -51,13 +51,24 @@ class OffsetStore:
     # What there is.
 
     def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
-        return self._committed.get(group, {})
+        """Return a group's positions, those in a former topic of the same name left out."""
+        return self._of_present_topics(self._committed.get(group, {}))
+
+    def _of_present_topics(self, own: Own) -> Own:
+        return {
+            place: one
+            for place, one in own.items()
+            if _same_topic(one.position.topic_id, self._topic_ids(place))
+        }
 
     def known(self) -> dict[str, dict[TopicPartition, Offset]]:
         """Return all positions as they are at this moment, from any thread: each copy below is made in one step."""
         found = {group: own.copy() for group, own in self._committed.copy().items()}
         return {
-            group: {place: Offset(stored.position.offset) for place, stored in own.items()}
+            group: {
+                place: Offset(stored.position.offset)
+                for place, stored in self._of_present_topics(own).items()
+            }
             for group, own in found.items()
         }
 
@@ -182,13 +193,15 @@ class OffsetStore:
             else Code.NONE
             for one in partitions
         }
-        own = self.committed(group.name)
+        own = self._committed.get(group.name, {})
         gone = [one for one, code in codes.items() if code is Code.NONE and one in own]
         return self._tombstones([(group.name, one) for one in gone], lambda: reply(codes), reply)
 
     def places(self, group: str) -> list[TopicPartition]:
         """Return the partitions in which a group has a position, be it of an open transaction."""
-        return sorted({*self.committed(group), *(partition for _, partition, _ in self.pending(group))})
+        return sorted(
+            {*self._committed.get(group, ()), *(partition for _, partition, _ in self.pending(group))}
+        )
 
     def forget(self, group: str, partition: TopicPartition | None = None) -> None:
         """Take a tombstone that is in the log, or of a whole group all of them."""
@@ -206,7 +219,7 @@ class OffsetStore:
         gone: dict[str, list[TopicPartition]] = {}
         for group in self.groups():
             for partition in self.places(group):
-                stored = self.committed(group).get(partition)
+                stored = self._committed.get(group, {}).get(partition)
                 known = NO_TOPIC_ID if stored is None else stored.position.topic_id
                 if partition.topic in topics and _same_topic(known, topics[partition.topic]):
                     gone.setdefault(group, []).append(partition)

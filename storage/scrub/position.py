@@ -1,9 +1,9 @@
 """The position of the scrub of a data directory: a small file, so that one that was interrupted goes on where it was.
 
     topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576,
-                     "whole": true, "damaged": 0}
+                     "whole": true, "damaged": 0, "topic_id": "Fz8Xk0ZNTpWqC8yQWm1Q3A"}
 
-`partition` and `offset` say the segment that is scrubbed next; `began` is when this scrub began, `ended` when it was through.
+`partition` and `offset` say the segment that is scrubbed next, of the topic `topic_id`; `began` is when this scrub began, `ended` when it was through.
 `whole` says that it passes nothing over, as the duty does; `damaged` counts what it left as it was.
 A broker passes the file over. It may be lost: then the next scrub begins at the front.
 """
@@ -37,14 +37,16 @@ class ScrubPosition(NamedTuple):
     """True if no partition was passed over."""
     damaged: int = 0
     """Findings that could not be healed so far; those in the segment that is next may be found, and counted, again."""
+    topic_id: str | None = None
+    """Id of the partition's topic: one of the same name that was created since is scrubbed from its front."""
 
     def skips(self, partition: TopicPartition) -> bool:
         """Return whether the scrub has been through a partition: they are taken in the order of their names."""
         return str(partition) < self.partition
 
-    def start_in(self, partition: TopicPartition) -> int:
-        """Return the offset from which on a partition is scrubbed."""
-        return self.offset if str(partition) == self.partition else 0
+    def start_in(self, partition: TopicPartition, topic_id: str | None) -> int:
+        """Return the offset from which on a partition of a topic is scrubbed."""
+        return self.offset if (str(partition), topic_id) == (self.partition, self.topic_id) else 0
 
 
 def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
@@ -74,4 +76,5 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
         offset=max(int(plain["offset"]), 0),
         whole=bool(plain.get("whole", False)),
         damaged=int(plain.get("damaged", 0)),
+        topic_id=plain.get("topic_id"),
     )

@@ -130,13 +130,28 @@ def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
 
 def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
     """What comes before is not read again."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
+    topic_id = engine.topic("beta").topic_id
+    begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
+    write_position(FILES, tmp_path / "data", begun)
     assert engine.scrubber.run()
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     assert 0 < engine.scrubber.counts.read_bytes < whole / 2
     done = position(tmp_path)
     assert done is not None
     assert (1, True) == (done.began, done.ended is not None)
+
+
+def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
+    """The scrub was interrupted in a former topic of that name."""
+    topic_id = engine.topic("beta").topic_id
+    begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
+    write_position(FILES, tmp_path / "data", begun)
+    engine.delete_topic("beta")
+    log = engine.create_topic("beta").partitions()[0]
+    for number in range(20):
+        append_lines(log, f"line {number} {'x' * 40}\n")
+    assert engine.scrubber.run()
+    assert log.status().log_bytes == engine.scrubber.counts.read_bytes
 
 
 def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine, tmp_path):
