@@ -22,6 +22,7 @@ from storage.compaction.transactions import PassTransactions
 from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
 from storage.model import Offset, ProducerId, Timestamp
+from storage.segment.chain import aborted_spans
 from storage.segment.scan import Window, windows
 from storage.segment.segment import Segment
 from storage.segment.sparse import Placed, PlacedBatch
@@ -106,7 +107,8 @@ class _Pass:
         self._now = now
         self._proceed = proceed
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
-        self._aborted = log.aborted
+        # Those of segments below the log start, too: while aborted records are in the files, their marker stays.
+        self._aborted = {*log.aborted, *aborted_spans(self._segments)}
         self._newest = OffsetMap(map_bytes)
 
     def run(self) -> Cleaned:

@@ -32,7 +32,8 @@ class PassTransactions:
         if not batch.is_transactional:
             return False
         span = self._open_aborted.get(batch.producer_id)
-        if span is None:
+        if span is None or span.last_offset < batch.base_offset:
+            # After a marker that is gone, or before the pass, the producer's next transaction has begun.
             self._open_committed.add(batch.producer_id)
             return False
         self._seen.add(span)
@@ -57,4 +58,4 @@ class PassTransactions:
     def _begin_up_to(self, offset: int) -> None:
         while self._upcoming and self._upcoming[-1].first_offset <= offset:
             span = self._upcoming.pop()
-            self._open_aborted.setdefault(span.producer_id, span)
+            self._open_aborted[span.producer_id] = span

@@ -214,7 +214,7 @@ class Log:
 
     @property
     def aborted(self) -> tuple[AbortedSpan, ...]:
-        """The aborted transactions of all segments, by ascending last offset."""
+        """The aborted transactions that end at the log start or above, by ascending last offset."""
         return self.parts.state.aborted
 
     @property

@@ -143,7 +143,7 @@ class LogParts:
                 start_offset=loaded.start_offset,
                 replicated=loaded.high_watermark,
                 first_unstable=None,
-                aborted=aborted_spans(loaded.chain.segments),
+                aborted=aborted_spans(loaded.chain.segments, loaded.start_offset),
                 places={},
             )
         )

@@ -128,7 +128,7 @@ class LogReplacer:
                 return False
             # Before anything is renamed, for it reads indexes: an error here leaves the old ones in place.
             chain = Chain.of([new, *(s for s in segments if s not in set(old))])
-            aborted = aborted_spans(chain.segments)
+            aborted = aborted_spans(chain.segments, parts.state.start_offset)
             self._rename_segment(new, SegmentFileState.SWAP)
             parts.files.sync_directory(parts.directory)
             try:

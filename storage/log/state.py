@@ -45,7 +45,7 @@ class LogState(NamedTuple):
     first_unstable: Offset | None
     """First offset of the first undecided transaction; None where there is none."""
     aborted: tuple[AbortedSpan, ...]
-    """The aborted transactions of all segments, by ascending last offset."""
+    """The aborted transactions that end at the log start or above, by ascending last offset."""
     places: Places
     """Remembered by the readers of this value; a new dict in each value whose segments were removed, replaced or cut."""
 

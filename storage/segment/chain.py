@@ -45,10 +45,10 @@ class Chain(NamedTuple):
         return tuple(s for s in self.segments[first:] if s.base_offset < end_offset)
 
 
-def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
-    """Return the aborted transactions of all segments, by ascending last offset."""
-    with_aborted = (segment for segment in segments if segment.may_have_aborted)
-    return tuple(span for segment in with_aborted for span in segment.transaction_index)
+def aborted_spans(segments: Iterable[Segment], start_offset: int = 0) -> tuple[AbortedSpan, ...]:
+    """Return the aborted transactions of segments that end at `start_offset` or above, by ascending last offset."""
+    spans = (span for one in segments if one.may_have_aborted for span in one.transaction_index)
+    return tuple(span for span in spans if span.last_offset >= start_offset)
 
 
 def overlapping(

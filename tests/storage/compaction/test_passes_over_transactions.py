@@ -104,3 +104,49 @@ def test_aborts_are_known_over_passes_and_segments():
         pass_over(log, after_ms=RETENTION_MS)
         assert [b"a", b"d"] == [r.key for r in log.records()]
     assert ([(0, 1), (4, 1)], ()) == (log.batches(), log.log.aborted)
+
+
+def _committed_after_an_abort():
+    """An aborted record below the log start, and committed ones of the same producer, a segment each; closed, reopened."""
+    log = CompactedLog(cleanup_policy=("compact", "delete"))
+    for sequence, key in enumerate((b"a", b"b", b"c")):
+        log.put((key, b"1"), base_sequence=sequence, **STAMP)
+        log.end_transaction(commit=key != b"a")
+        log.log.roll()
+    log.log.delete_records(2)
+    log.reopen(log_start_offset=2)
+    log.put((b"d", b"2"))
+    return log
+
+
+def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
+    """A transaction whose marker went with its segment ended there: what its producer committed later stays."""
+    log = _committed_after_an_abort()
+    assert () == log.log.aborted
+    log.log.delete_oldest_segments(1, "test")
+    pass_over(log)
+    assert [b"b", b"c", b"d"] == [record.key for record in log.records()]
+
+
+def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
+    """A pass takes aborts from the segments that it reads: without the start's checkpoint no aborted record appears."""
+    log = _committed_after_an_abort()
+    pass_over(log)
+    assert () == log.log.aborted
+    log.reopen(log_start_offset=0)
+    assert [b"b", b"c", b"d"] == [record.key for record in log.records()]
+
+
+def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_map():
+    """The map begins after an abort's marker: what its producer committed since then replaces older records."""
+    log = CompactedLog()
+    log.put((b"k", b"old"))
+    log.put((b"a", b"aborted"), base_sequence=0, **STAMP)
+    log.end_transaction(commit=False)
+    log.log.roll()
+    log.clean()
+    log.put((b"k", b"new"), base_sequence=1, **STAMP)
+    log.end_transaction(commit=True)
+    log.log.roll()
+    log.clean()
+    assert [b"new"] == [record.value for record in log.records()]
