@@ -25,6 +25,7 @@ from cluster.mirror.copy import MirroredPartition
 from cluster.mirror.journal import MirrorJournal
 from cluster.mirror.topics import TopicCopies, TopicNames
 from storage.config.broker import EngineConfig
+from storage.directories.contents import find_partitions
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import ClusterError, NotAuthorizedError
 from storage.manager import LogManager, open_engine
@@ -106,6 +107,12 @@ def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
         raise MirrorError(
             f"{directory}: a mirror of the cluster {journal.cluster_id}, and this one is {metadata.cluster_id}; "
             f"mirror into another directory"
+        )
+    # Before it is opened, which already gives settings to the topics that it finds.
+    topics = {one.topic for one in find_partitions(files, [directory])} if files.exists(directory) else set()
+    for name in sorted(topics - journal.topics.keys()):
+        raise MirrorError(
+            f"{directory}: has topic {name}, which no mirror made there; mirror into another directory"
         )
     return journal
 

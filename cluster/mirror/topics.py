@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
 from cluster.brokers.settings import topic_settings
-from cluster.errors import NONE, MirrorError, WrittenByOthersError
+from cluster.errors import NONE, WrittenByOthersError
 from cluster.mirror.copy import MirroredPartition
 from cluster.mirror.journal import MirrorJournal
 from storage.config.topic import SETTINGS, TopicConfig
@@ -71,13 +71,9 @@ class TopicCopies:
             self._report(text)
 
     def take_over(self, journal: MirrorJournal) -> None:
-        """Make sure that the directory is as the mirror left it. Raises MirrorError."""
+        """Make sure that the directory is as the mirror left it. Raises WrittenByOthersError."""
         for name, topic in self._engine.topics().items():
-            if name not in journal.topics:
-                raise MirrorError(
-                    f"{self._directory}: has topic {name}, which no mirror made there; mirror into another directory"
-                )
-            if journal.topics[name] != topic.topic_id:
+            if journal.topics.get(name) != topic.topic_id:
                 raise self._written_by_others(f"topic {name} is not the one that was copied")
         for name, end in self.ends().items():
             left = (journal.ends or {}).get(name, end)

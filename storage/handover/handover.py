@@ -24,7 +24,7 @@ from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.identifiers import decode_id
 from storage.checkpoints.leader_epochs import decode_epochs
 from storage.checkpoints.meta_properties import read_meta_properties
-from storage.checkpoints.offset_checkpoint import read_lines, write_lines
+from storage.checkpoints.offset_checkpoint import read_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.directories.contents import find_partitions
 from storage.disk import names
@@ -41,7 +41,7 @@ from storage.handover.journal import (
     read_journal,
     write_journal,
 )
-from storage.handover.partition_copy import PartitionCopy, copy_partition, first_base_offset
+from storage.handover.partition_copy import PartitionCopy, copy_partition, first_base_offset, is_in_place
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
 from storage.handover.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
@@ -133,6 +133,8 @@ class Handover:
                 f"{self._journal_dir / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
                 f"remove that file to begin one to {cluster_id}"
             )
+        for topic in own:  # A refusal comes before anything is created or altered.
+            self._find_topic(cluster, topic, journal.topics.get(topic.name))
         for topic in own:
             found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
             journal = self._note(
@@ -140,11 +142,27 @@ class Handover:
             )
         self._commit_positions(cluster, journal, own)
 
+    def _find_topic(
+        self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
+    ) -> TopicDescription | None:
+        """Return the cluster's topic of that name, None without one. Raises StorageError for one that is in the way."""
+        found = cluster.find_topic(topic.name)
+        if found is None:
+            return None
+        _check_fits(topic.name, found, max(topic.offsets) + 1, self._node_id)
+        is_ours = noted is not None and noted.topic_id == found.topic_id
+        if not is_ours and any(one.stop for one in cluster.offsets(topic.name, found.partitions).values()):
+            raise StorageError(
+                f"{topic.name}: the cluster has a topic of that name with records of its own; nothing is "
+                f"overwritten, so delete it there first"
+            )
+        return found
+
     def _prepare_topic(
         self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription:
         partitions = max(topic.offsets) + 1
-        found = cluster.find_topic(topic.name)
+        found = self._find_topic(cluster, topic, noted)
         if found is None:
             found = cluster.create_topic(
                 topic.name, partitions=partitions, settings=topic.settings, node_id=self._node_id
@@ -153,16 +171,9 @@ class Handover:
                 f"{topic.name}: created in the cluster, {_count(partitions)}, topic id {found.topic_id}"
             )
             return found
-        _check_fits(topic.name, found, partitions, self._node_id)
         if noted is not None and noted.topic_id == found.topic_id:
             self._report(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
             return found
-        held = any(offsets.stop for offsets in cluster.offsets(topic.name, partitions).values())
-        if held:
-            raise StorageError(
-                f"{topic.name}: the cluster has a topic of that name with records of its own; nothing is "
-                f"overwritten, so delete it there first"
-            )
         cluster.change_settings(topic.name, topic.settings)
         self._report(f"{topic.name}: empty in the cluster, taken as it is, topic id {found.topic_id}")
         return found
@@ -228,31 +239,23 @@ class Handover:
                     raise StorageError(f"{directory}: was written to in this moment; run this again")
             self._check_transactions(topics.values())
             data_dirs = find_partitions(self._files, self._data)
-            for partition in journal.waiting():
-                journal = self._place_partition(journal, topics, data_dirs, partition)
+            copies = [self._copy_of(journal, topics, data_dirs, one) for one in journal.waiting()]
+            for copy in copies:  # A refusal comes before anything is written.
+                is_in_place(self._files, copy)
+            for copy in copies:
+                offsets = topics[copy.partition.topic].offsets[copy.partition.partition]
+                journal = self._place_partition(journal, copy, offsets)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
                 self._report(
                     "the broker was not stopped in order: its next start checks the files, and takes longer"
                 )
 
     def _place_partition(
-        self,
-        journal: HandoverJournal,
-        topics: Mapping[str, OwnTopic],
-        data_dirs: Mapping[TopicPartition, Path],
-        partition: TopicPartition,
+        self, journal: HandoverJournal, copy: PartitionCopy, offsets: PartitionOffsets
     ) -> HandoverJournal:
-        topic = topics.get(partition.topic)
-        if topic is None or partition.partition not in topic.offsets:
-            raise StorageError(
-                f"{partition}: noted in {self._journal_dir / names.HANDOVER}, but not here any more"
-            )
-        log_dir = self._find_place(journal, partition)
+        partition, log_dir = copy.partition, copy.target.parent
         if journal.places.get(str(partition)) != log_dir:
             journal = self._note(journal.with_place(partition, log_dir))
-        copy = self._copy_of(journal, partition, data_dirs[partition], log_dir)
-        offsets = topic.offsets[partition.partition]
-        write_lines(self._files, log_dir, partition, self._lines(partition, data_dirs[partition], offsets))
         copied = copy_partition(self._files, copy)
         records = f"offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
         self._report(f"{partition}: {'put into' if copied else 'already in'} {copy.target}, {records}")
@@ -275,9 +278,19 @@ class Handover:
         )
 
     def _copy_of(
-        self, journal: HandoverJournal, partition: TopicPartition, data_dir: Path, log_dir: Path
+        self,
+        journal: HandoverJournal,
+        topics: Mapping[str, OwnTopic],
+        data_dirs: Mapping[TopicPartition, Path],
+        partition: TopicPartition,
     ) -> PartitionCopy:
-        """Return the copy to make. Raises StorageError where the broker's partition is of another topic."""
+        """Return the copy to make. Raises StorageError where the partition is gone, here or there, or of another topic."""
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition not in topic.offsets:
+            raise StorageError(
+                f"{partition}: noted in {self._journal_dir / names.HANDOVER}, but not here any more"
+            )
+        data_dir, log_dir = data_dirs[partition], self._find_place(journal, partition)
         target = log_dir / names.partition_directory(partition)
         topic_id = journal.topics[partition.topic].topic_id
         found = read_topic_id(self._files, target) if self._files.exists(target) else topic_id
@@ -291,6 +304,7 @@ class Handover:
             target=target,
             topic_id=topic_id,
             highest_epoch=self._epoch_of(target),
+            lines=self._lines(partition, data_dir, topic.offsets[partition.partition]),
         )
 
     def _epoch_of(self, target: Path) -> int:
@@ -316,11 +330,10 @@ class Handover:
 
     def _own_topics(self) -> list[OwnTopic]:
         """Close the data directory in order, whatever state it was in, and return its topics."""
-        with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
-            topics = [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
-        if not topics:
+        if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
-        return topics
+        with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
+            return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 
     def _find_journal(self) -> Path:
         """Return the directory that has the journal; of a handover that begins, the first one."""

@@ -1,8 +1,9 @@
 """Copying one partition's files into another data directory: whole, or not at all.
 
     1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
-    2  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
-    3  <topic>-<p>/                  the copy is renamed, the directory above flushed
+    2  …-offset-checkpoint           the partition gets its lines
+    3  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
+    4  <topic>-<p>/                  the copy is renamed, the directory above flushed
 
 Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
 that was interrupted is never taken for a partition (kafka-storage.md#names).
@@ -16,11 +17,13 @@ outdated. Batches may be given a lower epoch in place, for it is outside their c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 
 from storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
+from storage.checkpoints.offset_checkpoint import Lines, write_lines
 from storage.checkpoints.partition_metadata import write_topic_id
 from storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSITION
 from storage.codec.headers import Batches
@@ -85,22 +88,43 @@ class PartitionCopy:
     """True if logs that never change again become hard links, where the file system can."""
     recovered: bool = True
     """True if the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
+    lines: Lines = field(default_factory=dict)
+    """The partition's lines in the checkpoints of the target's data directory. A partition in place keeps its own."""
+
+
+def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
+    """Return whether the partition is in place already; nothing is changed.
+
+    Raises StorageError where other records are in the way, CorruptionError, OSError.
+    """
+    if not files.exists(copy.target):
+        return False
+    if same_logs(files, copy):
+        return True
+    if holds_records(files, copy.target):
+        raise StorageError(
+            f"{copy.target}: other records are there already; nothing is overwritten, "
+            f"so delete that topic first or choose another directory"
+        )
+    return False
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
     """Put the partition in place, on disk when this returns (blocking); False: it was there already.
 
-    Raises StorageError where other records are in the way, CorruptionError, OSError. The target is then what it was.
+    Raises what `is_in_place` does. The target is then what it was.
     """
-    if files.exists(copy.target):
-        if same_logs(files, copy):
-            return False
-        if holds_records(files, copy.target):
-            raise StorageError(
-                f"{copy.target}: other records are there already; nothing is overwritten, "
-                f"so delete that topic first or choose another directory"
-            )
-    staged = _stage(files, copy)
+    if is_in_place(files, copy):
+        return False
+    staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
+    try:
+        _stage(files, copy, staged)
+        # Before the partition itself: a start in between must not find the records without their log start.
+        write_lines(files, copy.target.parent, copy.partition, copy.lines)
+    except (OSError, StorageError):
+        with suppress(OSError):
+            _remove(files, staged)
+        raise
     _put_in_place(files, staged, copy)
     return True
 
@@ -166,9 +190,8 @@ def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
     return [file for file in map(parse_segment_file, file_names) if file is not None]
 
 
-def _stage(files: FileSystem, copy: PartitionCopy) -> Path:
+def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
     """Copy everything into a directory that a broker or engine started in between removes."""
-    staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
     files.make_directory(staged)
     wanted = _live_names(files, copy.source)
     # By the logs: a log that was closed in order has a snapshot behind its last segment.
@@ -183,7 +206,6 @@ def _stage(files: FileSystem, copy: PartitionCopy) -> Path:
     _copy_epochs(files, copy, staged)
     # Last of all, for it flushes the names of all files.
     write_topic_id(files, staged, copy.topic_id)
-    return staged
 
 
 def _copy_file(files: FileSystem, copy: PartitionCopy, name: str, staged: Path, *, sealed: bool) -> None:
@@ -257,6 +279,10 @@ def _put_in_place(files: FileSystem, staged: Path, copy: PartitionCopy) -> None:
     files.rename(staged, copy.target)
     files.sync_directory(copy.target.parent)
     if replaced is not None:
-        for entry in files.list_directory(replaced):
-            files.unlink(replaced / entry.name)
-        files.remove_directory(replaced)
+        _remove(files, replaced)
+
+
+def _remove(files: FileSystem, directory: Path) -> None:
+    for entry in files.list_directory(directory):
+        files.unlink(directory / entry.name)
+    files.remove_directory(directory)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.checkpoints.identifiers import decode_id
-from storage.checkpoints.offset_checkpoint import read_lines, write_lines
+from storage.checkpoints.offset_checkpoint import read_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
 from storage.coordinators.group_records import CommittedOffset
@@ -30,7 +30,7 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
-from storage.handover.partition_copy import PartitionCopy, copy_partition
+from storage.handover.partition_copy import PartitionCopy, copy_partition, is_in_place
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import (
     GroupStateRecord,
@@ -108,6 +108,15 @@ class Takeover:
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)
+        # All that can be refused is, before anything is written.
+        self._check_free(topics)
+        copies = self._plan_copies(topics, link=link)
+        groups = self._find_groups(log_dirs, topics)
+        share_groups = read_share_groups(
+            self._files,
+            _directories_of(log_dirs, POSITIONS_TOPIC),
+            _directories_of(log_dirs, STATES_TOPIC),
+        )
         self._make_directories()
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
@@ -118,13 +127,7 @@ class Takeover:
             for directory in self._data:
                 remove_mark(self._files, directory)
             for topic in topics:
-                self._copy_topic(topic, link=link)
-            groups = self._find_groups(log_dirs, topics)
-            share_groups = read_share_groups(
-                self._files,
-                _directories_of(log_dirs, POSITIONS_TOPIC),
-                _directories_of(log_dirs, STATES_TOPIC),
-            )
+                self._copy_topic(topic, copies)
         self._check_stopped()
         self._open(topics, groups, share_groups)
 
@@ -139,7 +142,7 @@ class Takeover:
     def _check_stopped(self) -> None:
         if not isinstance(self._files, NativeFileSystem):
             return
-        for directory in self._log_dirs:
+        for directory in (*self._log_dirs, *self._data):
             holder = find_holder(directory)
             if holder is not None:
                 raise DirectoryLockedError(directory, holder.pid)
@@ -215,7 +218,7 @@ class Takeover:
             self._report(
                 f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
             )
-        ours = _directories_of(find_partitions(self._files, self._data), POSITIONS_TOPIC)
+        ours = _directories_of(self._our_partitions(), POSITIONS_TOPIC)
         present = read_positions(self._files, ours)
         elsewhere = {place.group for place in found} - {place.group for place in wanted}
         records = self._find_records(theirs, elsewhere | read_group_records(self._files, ours).keys())
@@ -242,7 +245,12 @@ class Takeover:
         return TopicRegistry(copies, self._files, all_directories=together)
 
     def _check_free(self, topics: list[TopicFound]) -> None:
-        """Raise StorageError before anything is changed if a topic's name is taken by another topic."""
+        """Raise StorageError for a directory given twice, and if a topic's name is taken by another topic."""
+        for directory in self._data:
+            if directory.resolve() in map(Path.resolve, self._log_dirs):
+                raise StorageError(
+                    f"{directory}: given as the broker's directory and as ours; name another one"
+                )
         entries = self._registry().entries
         for topic in topics:
             entry = entries.get(topic.name)
@@ -252,37 +260,45 @@ class Takeover:
                     f"nothing is overwritten"
                 )
 
-    def _copy_topic(self, topic: TopicFound, *, link: bool) -> None:
+    def _our_partitions(self) -> dict[TopicPartition, Path]:
+        return find_partitions(self._files, filter(self._files.exists, self._data))
+
+    def _plan_copies(self, topics: Iterable[TopicFound], *, link: bool) -> list[PartitionCopy]:
+        """Return the copies to make; a new partition goes to the directory with the fewest, as a broker chooses.
+
+        Raises StorageError where other records are in the way.
+        """
+        ours = self._our_partitions()
+        used = Counter(ours.values())
+        copies = []
+        for topic in topics:
+            for number, log_dir in topic.log_dirs.items():
+                partition = TopicPartition(topic.name, number)
+                target = ours.get(partition) or min(self._data, key=lambda directory: used[directory])
+                used[target] += partition not in ours
+                copy = PartitionCopy(
+                    partition=partition,
+                    source=log_dir / names.partition_directory(partition),
+                    target=target / names.partition_directory(partition),
+                    topic_id=topic.topic_id,
+                    link=link,
+                    recovered=is_marked_clean(self._files, log_dir),
+                    lines=read_lines(self._files, log_dir, partition),
+                )
+                if not is_in_place(self._files, copy):
+                    copies.append(copy)
+        return copies
+
+    def _copy_topic(self, topic: TopicFound, copies: Iterable[PartitionCopy]) -> None:
         registry = self._registry()
         if topic.name not in registry.entries:
             registry.put({topic.name: TopicEntry(topic.topic_id, dict(topic.settings))})
-        copied = sum(self._copy_partition(topic, number, link=link) for number in topic.log_dirs)
+        copied = sum(copy_partition(self._files, one) for one in copies if one.partition.topic == topic.name)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
         self._report(
             f"{topic.name}: {copied} of {len(topic.log_dirs)} partitions carried over, the others were there; "
             f"{settings}"
         )
-
-    def _copy_partition(self, topic: TopicFound, number: int, *, link: bool) -> bool:
-        partition = TopicPartition(topic.name, number)
-        log_dir, target = topic.log_dirs[number], self._target(partition)
-        directory = names.partition_directory(partition)
-        copy = PartitionCopy(
-            partition=partition,
-            source=log_dir / directory,
-            target=target / directory,
-            topic_id=topic.topic_id,
-            link=link,
-            recovered=is_marked_clean(self._files, log_dir),
-        )
-        write_lines(self._files, target, partition, read_lines(self._files, log_dir, partition))
-        return copy_partition(self._files, copy)
-
-    def _target(self, partition: TopicPartition) -> Path:
-        """Return the data directory that has the partition, or else the one with the fewest, as a broker chooses."""
-        found = find_partitions(self._files, self._data)
-        used = Counter(found.values())
-        return found.get(partition) or min(self._data, key=lambda directory: used[directory])
 
     def _open(self, topics: list[TopicFound], groups: GroupsFound, share_groups: ShareGroupsFound) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""

@@ -138,6 +138,55 @@ def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
     assert [b"theirs"] == [record.value for record in bench.client.records(name)]
 
 
+def test_a_refused_placing_changes_nothing_of_the_broker(bench: Bench) -> None:
+    """Records that came before the files were placed stay, checkpoints too: the broker serves them from its own log start."""
+    name = f"{bench.prefix}trimmed"
+    assert 1 == bench.handover("--no-wait").exit_code
+    theirs = plain_records(0, 3)
+    bench.client.produce(name, theirs)
+    bench.broker.stop()
+    before = bytes_below(bench.broker.log_dir), bytes_below(bench.data)
+    result = bench.handover("--no-wait")
+    assert (1, True) == (result.exit_code, "other records are there already" in str(result.exception))
+    assert before == (bytes_below(bench.broker.log_dir), bytes_below(bench.data))
+    bench.broker.start()
+    assert [one.value for one in theirs] == [record.value for record in bench.client.records(name)]
+
+
+def test_a_refused_takeover_changes_nothing(bench: Bench, tmp_path: Path) -> None:
+    """Records deleted at the source after the first takeover stay in our copy, which ends before its new start."""
+    name, taken = f"{bench.prefix}theirs", tmp_path / "taken"
+    bench.client.create_topic(name)
+    bench.client.produce(name, plain_records(0, 20), batch=5)
+    bench.broker.stop()
+    assert 0 == bench.run("takeover", str(bench.broker.log_dir), str(taken)).exit_code
+    copied = records_in(taken, name)
+    bench.broker.start()
+    bench.client.create_topic(f"{bench.prefix}newer")
+    bench.client.produce(name, plain_records(20, 40), batch=5)
+    bench.client.delete_records(name, 30)
+    kept = bench.client.records(name)
+    bench.broker.stop()
+    before = bytes_below(bench.broker.log_dir), bytes_below(taken)
+    result = bench.run("takeover", str(bench.broker.log_dir), str(taken))
+    assert (1, True) == (result.exit_code, "other records are there already" in str(result.exception))
+    assert before == (bytes_below(bench.broker.log_dir), bytes_below(taken))
+    assert (20, copied) == (len(copied), records_in(taken, name))
+    bench.broker.start()
+    assert kept == bench.client.records(name)
+
+
+def bytes_below(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def records_in(directory: Path, topic: str) -> list[Record]:
+    engine = open_engine(directory)
+    records = ours.read_records(engine.partition(topic, 0))
+    engine.close()
+    return records
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
     """The broker's topics, with their ids and settings, after a clean stop and after SIGKILL; records as consumed."""

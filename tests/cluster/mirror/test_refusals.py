@@ -50,6 +50,10 @@ def written_to(directory, topic):
         append_lines(engine.partition(topic, 0), "theirs\n")
 
 
+def bytes_below(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def test_a_directory_that_others_wrote_to(copy, filled):
     """Its ends are not those that the mirror left."""
     written_to(copy.directory, filled)
@@ -165,13 +169,16 @@ def test_two_mirrors_of_one_directory(copy, filled):
 
 
 def test_topics_that_no_mirror_made(copy, filled):
-    """A data directory with topics of its own, and one more topic in a mirror."""
+    """A topic of others in the directory is found before anything there is written."""
     with closing(open_engine(copy.directory)) as engine:
         engine.create_topic("extra")
+    (copy.directory / "topicfs.topics").unlink()  # As a broker leaves them, which has no such file.
+    before = bytes_below(copy.directory)
     with pytest.raises(
         MirrorError, match="has topic extra, which no mirror made there; mirror into another directory"
     ):
         copy.once(filled)
+    assert before == bytes_below(copy.directory)
 
 
 def test_a_mirror_of_another_cluster(copy, filled):
