@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,10 @@ def staged(data: Path, write: WriteId = ONCE, text: str = "a\nb\n", topic: str =
     return writer.finish()
 
 
-def lines(data: Path) -> list[str]:
+def lines(data: Path, topic: str = "orders") -> list[str]:
     engine = open_engine(data, read_only=True)
     try:
-        return read_lines(engine.partition("orders", 1))
+        return read_lines(engine.partition(topic, 1))
     finally:
         engine.close()
 
@@ -175,9 +176,10 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
     assert [] == left(data)
 
 
-def commit(data, write, text="a\nb\n", **records):
+def commit(data, write, text="a\nb\n", topic="orders", **records):
     """A micro-batch as the driver brings it, told how many records it has."""
-    CommitRequest([data], write, [staged(data, write, text)], records=records or None).commit(PATIENCE_S)
+    file = staged(data, write, text, topic)
+    CommitRequest([data], write, [file], records=records or None).commit(PATIENCE_S)
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
@@ -193,9 +195,23 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
 
 def test_another_target_has_micro_batches_of_its_own(data):
     """A query whose checkpoint was copied, and that writes to another topic or to one made again, writes there."""
-    for target in ("1EvPSKI_SvihSIy3lMKMvg", "dDf_-Av9SFa9qQq1MeX3Zw", ""):
+    for _ in range(2):
+        with closing(open_engine(data)) as engine:
+            engine.delete_topic("orders")
+            target = engine.create_topic("orders", partitions=2).topic_id
         commit(data, WriteId("query", 0, target), orders=2)
-    assert ["a", "b"] * 3 == lines(data)
+        assert ["a", "b"] == lines(data)
+    commit(data, WriteId("query", 0), orders=2)
+    assert ["a", "b"] * 2 == lines(data)
+    assert [] == left(data)
+
+
+def test_another_topic_of_the_targets_name_is_an_error(data):
+    """The restarted query brings the micro-batch to the new topic, once."""
+    write = WriteId("query", 0, "1EvPSKI_SvihSIy3lMKMvg")
+    with pytest.raises(WriteRefusedError, match="orders: was deleted and created again"):
+        commit(data, write, orders=2)
+    assert [] == lines(data)
     assert [] == left(data)
 
 
@@ -245,13 +261,15 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
     """Counts for each target of the query, until one has committed something of its own."""
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
-    commit(data, WriteId("query", 4, "one"), orders=2)
+    with closing(open_engine(data)) as engine:
+        one, two = engine.topic("orders").topic_id, engine.create_topic("copies", partitions=2).topic_id
+    commit(data, WriteId("query", 4, one), orders=2)
     assert "passed over 2 records for orders" in caplog.text
     with pytest.raises(CommittedBeforeError, match="micro-batch 4 is committed"):
-        commit(data, WriteId("query", 3, "two"), orders=2)
-    commit(data, WriteId("query", 5, "one"), orders=2)
-    commit(data, WriteId("query", 4, "two"), "c\n", orders=1)
-    assert ["a", "b", "c"] == lines(data)
+        commit(data, WriteId("query", 3, two), topic="copies", copies=2)
+    commit(data, WriteId("query", 5, one), orders=2)
+    commit(data, WriteId("query", 4, two), "c\n", topic="copies", copies=1)
+    assert (["a", "b"], ["c"]) == (lines(data), lines(data, "copies"))
 
 
 def test_abort_removes_what_was_staged(data):
