@@ -225,9 +225,9 @@ def _each(
 
 
 def _outcome(engine: Engine, path: TopicPath, framing: Framing, source: str) -> Outcome:
-    """Return what says after an error how many lines are in the topic, and how to go on.
+    """Return a function that says after an error how many lines are in the topic, and how to go on.
 
-    Of a cluster, and of a file of batches, it says which blocks are in.
+    For a cluster, and for a file of batches, it says which blocks are in.
     """
     partitions = () if engine.remote else _partitions(engine, path).values()
     # Nobody else appends to this process's directories meanwhile, and each line is a record.
