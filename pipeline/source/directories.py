@@ -172,7 +172,8 @@ class SourceDirectories:
     ) -> _Loaded:
         directory = data_directory.path / names.partition_directory(partition)
         recovery_point = data_directory.recovery_points.get(partition, Offset(0))
-        checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark)
+        reached = max(recovery_point, data_directory.high_watermarks.get(partition, Offset(0)))
+        checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark, reached)
         place = SegmentDirectory(directory, self._files, system_clock)
         if data_directory.clean:
             log = load_log(place, TopicConfig(), clean=True, options=LoadOptions(checkpointed=checkpointed))

@@ -75,14 +75,17 @@ class CheckpointWriter:
         self._lend = lend
         self._written = dict(present.offsets)
         self._malformed = set(present.malformed)
+        self._unknown_first_dirty = Offset(0) if names.CLEANER_OFFSETS in present.malformed else None
         self._lock = Lock()
 
     def write_recovery_points(self, partitions: Iterable[Partition]) -> None:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write those that do not follow from the segments' names."""
-        self._write(names.LOG_START_OFFSETS, partitions, _start_inside)
+        """Write those that do not follow from the segments' names; first the high watermarks, which confirm them."""
+        logs = list(partitions)
+        self.write_high_watermarks(logs)
+        self._write(names.LOG_START_OFFSETS, logs, _start_inside)
 
     def write_high_watermarks(self, partitions: Iterable[Partition]) -> None:
         self._write(names.HIGH_WATERMARKS, partitions, lambda log: log.offsets().high_watermark)
@@ -97,7 +100,6 @@ class CheckpointWriter:
         self.write_first_dirty_offsets(logs)
         self.write_recovery_points(logs)
         self.write_log_start_offsets(logs)
-        self.write_high_watermarks(logs)
 
     def knows(self, partition: TopicPartition) -> bool:
         """Return whether the files name it as every partition is named that was closed in order."""
@@ -108,12 +110,16 @@ class CheckpointWriter:
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """Return the files' present content about one partition."""
         with self._lock:
-            return Checkpointed(*(self._written[name].get(partition, Offset(0)) for name in _SERVED))
+            recovery_point, start, high_watermark = (
+                self._written[name].get(partition, Offset(0)) for name in _SERVED
+            )
+        reached = max(recovery_point, high_watermark)
+        return Checkpointed(recovery_point, start, high_watermark, reached)
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
-        """Return the offset from which the cleaner continues; None before the first cleaning."""
+        """Return the offset from which the cleaner continues; None before the first cleaning, 0 if nobody knows."""
         with self._lock:
-            return self._written[names.CLEANER_OFFSETS].get(partition)
+            return self._written[names.CLEANER_OFFSETS].get(partition, self._unknown_first_dirty)
 
     def invalidate(self) -> None:
         """Write every file the next time, changed or not: the content on disk is not known any more."""

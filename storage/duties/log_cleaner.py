@@ -41,7 +41,7 @@ class Lend(Protocol):
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
     """Set the first dirty offset of a log that was just loaded, and show the cleaner's work in its status.
 
-    A checkpoint outside the log is dropped: the next cleaning begins at the log start.
+    A checkpoint outside the log becomes the log start, so that the file still shows that the log was compacted.
     """
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
@@ -53,7 +53,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
             offsets.log_start_offset,
             offsets.log_end_offset,
         )
-        checkpoint = None
+        checkpoint = offsets.log_start_offset
     log.parts.first_dirty_offset = checkpoint
     log.parts.describe_cleaning = lambda: _state(log, clock())
     return log

@@ -18,6 +18,7 @@ from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import File
 from storage.disk.memory import MemoryFile
 from storage.disk.names import (
+    LOG_START_OFFSETS,
     SegmentFileKind,
     SegmentFileState,
     parse_partition_directory,
@@ -32,7 +33,7 @@ from storage.log.removal import Removal
 from storage.model import Offset, Position, Timestamp, TopicPartition
 from storage.recovery.index_ends import indexes_fit, read_end
 from storage.recovery.repair import HeadersRepairedError, repair_headers
-from storage.recovery.segment_recovery import Recovered, index_last, recover_segment
+from storage.recovery.segment_recovery import Recovered, end_epochs, index_last, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
 from storage.recovery.temporary_files import (
     base_offsets,
@@ -62,6 +63,8 @@ class Checkpointed(NamedTuple):
     log_start_offset: Offset = _FIRST
     high_watermark: Offset | None = None
     """None: one replica, the high watermark is always the log end."""
+    reached: Offset = _FIRST
+    """Offset that the log has reached, by checkpoints other than that of its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +200,7 @@ class LogLoader:
             segments = self._recover_from(segments, unflushed_from)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
-        self._epochs.truncate_from_end(end_offset)
+        end_epochs(self._epochs, chain, end_offset)
         self._epochs.truncate_from_start(checkpointed.log_start_offset)
         high_watermark = checkpointed.high_watermark
         if high_watermark is not None:
@@ -356,6 +359,13 @@ class LogLoader:
         """Return the chain with its active segment ready, and the log end offset (kafka-storage.md#loaded-offsets)."""
         end_offset = self._end_offset(segments[-1], segments[:-1]) if segments else log_start_offset
         if end_offset < log_start_offset:
+            if self._checkpointed.reached < log_start_offset and any(segment.size for segment in segments):
+                raise CorruptionError(
+                    self._directory.parent / LOG_START_OFFSETS,
+                    0,
+                    f"{self.context.partition}: log start {log_start_offset} lies behind the log's end {end_offset}, and "
+                    f"no other checkpoint has reached it; stop topicfs, then correct or remove the line",
+                )
             _LOGGER.warning(
                 "%s: ends at %d, before its start %d: starting over",
                 self._directory,
@@ -412,6 +422,13 @@ class LogLoader:
         """Check a segment before it is cut: repair it, where that can be, or let those go that are `lost` with its end."""
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
         if (recovered.cut_bytes or recovered.overlaps or beyond) and self._repair(segment):
+            raise HeadersRepairedError
+        flushed = self._checkpointed.recovery_point
+        if not following and recovered.end_offset < flushed > self._end_of(
+            segment.log.path, segment.base_offset
+        ):
+            # Nobody knows what was flushed: from the first segment on, then.
+            self._checkpointed = self._checkpointed._replace(recovery_point=_FIRST)
             raise HeadersRepairedError
         if recovered.cut_bytes:
             # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.

@@ -14,11 +14,13 @@ from typing import NamedTuple
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, SegmentFileState, segment_file
+from storage.errors import CorruptionError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.producers import LogProducers, replay_window
 from storage.model import Offset
 from storage.recovery.split import SegmentOverflowError
+from storage.segment.chain import Chain
 from storage.segment.scan import Window, windows
 from storage.segment.segment import Segment
 
@@ -133,6 +135,19 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
             epochs.assign(latest, batches[index].base_offset)
             if latest == newest:
                 return
+
+
+def end_epochs(epochs: LeaderEpochs, chain: Chain, end_offset: Offset) -> None:
+    """Drop the epochs that start at a log's end or behind it. Raises CorruptionError if its last batch has one of them."""
+    latest = epochs.latest
+    if latest is not None and latest.start_offset > end_offset:
+        segment = chain.segments[chain.floor(end_offset - 1)]
+        batch = segment.find_batch(end_offset - 1, segment.size)
+        if batch is not None and epochs.epoch_for_offset(batch.base_offset) != batch.leader_epoch >= 0:
+            cause = f"epoch {latest.epoch} starts at {latest.start_offset}, behind the log's end {end_offset}"
+            path = segment.log.path.with_name(LEADER_EPOCHS)
+            raise CorruptionError(path, 0, f"{cause}; restore the file or remove it")
+    epochs.truncate_from_end(end_offset)
 
 
 @contextmanager

@@ -134,10 +134,11 @@ def load_found(
         ),
     )
     log.parts.room = directory.reserve.room
+    first_dirty = adopt(log, first_dirty, data.clock).parts.first_dirty_offset
     if first_dirty is not None:
         # What compaction has been through was on disk: holes in it are its own.
         log.holes = tuple(hole for hole in log.holes if hole.start >= first_dirty)
-    return adopt(log, first_dirty, data.clock)
+    return log
 
 
 def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDirectory) -> Log:

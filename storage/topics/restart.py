@@ -129,7 +129,8 @@ def _supersede(replaced: Iterable[Partition | None]) -> None:
 def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
     """Close a log that is loaded again, and return its offsets; what it could not write is recovered."""
     known = directory.writer.checkpointed(name_of(old))
-    known = known._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
+    start, end = old.log_start_offset, old.log_end_offset
+    known = known._replace(recovery_point=old.recovery_point, log_start_offset=start, reached=end)
     old.retire("opened again")
     with suppress(OSError):
         old.close()

@@ -125,7 +125,7 @@ def test_an_end_before_the_start_starts_over():
     on_disk = filled(6)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
-    log = on_disk.load(clean=False, log_start_offset=4)
+    log = on_disk.load(clean=False, log_start_offset=4, reached=6)
     assert (4, 4, 4) == (log.log_start_offset, log.log_end_offset, log.recovery_point + 4)
     assert [4] == [segment.base_offset for segment in log.segments()]
     assert 4 == log.append(batch(b"next")).base_offset

@@ -130,9 +130,9 @@ def test_epochs_outside_the_log_go():
     for offset in range(6):
         on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.log.close()
-    on_disk.write("leader-epoch-checkpoint", b"0\n5\n0 0\n1 1\n2 2\n4 4\n9 9\n")
+    on_disk.write("leader-epoch-checkpoint", b"0\n6\n0 0\n1 1\n2 2\n4 4\n5 5\n9 9\n")
     log = on_disk.load(clean=True, log_start_offset=3)
-    assert ((2, 3), (4, 4)) == log.epochs.entries
+    assert ((2, 3), (4, 4), (5, 5)) == log.epochs.entries
 
 
 def test_the_file_of_epochs_follows_what_loading_dropped():
@@ -158,14 +158,14 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
 
 
 def test_checkpointed_offsets_are_kept_within_the_log():
-    """The start is at least the first base, the high watermark within [start, end], the recovery point below the end."""
+    """The start is at least the first base, the high watermark within [start, end]; no recovery point is beyond the end."""
     on_disk = filled(6)
     on_disk.log.delete_oldest_segments(1, "test")
     log = on_disk.reopen(log_start_offset=1, high_watermark=1)
     assert (3, 3) == (log.log_start_offset, log.high_watermark)
     log.close()
     log = on_disk.load(clean=False, log_start_offset=5, high_watermark=99, recovery_point=99)
-    assert (5, 6, 6) == (log.log_start_offset, log.high_watermark, log.recovery_point)
+    assert (5, 6, 0) == (log.log_start_offset, log.high_watermark, log.recovery_point)
 
 
 def test_snapshots_after_a_kill():

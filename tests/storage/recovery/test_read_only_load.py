@@ -85,7 +85,7 @@ def test_empty_directories():
     assert "online" == log.status().state
     next(steps)
     other = filled(10, internal_segment_bytes=400)
-    steps = look(other, clean=True, log_start_offset=50)
+    steps = look(other, clean=True, log_start_offset=50, reached=50)
     assert (50, 50) == ((log := next(steps)).log_start_offset, log.log_end_offset)
     next(steps)
 

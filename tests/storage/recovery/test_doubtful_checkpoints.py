@@ -1,0 +1,147 @@
+"""Checkpoints that lie beyond a log's end: no record goes, and nothing is skipped, on one small file's word."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from storage.disk import names
+from storage.errors import CorruptionError, PartitionOfflineError
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.logs import LogOnDisk, filled, offsets_of
+from tests.doubles.records import batch
+from tests.doubles.simulated_disk import SimulatedDisk
+
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture
+def disk():
+    """A data directory with three records in one partition, whose log start is 1; closed in order."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=1)
+    for line in ("a", "b", "c"):
+        append_lines(engine.partition("t", 0), line + "\n")
+    engine.partition("t", 0).delete_records(1)
+    engine.close()
+    return disk
+
+
+def put_offset(disk, name, offset):
+    """Set the partition's offset in one of the checkpoint files."""
+    disk.write_bytes(DATA / name, b"0\n1\nt 0 %d\n" % offset)
+
+
+def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
+    """The status has the reason and the remedy, every file stays, at each start again; a corrected line ends it."""
+    put_offset(disk, names.LOG_START_OFFSETS, 91)
+    content = disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
+    for _ in range(2):
+        engine = engine_on(disk)
+        state = engine.partition("t", 0).status().state
+        assert f"{names.LOG_START_OFFSETS}: " in state
+        assert "t-0: log start 91 lies behind the log's end 3" in state
+        assert re.search("correct or remove the line", state)
+        with pytest.raises(PartitionOfflineError):
+            append_lines(engine.partition("t", 0), "d\n")
+        engine.close()
+        assert content == disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
+    put_offset(disk, names.LOG_START_OFFSETS, 1)
+    engine = engine_on(disk)
+    assert ["b", "c"] == read_lines(engine.partition("t", 0))
+    engine.close()
+
+
+def test_a_log_start_is_confirmed_before_it_is_kept(disk):
+    """The high watermark on disk has reached each log start there: after a loss of power it shows that records were lost."""
+    engine = engine_on(disk)
+    partition = engine.partition("t", 0)
+    append_lines(partition, "d\ne\n")
+    partition.delete_records(5)
+    engine.keep_log_starts()
+    assert b"t 0 5\n" in disk.read_bytes(DATA / names.LOG_START_OFFSETS)
+    assert b"t 0 5\n" in disk.read_bytes(DATA / names.HIGH_WATERMARKS)
+    disk.crash(keep=0.0)
+    engine = engine_on(disk)
+    assert "online" == engine.partition("t", 0).status().state
+    assert 5 == append_lines(engine.partition("t", 0), "f\n").base_offset
+    engine.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_second_checkpoint_confirms_the_start(clean):
+    """An end below the log start deletes nothing, whether the log was closed in order or not."""
+    on_disk = filled(6)
+    on_disk.log.close()
+    before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
+    with pytest.raises(CorruptionError, match="log start 60 lies behind the log's end 6"):
+        on_disk.load(clean=clean, log_start_offset=60, recovery_point=59, reached=59)
+    assert before == {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
+    assert list(range(6)) == offsets_of(on_disk.load(clean=clean))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_without_a_record_begins_at_its_start(clean):
+    """Nothing is deleted then, so that no second checkpoint is asked."""
+    on_disk = LogOnDisk()
+    on_disk.log.close()
+    log = on_disk.load(clean=clean, log_start_offset=60)
+    assert (60, 60) == (log.log_start_offset, log.log_end_offset)
+
+
+def test_a_recovery_point_beyond_the_end_skips_no_segment():
+    """Nobody knows then what was flushed: the log is recovered from its first segment on."""
+    on_disk = filled(12)
+    on_disk.log.close()
+    name = f"{FIRST[:-1]}3.log"
+    on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    log = on_disk.load(clean=False, recovery_point=120)
+    assert (5, 0) == (log.log_end_offset, log.recovery_point)
+
+
+def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
+    """Where the damaged batch reaches the recovery point, segments below it are left as they are."""
+    on_disk = filled(12)
+    on_disk.log.close()
+    for base in (3, 9):
+        name = f"{base:020}.log"
+        on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    log = on_disk.load(clean=False, recovery_point=12)
+    assert (11, 11) == (log.log_end_offset, log.recovery_point)
+
+
+@pytest.mark.parametrize(
+    "content", [b"0\n1\nt 0 5\n", b"0\n1\nt 0 garbage\n"], ids=["beyond the end", "unreadable"]
+)
+def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
+    """Also once the log has grown past that offset; and the file goes on to show that the log may have holes of compaction."""
+    disk.write_bytes(DATA / names.CLEANER_OFFSETS, content)
+    engine = engine_on(disk)
+    assert 1 == engine.partition("t", 0).parts.first_dirty_offset
+    engine.close()
+    assert b"t 0 1\n" in disk.read_bytes(DATA / names.CLEANER_OFFSETS)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_epoch_that_the_log_has_is_not_dropped(clean):
+    """An epoch that starts beyond the end, though batches below carry it, keeps the log from being loaded."""
+    on_disk = LogOnDisk()
+    for offset in range(3):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+    on_disk.log.close()
+    on_disk.write(names.LEADER_EPOCHS, b"0\n3\n0 0\n1 1\n2 22\n")
+    with pytest.raises(CorruptionError, match="epoch 2 starts at 22, behind the log's end 3"):
+        on_disk.load(clean=clean)
+    assert b"0\n3\n0 0\n1 1\n2 22\n" == on_disk.content(names.LEADER_EPOCHS)
+
+
+def test_an_epoch_whose_batches_were_lost_is_dropped():
+    """It was on disk before its first batch was."""
+    on_disk = LogOnDisk()
+    for offset in range(3):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=0))
+    on_disk.log.close()
+    on_disk.write(names.LEADER_EPOCHS, b"0\n2\n0 0\n1 5\n")
+    assert ((0, 0),) == on_disk.load(clean=False).epochs.entries
