@@ -69,6 +69,9 @@ class Slots:
         if self.stray_bytes:
             size = len(self._data)
             yield self.finding(self.used + self.unused, f"size {size} is no multiple of {self._slot.size}")
+        if trimmed and self._slot is time_index.SLOT and (self.used, self.unused) == (0, 1):
+            # An entry: the largest timestamp is 0, at the first offset.
+            self.used, self.unused = 1, 0
         if trimmed and self.unused:
             cause = f"{self.unused} unused slots, which a broker takes for entries"
             yield self.finding(self.used, cause)

@@ -11,6 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
+from storage.indexes import time_index
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.segment.settings import SegmentSettings
 
@@ -98,7 +99,7 @@ def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
     """Return the settings of a segment that is made under `config`, which later changes do not affect."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
-        index_bytes=config.segment_index_bytes,
+        index_bytes=max(config.segment_index_bytes, time_index.SLOT.size),
         preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
         jitter_ms=draw_jitter(
             segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random

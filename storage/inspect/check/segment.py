@@ -135,6 +135,8 @@ class SegmentCheck:
         preallocated = not any(data[stop : stop + HEADER_SIZE])
         if self._work.active and self._work.in_use and (torn or preallocated):
             return
+        if preallocated and not self._work.trimmed and _is_zeros(data[stop:]):
+            return
         cause = problem.cause if problem else "no batch begins here"
         outlook = "recovery cuts it off" if self._work.active else "nothing behind it can be reached"
         yield Finding(self.log, Position(stop), f"{cause} ({len(data) - stop} bytes; {outlook})")
@@ -147,6 +149,11 @@ class SegmentCheck:
             path = self._work.path(kind)
             if self._files.exists(path):
                 yield entries(path, self._files.read_bytes(path), self._work.base_offset)
+
+
+def _is_zeros(data: memoryview) -> bool:
+    starts = range(0, len(data), CHUNK_BYTES)
+    return not any(bytes(data[start : start + CHUNK_BYTES]).strip(b"\0") for start in starts)
 
 
 def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import reduce
 from pathlib import Path
 from unittest import mock
@@ -9,13 +10,18 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.checkpoints.clean_shutdown import mark_clean
 from storage.checkpoints.leader_epochs import EpochEntry, assign
 from storage.codec.batch import scan, seal, set_append_time
 from storage.codec.columns import decode
+from storage.disk.native import NativeFileSystem
 from storage.inspect.check import batches as checking
 from storage.inspect.check.batches import BatchCheck
+from storage.inspect.check.directory import DirectoryCheck
 from storage.inspect.check.sound_batches import Expected, end_of_sound
+from storage.manager import open_engine
 from storage.model import Offset
+from tests.doubles.engines import append_lines
 from tests.doubles.records import batch
 
 FILE = Path("00000000000000000010.log")
@@ -113,3 +119,50 @@ def test_a_segment_may_begin_at_the_largest_offsets():
     log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
     check = BatchCheck(FILE, Offset(2**63 - 2), ())
     assert 3 == len(list(check.check(memoryview(log), scan(log))))
+
+
+def _directory_of(tmp_path, settings, *, close, timestamp):
+    """A data directory with one record, closed in order or as a kill leaves it."""
+    tmp_path.mkdir(exist_ok=True)
+    engine = open_engine(tmp_path / "data")
+    topic = engine.create_topic("t", partitions=1, overrides=settings)
+    append_lines(topic.partitions()[0], "a\n", timestamp=timestamp)
+    if close:
+        engine.close()
+    left = Path(shutil.copytree(tmp_path / "data", tmp_path / "left"))
+    engine.close()
+    return left
+
+
+def _findings(directory):
+    return [str(each) for each in DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings()]
+
+
+def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
+    """A log's largest timestamp may be 0, at its first offset; one that has another timestamp there has a wrong entry."""
+    directory = _directory_of(tmp_path, {}, close=True, timestamp=0)
+    assert bytes(12) == (directory / "t-0" / f"{0:020}.timeindex").read_bytes()
+    assert [] == _findings(directory)
+    other = _directory_of(tmp_path / "other", {}, close=True, timestamp=5)
+    (other / "t-0" / f"{0:020}.timeindex").write_bytes(bytes(12))
+    (finding,) = _findings(other)
+    assert "timestamp 0 up to offset 0, but the latest one there is 5" in finding
+
+
+def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
+    """Recovery cuts them off; after a close in order, or with something else among them, they are a finding."""
+    settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
+    directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
+    log = directory / "t-0" / f"{0:020}.log"
+    assert 3 << 20 == log.stat().st_size
+    assert [] == _findings(directory)
+    with log.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\1")
+    (finding,) = _findings(directory)
+    assert "recovery cuts it off" in finding
+    with log.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\0")
+    mark_clean(NativeFileSystem(), directory)
+    assert any("recovery cuts it off" in each for each in _findings(directory))

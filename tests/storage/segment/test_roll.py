@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from storage.segment.roll import RollParameters, RollReason, draw_jitter, roll_reason, stays_active, waited_ms
+from tests.doubles.compacted_log import CompactedLog
 
 NOTHING_DUE = RollParameters(
     size_bytes=500,
@@ -78,3 +79,19 @@ def test_jitter_lies_below_both_limits():
     assert {0, 1, 2, 3, 4} == draws
     assert 0 == draw_jitter(segment_jitter_ms=0, segment_ms=1000, random=Random(1))
     assert draw_jitter(segment_jitter_ms=1000, segment_ms=3, random=Random(1)) < 3
+
+
+@pytest.mark.parametrize("index_bytes", [4, 7, 8, 11, 12, 23, 24, 36])
+def test_the_smallest_indexes_that_kafka_accepts_hold_entries(index_bytes):
+    """Appends, a roll, a compaction, a kill and a close do without assertions, and no record is lost."""
+    log = CompactedLog(segment_index_bytes=index_bytes, index_interval_bytes=0)
+    for number in range(6):
+        log.put((b"k%d" % (number % 4), b"%d" % number))
+    log.log.roll()
+    log.clean()
+    log.kill()
+    log.put((b"k9", b"9"))
+    log.reopen()
+    log.put((b"k8", b"8"))
+    found = {b"k0": b"4", b"k1": b"5", b"k2": b"2", b"k3": b"3", b"k8": b"8", b"k9": b"9"}
+    assert found == log.table()
