@@ -46,7 +46,8 @@ class DiskSpace(NamedTuple):
 class File(Protocol):
     """An open file. The implementation may close and reopen its descriptor; any thread may read.
 
-    Changes come from one thread at a time: the caller's lock sees to it.
+    Changes come from one thread at a time: the caller's lock sees to it. They do not reach other hard links of a file
+    that had some when it was opened: it is replaced by a copy before the first change.
     """
 
     @property

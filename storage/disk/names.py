@@ -57,6 +57,8 @@ SCRUB = "topicfs.scrub"
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 
+OWN_COPY_SUFFIX = ".own.deleted"
+"""Suffix of a copy that is about to take the place of a file with other hard links; removed where it is left."""
 VIEW_SUFFIX = ".view"
 """Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
 

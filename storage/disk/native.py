@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import resource
+import shutil
 import stat
 import threading
 import time
@@ -20,6 +21,7 @@ from collections import OrderedDict
 from operator import itemgetter
 from pathlib import Path
 
+from storage.disk import names
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import NotAPlainFileError, ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
@@ -41,11 +43,11 @@ def open_plain(path: Path | str, flags: int) -> int:
     A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the
     directory that this process owns. A data directory itself may be a link, and so may the directories above it.
     """
-    return _open_sized(path, flags)[0]
+    return _open_known(path, flags)[0]
 
 
-def _open_sized(path: Path | str, flags: int) -> tuple[int, int]:
-    """Do what `open_plain` does; return the descriptor, and the size of the file in bytes."""
+def _open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
+    """Do what `open_plain` does; return the descriptor, and what fstat(2) says of the file."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
     except OSError as error:
@@ -59,7 +61,7 @@ def _open_sized(path: Path | str, flags: int) -> tuple[int, int]:
     except NotAPlainFileError:
         os.close(descriptor)
         raise
-    return descriptor, found.st_size
+    return descriptor, found
 
 
 def check_plain(path: Path | str, mode: int) -> None:
@@ -100,10 +102,12 @@ class _Descriptor:
     before, and the number be another file's.
     """
 
-    __slots__ = ("number",)
+    __slots__ = ("number", "shared")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, shared: bool) -> None:
         self.number = number
+        self.shared = shared
+        """True if the file has other names, which must not change with it."""
 
     def __del__(self) -> None:
         os.close(self.number)
@@ -118,9 +122,7 @@ class DescriptorPool:
         self._files: OrderedDict[NativeFile, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def lend(
-        self, file: NativeFile, *, descriptor: _Descriptor | None = None, mapping: memoryview | None = None
-    ) -> None:
+    def lend(self, file: NativeFile, descriptor: _Descriptor, mapping: memoryview | None = None) -> None:
         """Register what `file` just opened, after closing descriptors of others that exceed the capacity."""
         with self._lock:
             if not file.pooled:
@@ -179,6 +181,8 @@ class NativeFile:
 
     def pwrite(self, data: Buffer, position: Position) -> None:
         descriptor = self._descriptor or self._open()
+        if descriptor.shared:
+            descriptor = self._own()
         self.used = True
         try:
             # One call takes it all, but for a full disk and for a signal in between.
@@ -212,6 +216,8 @@ class NativeFile:
     def truncate(self, size: int) -> None:
         self._mapping = None
         descriptor = self._open()
+        if descriptor.shared:
+            descriptor = self._own()
         try:
             os.ftruncate(descriptor.number, size)
         except OSError as error:
@@ -230,10 +236,12 @@ class NativeFile:
     def close(self) -> None:
         self._pool.take_back(self)
 
-    def hold(self, descriptor: _Descriptor | None, mapping: memoryview | None) -> None:
+    def hold(self, descriptor: _Descriptor, mapping: memoryview | None) -> None:
         """Keep what was opened. For the pool alone, as `release`."""
-        self._descriptor = descriptor or self._descriptor
-        self._mapping = mapping or self._mapping
+        # A reader may have opened a shared file just before its copy took its place.
+        if not descriptor.shared or self._descriptor in (None, descriptor):
+            self._descriptor = descriptor
+            self._mapping = mapping or self._mapping
 
     def release(self) -> None:
         """Drop descriptor and mapping; the next use opens the file again."""
@@ -248,9 +256,32 @@ class NativeFile:
     def _open(self, further_flags: int = 0) -> _Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
-            descriptor = _Descriptor(open_plain(self._path, self._flags | further_flags))
-            self._pool.lend(self, descriptor=descriptor)
+            descriptor = self._open_again(further_flags)
+            self._pool.lend(self, descriptor)
         self.used = True
+        return descriptor
+
+    def _open_again(self, further_flags: int = 0) -> _Descriptor:
+        number, found = _open_known(self._path, self._flags | further_flags)
+        return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
+
+    def _own(self) -> _Descriptor:
+        """Put a copy in the place of a file that has other names: on disk when this returns, and all or nothing (OSError)."""
+        descriptor = self._open_again()
+        if descriptor.shared:
+            # A broker and this engine remove a copy of that name which an interruption leaves in a partition.
+            copy = self._path.with_name(self._path.name + names.OWN_COPY_SUFFIX)
+            try:
+                shutil.copy2(self._path, copy)
+                _sync_path(copy)
+                copy.replace(self._path)
+            except OSError:
+                copy.unlink(missing_ok=True)
+                raise
+            _sync_path(copy.parent)
+            descriptor = self._open_again()
+        self._pool.lend(self, descriptor)
+        self._mapping = None
         return descriptor
 
     def _map(self, length: int) -> memoryview:
@@ -262,14 +293,14 @@ class NativeFile:
         size = max(length, os.fstat(number).st_size)
         if self._may_be_cut(number, size):
             mapping = _copied(number, size)
-            self._pool.lend(self, mapping=mapping)
+            self._pool.lend(self, descriptor, mapping)
             return mapping
         try:
             mapping = memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
         except ValueError:
             # The file was cut in between, but nothing of what the caller may read.
             mapping = memoryview(mmap.mmap(number, length, access=mmap.ACCESS_READ))
-        self._pool.lend(self, mapping=mapping)
+        self._pool.lend(self, descriptor, mapping)
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
@@ -288,6 +319,14 @@ class NativeFile:
             if os.fstat(number).st_size == position + written:
                 os.ftruncate(number, position)
             raise
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _copied(number: int, size: int) -> memoryview:
@@ -368,7 +407,8 @@ class NativeFileSystem:
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         # Of a string: to make a Path takes as long as the rest.
-        descriptor, size = _open_sized(f"{directory}/{name}", os.O_RDONLY)
+        descriptor, found = _open_known(f"{directory}/{name}", os.O_RDONLY)
+        size = found.st_size
         try:
             # Most indexes are no larger than a page: one read gives both ends.
             first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
@@ -388,11 +428,7 @@ class NativeFileSystem:
 
     def sync_directory(self, path: Path) -> None:
         self._writable(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_path(path)
 
     def sync_all(self, path: Path) -> None:
         self._writable(path)

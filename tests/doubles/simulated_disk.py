@@ -358,6 +358,9 @@ class SimulatedDisk:
         if self._free_bytes is not None:
             self._free_bytes += len(behind) * BLOCK_BYTES
 
+    def directory_of(self, path: Path) -> _Directory:
+        return self._directory(path.parent)
+
     def _lose_name(self, content: _Content) -> None:
         content.links -= 1
         if not content.links:
@@ -425,6 +428,7 @@ class SimulatedFile:
 
     def pwrite(self, data: Buffer, position: Position) -> None:
         self._happens("pwrite", changes=True)
+        self._own()
         self._disk.allocate(self._content, position, position + len(data), self._path)
         self._content.write(data, position)
         self._content.modified = self._disk.time
@@ -440,6 +444,7 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         self._happens("truncate", changes=True)
+        self._own()
         data = self._content.data
         self._disk.give_back(self._content, size)
         del data[size:]
@@ -458,6 +463,17 @@ class SimulatedFile:
 
     def close(self) -> None:
         """Nothing to free."""
+
+    def _own(self) -> None:
+        """Put a copy in the place of a file that has other names, flushed, as the real disk does."""
+        directory = self._disk.directory_of(self._path)
+        if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
+            self._disk.happens("rename", self._path, changes=True)
+            data, self._content.links = self._content.data, self._content.links - 1
+            self._content = _Content(bytearray(data), bytes(data), modified=self._content.modified)
+            self._disk.allocate(self._content, 0, len(data), self._path)
+            directory.change({self._path.name: self._content})
+            directory.sync()
 
     def _happens(self, operation: str, *, changes: bool) -> None:
         if self._generation != self._disk.generation:

@@ -199,6 +199,7 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
     consumed = [bench.client.records(name, partition=number) for number in range(2)]
     (bench.broker.kill if link else bench.broker.stop)()
     assert list(bench.broker.log_dir.glob("__cluster_metadata-0/*.checkpoint"))
+    before = bytes_below(bench.broker.log_dir)
     result = bench.run("takeover", *["--link"] * link, str(bench.broker.log_dir), str(tmp_path / "taken"))
     assert 0 == result.exit_code, result.output
     engine = open_engine(tmp_path / "taken")
@@ -210,6 +211,7 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
     assert consumed == [ours.read_records(topic.partitions()[number]) for number in range(2)]
     topic.partitions()[0].append(ours.batch_of([Outgoing(b"more", timestamp=START_TIME)]))
     engine.close()
+    assert before == bytes_below(bench.broker.log_dir)
     bench.broker.start()
     assert consumed == [bench.client.records(name, partition=number) for number in range(2)]
 

@@ -171,7 +171,7 @@ def takeover(
     Records, offsets, topic ids and settings stay what they are; a topic without a retention.ms of its own gets -1,
     for what the broker's default was does not stand in its files. Where groups stand in the topics goes along; the
     rest of Kafka's own topics is left out. LOG_DIR is only read; name all of its log.dirs where the broker has several.
-    Run it again after an interruption.
+    With --link, too: a segment that has to change here later is copied first. Run it again after an interruption.
     """
     require_directories(log_dirs)
     source = BrokerDirectories(

@@ -48,6 +48,80 @@ def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
     assert b"a" * 100 == disk.read_bytes(tmp_path / "log")
 
 
+CHANGES = {
+    "pwrite": lambda file: file.pwrite(b"new", Position(2)),
+    "append": lambda file: file.append(b"new"),
+    "truncate": lambda file: file.truncate(5),
+}
+
+
+@pytest.mark.parametrize("kind", [NativeFileSystem, SimulatedDisk])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_does_not_reach_the_other_names_of_a_file(kind, change, tmp_path):
+    """The first one makes a copy, with the time of the last change, under the name by which the file was opened."""
+    disk = kind()
+    directory = tmp_path if kind is NativeFileSystem else Path("/")
+    ours, theirs, alone = (directory / name for name in ("ours", "theirs", "alone"))
+    for path in (theirs, alone):
+        disk.write_bytes(path, b"0123456789", sync=True)
+    disk.set_modified_time(theirs, Timestamp(1_000))
+    assert disk.link(theirs, ours)
+    file, expected = disk.open(ours), disk.open(alone)
+    before = file.map(10)
+    change(file)
+    change(expected)
+    wanted = disk.read_bytes(alone)
+    size = len(wanted)
+    assert [b"0123456789", wanted] == [disk.read_bytes(theirs), disk.read_bytes(ours)]
+    assert [b"0123456789", wanted, wanted] == [bytes(before), file.pread(99, Position(0)), file.map(size)]
+    assert 1_000 == disk.modified_time_ms(theirs)
+    assert ["alone", "ours", "theirs"] == [entry.name for entry in disk.list_directory(directory)]
+
+
+def test_opening_reading_and_flushing_keep_a_files_other_names(disk, tmp_path):
+    """Only a change makes a copy."""
+    disk.write_bytes(tmp_path / "theirs", b"0123456789")
+    disk.link(tmp_path / "theirs", tmp_path / "ours")
+    for read_only in (False, True):
+        file = disk.open(tmp_path / "ours", read_only=read_only)
+        assert (10, b"01", b"01") == (file.size(), file.pread(2, Position(0)), file.map(2))
+        file.sync()
+        file.close()
+    assert 2 == (tmp_path / "ours").stat().st_nlink
+
+
+def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
+    """The change fails, and both names stay those of one file; the next attempt makes the copy."""
+    disk.write_bytes(tmp_path / "theirs", b"a" * 200)
+    disk.link(tmp_path / "theirs", tmp_path / "ours")
+    file = disk.open(tmp_path / "ours")
+    with size_limit(150), pytest.raises(OSError, match="too large"):
+        file.pwrite(b"new", Position(0))
+    assert ["ours", "theirs"] == [entry.name for entry in disk.list_directory(tmp_path)]
+    assert 2 == (tmp_path / "ours").stat().st_nlink
+    file.pwrite(b"new", Position(0))
+    assert [b"a" * 200, b"new" + b"a" * 197] == [disk.read_bytes(tmp_path / n) for n in ("theirs", "ours")]
+
+
+def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, monkeypatch):
+    """What it opened is not kept for later reads: they see the copy."""
+    disk.write_bytes(tmp_path / "theirs", b"0123456789")
+    disk.link(tmp_path / "theirs", tmp_path / "ours")
+    file = disk.open(tmp_path / "ours")
+    file.close()
+    opened = native._open_known
+
+    def overtaken(path, flags):
+        found = opened(path, flags)
+        monkeypatch.setattr(native, "_open_known", opened)
+        file.pwrite(b"new", Position(0))
+        return found
+
+    monkeypatch.setattr(native, "_open_known", overtaken)
+    assert b"0123456789" == file.pread(10, Position(0))
+    assert b"new3456789" == file.pread(10, Position(0)) == file.map(10)
+
+
 def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
     """What stands behind a failed write inside a file is not that write's to take away."""
     file = disk.open(tmp_path / "log", create=True)
