@@ -27,11 +27,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from storage.config.group import GroupConfig
 from storage.config.listing import ShownSetting
-from storage.errors import GroupsUnsupportedError
 from storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, ProducerId, Timestamp, TopicPartition
 
 Cancel: TypeAlias = Callable[[], None]
@@ -318,25 +317,3 @@ class Groups(Protocol):
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after groups came or went or changed their state, generation or members. Does not wait."""
         ...
-
-
-class NoGroups:
-    """The groups of an engine that has none: each call raises GroupsUnsupportedError with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
-        raise GroupsUnsupportedError(self._reason)
-
-    def summary(self) -> None:
-        """Nobody uses groups here."""
-
-    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """There are none."""
-        return {}
-
-    listed = describe = positions = positions_in = set_positions = delete_positions = create = delete = (
-        _refuse
-    )
-    config = settings = alter_config = join = listen = _refuse

@@ -10,12 +10,11 @@ from pipeline.places.paths import check_is_data_directory
 from storage.checkpoints.partition_metadata import topic_id_of
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
+from storage.directories.cluster_metadata import find_cluster_metadata
 from storage.directories.contents import read_contents
 from storage.disk.names import is_internal, partition_directory
 from storage.disk.native import NativeFileSystem
 from storage.errors import PolicyViolationError, UnknownTopicError
-from storage.handover.cluster_metadata import DIRECTORY as CLUSTER_METADATA
-from storage.handover.cluster_metadata import read_cluster_metadata
 from storage.model import TopicPartition
 from storage.topics.registry import merge_copies, read_copy
 from storage.topics.topic import lenient_config
@@ -98,6 +97,5 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
 
 def broker_settings(directories: Sequence[Path]) -> dict[str, dict[str, str]]:
     """Return the settings given for topics of a broker, by topic: it keeps them in a metadata log (CorruptionError, OSError)."""
-    files = NativeFileSystem(read_only=True)
-    logs = [directory / CLUSTER_METADATA for directory in directories]
-    return next((read_cluster_metadata(files, log).settings for log in logs if log.is_dir()), {})
+    image = find_cluster_metadata(NativeFileSystem(read_only=True), directories)
+    return image.settings if image else {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from storage.coordinators.group_records import number_and_rest, with_number
-from storage.coordinators.wire import Field, Schema, Values
-from storage.errors import CorruptBatchError
+from storage.coordinators.group_records import with_number
+from storage.coordinators.wire import Field, Schema
 
 KEY_TYPE = 0
 NEWEST_VERSION = 1
@@ -59,23 +58,6 @@ def write_transaction(
     """Return key and value; `state` by the names of TRANSACTION_VALUE, the status as its number."""
     key = with_number(KEY_TYPE, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
     return key, with_number(version, TRANSACTION_VALUE.write(state, version))
-
-
-def read_transaction_key(key: bytes) -> str | None:
-    """Return the transactional id; None for a record of another type. Raises CorruptBatchError."""
-    record_type, rest = number_and_rest(key)
-    if record_type != KEY_TYPE:
-        return None
-    transactional_id: str = TRANSACTION_KEY.read(rest, 0)["transactionalId"]
-    return transactional_id
-
-
-def read_transaction_value(value: bytes) -> tuple[int, Values]:
-    """Return version and fields. Raises CorruptBatchError."""
-    version, rest = number_and_rest(value)
-    if version not in TRANSACTION_VALUE.versions:
-        raise CorruptBatchError(0, f"TransactionLogValue version {version} is unknown")
-    return version, TRANSACTION_VALUE.read(rest, version)
 
 
 def status_name(status: int) -> str:

@@ -4,6 +4,5 @@
 `takeover.py` a broker's under us. Both copy partitions by `partition_copy.py`, whole or not at all, and can be run
 again after an interruption at any point; the source stays as it is. Committed positions of groups go along:
 `positions.py` reads them from files, and what else is kept of groups; `handover_positions.py` commits them in the new
-cluster. `cluster.py` is the client of a running cluster, `cluster_metadata.py` reads from a stopped one's metadata log
-what is only there: the topics' settings.
+cluster. `cluster.py` is the client of a running cluster.
 """

@@ -22,6 +22,7 @@ from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
 from storage.coordinators.group_records import CommittedOffset
 from storage.coordinators.share_group_records import GroupTopics
+from storage.directories.cluster_metadata import DIRECTORY, ClusterImage, find_cluster_metadata
 from storage.directories.contents import find_partitions
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
@@ -29,7 +30,6 @@ from storage.disk.lock import DirectoryLock, find_holder
 from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
-from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
 from storage.handover.partition_copy import PartitionCopy, copy_partition, is_in_place
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import (
@@ -168,11 +168,9 @@ class Takeover:
     def _read_image(self) -> ClusterImage | None:
         given = self._source.metadata_dir
         places = [given.absolute()] if given else self._log_dirs
-        for directory in (place / DIRECTORY for place in places):
-            if self._files.exists(directory):
-                return read_cluster_metadata(self._files, directory)
-        if self._source.without_settings:
-            return None
+        image = find_cluster_metadata(self._files, places)
+        if image is not None or self._source.without_settings:
+            return image
         raise StorageError(
             f"{places[0] / DIRECTORY}: not there, so the topics' settings are unknown; name the broker's "
             f"metadata.log.dir with --metadata-dir, or do without them with --without-settings"

@@ -12,6 +12,7 @@ from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
+from storage.directories.cluster_metadata import find_cluster_metadata
 from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.identity import settle_meta_properties
@@ -128,6 +129,7 @@ def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_s
     if isinstance(directories.files, NativeFileSystem):
         directories.attempt_each(OpenDirectory.take_lock)
     registry = _read_registry(directories)
+    registry.cluster = find_cluster_metadata(directories.files, [one.data.path for one in directories.online])
     survey(directories)
     settle_meta_properties(directories)
     directories.attempt_each(lambda one: one.reserve.begin())

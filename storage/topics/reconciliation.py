@@ -93,10 +93,13 @@ def find_topics(
             and not check_all
             and _read_ids(directories, topic, numbers[:1])[0] == {numbers[0]: kept.topic_id}
         ):
-            found[topic] = FoundTopic(kept, tuple(numbers), MappingProxyType({}), checked=False)
+            entry = _as_in_cluster(topic, kept, directories, registry)
+            found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType({}), checked=False)
             continue
         ids, refused = _read_ids(directories, topic, numbers)
-        entry = _settle_entry(topic, kept, ids, directories, warn)
+        entry = _as_in_cluster(
+            topic, _settle_entry(topic, kept, ids, directories, warn), directories, registry
+        )
         refused |= _of_others(ids, entry.topic_id)
         found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType(refused))
         if not directories.read_only:
@@ -239,6 +242,21 @@ def _settle_entry(
         return TopicEntry(known[0] if known else NO_TOPIC_ID)
     overrides = own_overrides(topic, directories.config.creation_overrides)
     return TopicEntry(known[0] if known else new_id(), overrides)
+
+
+def _as_in_cluster(
+    topic: str, entry: TopicEntry, directories: Directories, registry: TopicRegistry
+) -> TopicEntry:
+    """Return the entry with the overrides that the broker's cluster has given the topic since they were taken last."""
+    image = registry.cluster
+    if image is None or image.topic_ids.get(topic) != entry.topic_id:
+        return entry
+    given = image.settings.get(topic, {})
+    if given == entry.cluster:
+        return entry
+    own = own_overrides(topic, directories.config.creation_overrides)
+    kept = {name: value for name, value in entry.overrides.items() if name not in entry.cluster}
+    return replace(entry, overrides={**own, **kept, **given}, cluster=given)
 
 
 def _write_missing_ids(

@@ -7,7 +7,8 @@
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
 the first directory changes and taken away after the last one did, so that the next opening of the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
-shows which partitions are missing while a data directory is. `groups`, where there are any, has the settings of groups by
+shows which partitions are missing while a data directory is. `cluster`, in a broker's directory, has the overrides that
+were taken from its metadata log. `groups`, where there are any, has the settings of groups by
 name: `"groups": {"billing": {"commit": "manual"}}`. `directories`, where there are several, lists them: one
 that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
 
@@ -31,6 +32,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from storage.checkpoints.atomic import write_atomically
+from storage.directories.cluster_metadata import ClusterImage
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptionError
@@ -55,6 +57,8 @@ class TopicEntry:
     pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
     """Number of partitions, or the number to create while `pending` is CREATE; 0: not known."""
+    cluster: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Those overrides that a broker's cluster gave, as they were when they were taken from its metadata log."""
 
 
 class RegistryCopy(NamedTuple):
@@ -134,6 +138,8 @@ class TopicRegistry:
         """Called when a directory's copy cannot be written; returns whether the directory has failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
         """Writes a directory's copy, where possible also on a full disk."""
+        self.cluster: ClusterImage | None = None
+        """The cluster of the broker whose directories these are; None: they are no broker's."""
         self._files = files
         merged = merge_copies(copies.values())
         self._entries, self._revision = merged.entries, merged.revision
@@ -245,6 +251,8 @@ def _plain(entry: TopicEntry) -> dict[str, Any]:
         plain["pending"] = entry.pending.value
     if entry.partitions:
         plain["partitions"] = entry.partitions
+    if entry.cluster:
+        plain["cluster"] = dict(entry.cluster)
     return plain
 
 
@@ -254,6 +262,7 @@ def _entry(plain: dict[str, Any]) -> TopicEntry:
         overrides=_texts(plain["overrides"]),
         pending=PendingChange(plain.get("pending", "")),
         partitions=int(plain.get("partitions", 0)),
+        cluster=_texts(plain.get("cluster", {})),
     )
 
 

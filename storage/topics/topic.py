@@ -184,8 +184,7 @@ def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
     """Return the overrides of a topic to which none were given: one made here, or found without settings.
 
-    The real settings of one that was found are in a broker's metadata, which is not read; deleting its records
-    by defaults would not be undone.
+    Of one that was found its broker's defaults are not known; deleting its records by Kafka's would not be undone.
     """
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 

@@ -10,10 +10,10 @@ from storage.config.topic import TopicConfig
 from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Replication
 from storage.errors import UnknownTopicError
-from storage.membership import NoGroups
 from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
 from storage.share_groups import NoShareGroups
 from tests.doubles.memory_partition import MemoryPartition
+from tests.doubles.no_groups import NoGroups
 
 
 class PartitionWithoutDirectory(MemoryPartition):

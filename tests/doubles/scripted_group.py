@@ -14,11 +14,11 @@ from storage.membership import (
     GroupState,
     MemberDescription,
     MemberPartitions,
-    NoGroups,
     Position,
     Subscription,
 )
 from storage.model import Offset, TopicPartition
+from tests.doubles.no_groups import NoGroups
 
 
 def orders(number: int) -> TopicPartition:

@@ -18,7 +18,6 @@ from storage.config.topic import TopicConfig
 from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Listeners, Replication
 from storage.errors import UnknownTopicError
-from storage.membership import NoGroups
 from storage.model import (
     NO_TIMESTAMP,
     Appended,
@@ -33,6 +32,7 @@ from storage.model import (
 from storage.remote import asks, changes
 from storage.share_groups import NoShareGroups
 from tests.doubles.memory_engine import PartitionWithoutDirectory
+from tests.doubles.no_groups import NoGroups
 from tests.doubles.records import records
 
 LONGEST_SECONDS = 30.0

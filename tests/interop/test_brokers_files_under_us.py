@@ -220,6 +220,23 @@ def test_the_broker_starts_again_on_what_we_closed(
             assert records == client.records(topic, partition=number, isolation=isolation)
 
 
+def test_the_broker_rebuilds_the_indexes_of_what_we_wrote(broker: Broker, client: Client) -> None:
+    """Our engine keeps to the settings in the cluster's metadata log: of a larger segment the index would not fit, and the broker not start."""
+    name, settings = "small-indexes", {"segment.index.bytes": "800", "index.interval.bytes": "0"}
+    client.create_topic(name, settings=settings)
+    broker.stop()
+    engine = open_engine(broker.log_dir)
+    topic = engine.topic(name)
+    for number in range(300):
+        topic.partitions()[0].append(ours.batch_of(plain_records(number, number + 1)))
+    engine.close()
+    for index in (broker.log_dir / f"{name}-0").glob("*.index"):
+        index.unlink()
+    broker.start()
+    assert 300 == len(client.records(name))
+    assert {"retention.ms": "-1", **settings} == topic.overrides
+
+
 def fingerprint(directory: Path) -> dict[str, tuple[int, bytes]]:
     """Every file's time of change and content, by name."""
     return {

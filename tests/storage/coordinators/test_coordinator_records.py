@@ -109,15 +109,15 @@ def test_a_transactions_state_round_trips(version):
             "nextProducerEpoch": 3,
         }
     key, value = transaction_records.write_transaction("tx", state, version)
-    assert "tx" == transaction_records.read_transaction_key(key)
-    assert transaction_records.read_transaction_value(value) == (version, state)
+    assert (0, {"transactionalId": "tx"}) == (key[1], transaction_records.TRANSACTION_KEY.read(key[2:], 0))
+    assert (version, state) == (value[1], transaction_records.TRANSACTION_VALUE.read(value[2:], version))
 
 
 def test_an_unset_tagged_field_takes_no_byte():
     """The flexible version ends in an empty section of tags."""
     _, value = transaction_records.write_transaction("tx", {"transactionPartitions": None})
     assert 0 == value[-1]
-    assert -1 == transaction_records.read_transaction_value(value)[1]["previousProducerId"]
+    assert -1 == transaction_records.TRANSACTION_VALUE.read(value[2:], 1)["previousProducerId"]
 
 
 def test_unknown_tags_are_skipped():
@@ -150,7 +150,7 @@ def test_any_bytes_are_read_or_refused(data):
         lambda: group_records.read_key(data),
         lambda: group_records.read_value(1, data),
         lambda: group_records.read_value(2, data),
-        lambda: transaction_records.read_transaction_value(data),
+        lambda: transaction_records.TRANSACTION_VALUE.read(data, 1),
     ):
         try:
             read()

@@ -10,7 +10,7 @@ fields in the flexible form of Kafka's messages. Of some thirty types three matt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,6 +96,13 @@ class ClusterImage:
             settings[name] = value
 
 
+def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
+    """Read the metadata log in one of a broker's directories; None where none has one (CorruptionError, OSError)."""
+    found = (directory / DIRECTORY for directory in directories if files.exists(directory / DIRECTORY))
+    directory = next(found, None)
+    return None if directory is None else read_cluster_metadata(files, directory)
+
+
 def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
     """Read the newest snapshot, then what the log has behind it; a torn end is ignored.
 
@@ -128,6 +135,8 @@ def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tup
     """Yield the value of each record, and where its window of the file begins."""
     file = files.open(path, read_only=True)
     for window in windows(file, 0, file.size()):
+        if window.batches and window.batches[-1].last_offset < start_offset:
+            continue
         for columns in decode_each(window.data, 0, window.batches.stop):
             for index, offset in enumerate(columns.offsets):
                 value = columns.value(index)

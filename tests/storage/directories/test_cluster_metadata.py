@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from storage.codec.records import BatchStamp, encode
+from storage.directories.cluster_metadata import read_cluster_metadata
 from storage.errors import CorruptionError
-from storage.handover.cluster_metadata import read_cluster_metadata
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
 
