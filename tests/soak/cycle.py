@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -33,7 +34,7 @@ PLACES = {
 }
 """Each load, and the partition it works on."""
 PATIENCE_S = 200
-"""For a load to end after the mount, however busy the machine is."""
+"""For a load to begin, and to end after the mount, however busy the machine is."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ class Cycle:
 
 
 def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
-    """Mount in `base`, let every load run, end the mount under them, mount again and check. AssertionError."""
+    """Mount in `base`, let every load run, end the mount under them, mount again and check. AssertionError.
+
+    The mount lives for so long, and until each load has counted something.
+    """
     base.mkdir(exist_ok=True)
     mount = Mount(base, **options)
     try:
@@ -54,8 +58,10 @@ def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
         mount.faults.write_text(SLOW_DISK)
         assert "" == mount.bash("mkdir busy herd quiet && mkdir busy/2").stderr
         before = _anonymous_kib(mount.pid)
-        with _loads(mount.path) as processes:
-            _watch(mount, processes, time.monotonic() + seconds)
+        begun = base / "begun"
+        begun.mkdir()
+        with _loads(mount.path, begun) as processes:
+            _watch(mount, processes, begun, time.monotonic() + seconds)
             after = _anonymous_kib(mount.pid)
             assert 0 == mount.stop()
             seen = {name: _outcome(name, process) for name, process in processes.items()}
@@ -70,9 +76,10 @@ def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
         mount.clean_up()
 
 
-def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], deadline: float) -> None:
-    """Wait while everything runs; nothing may end before its time."""
-    while time.monotonic() < deadline:
+def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Path, deadline: float) -> None:
+    """Wait while everything runs; nothing may end before its time. Loads that have begun have a file in `begun`."""
+    while (waited_for := processes.keys() - set(os.listdir(begun))) or time.monotonic() < deadline:
+        assert time.monotonic() < deadline + PATIENCE_S, f"in vain for {', '.join(waited_for)} to begin"
         assert mount.daemon is not None
         assert mount.daemon.poll() is None, mount.log
         for name, process in processes.items():
@@ -81,11 +88,11 @@ def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], deadline: 
 
 
 @contextmanager
-def _loads(mount: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def _loads(mount: Path, begun: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Every load in a process of its own; none is left behind."""
     processes = {
         name: subprocess.Popen(
-            [sys.executable, "-m", "tests.soak.loads", name, str(mount), place],
+            [sys.executable, "-m", "tests.soak.loads", name, str(mount), place, str(begun / name)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

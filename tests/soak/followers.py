@@ -144,9 +144,9 @@ class Run:
         return partition
 
     def goes_on(self, until: float) -> bool:
-        """Return whether more is appended: until a time, and on a slow machine until retention has deleted something."""
-        now = time.monotonic()
-        return now < until or (not self.counts["deleted"] and now < until + PATIENCE_S)
+        """Return whether more is appended: until a time, and on a slow machine until there was something of everything."""
+        now, rare = time.monotonic(), ("deleted", "commits", "aborts")
+        return now < until or (not all(self.counts[name] for name in rare) and now < until + PATIENCE_S)
 
     # What is appended.
 

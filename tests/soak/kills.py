@@ -111,9 +111,9 @@ class Kills:
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill so many owners of a directory below `base`, one after the other (blocking). AssertionError."""
+    """Kill so many owners of a directory below `base`, one after the other, and more until one has answered (blocking). AssertionError."""
     chance, kills, data, answered = random.Random(seed), Kills(), base / "data", 0
-    while kills.killed.total() < count:
+    while kills.killed.total() < count or not kills.answered:
         aim = chance.choice(["moment", *AIMS])
         told, code = run_owner(data, aim, chance)
         answered += told.count(b".")

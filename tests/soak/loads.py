@@ -1,6 +1,7 @@
-"""What programs do to a mount: `python -m tests.soak.loads NAME MOUNT PARTITION`, until the mount is gone.
+"""What programs do to a mount: `python -m tests.soak.loads NAME MOUNT PARTITION FILE`, until the mount is gone.
 
-Each prints what it saw as one JSON line. A load writes to a partition of its own alone, line 0, 1, 2 …, so that
+Each makes the file as soon as it has counted something of everything that it counts: before that its mount has lived too
+short to show anything. In the end it prints what it saw as one JSON line. A load writes to a partition of its own alone, line 0, 1, 2 …, so that
 what has to be in a log, and in what order, is known without asking anyone.
 """
 
@@ -31,6 +32,19 @@ class WrongError(AssertionError):
     """A file did not say what it must."""
 
 
+class Begun:
+    """Makes a file at its first call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._called = False
+
+    def __call__(self) -> None:
+        if not self._called:
+            self._called = True
+            self.path.touch()
+
+
 def wants_going_on(mount: Path) -> bool:
     """Whether the mount stands; a call that failed for another reason is an error."""
     return any(
@@ -38,7 +52,7 @@ def wants_going_on(mount: Path) -> bool:
     )
 
 
-def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float = 0.05) -> Seen:
+def write_lines(mount: Path, partition: str, begun: Begun, *, flags: int = 0, pause_s: float = 0.05) -> Seen:
     """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open again."""
     chance, written, tried, syncs = random.Random(partition), 0, 0, 0
     path = mount / partition / "log"
@@ -53,6 +67,7 @@ def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float =
                     os.write(descriptor, lines[:cut])
                 os.write(descriptor, lines[cut:])
                 written = tried
+                begun()
                 if chance.random() < 0.005:
                     os.fsync(descriptor)
                     syncs += 1
@@ -68,22 +83,23 @@ def lines_of(chance: random.Random) -> int:
     return 20_000 if chance.random() < 0.002 else chance.choice((1, 1, 1, 5, 100))
 
 
-def write_durably(mount: Path, partition: str) -> Seen:
+def write_durably(mount: Path, partition: str, begun: Begun) -> Seen:
     """The same with O_SYNC: each write waits in a thread for the disk."""
-    return write_lines(mount, partition, flags=os.O_SYNC, pause_s=0.2)
+    return write_lines(mount, partition, begun, flags=os.O_SYNC, pause_s=0.2)
 
 
-def write_from_a_shell(mount: Path, partition: str) -> Seen:
+def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
     """`echo n >> log`, each an open and a close; the shell says how far it came."""
-    script = 'n=0; while echo $n >> "$0"; do n=$((n + 1)); done 2> /dev/null; echo $n'
-    run = subprocess.run(
-        ["bash", "-c", script, str(mount / partition / "log")], capture_output=True, text=True, check=True
+    script = (
+        'n=0; while echo $n >> "$0"; do n=$((n + 1)); [ -e "$1" ] || : > "$1"; done 2> /dev/null; echo $n'
     )
+    words = ["bash", "-c", script, str(mount / partition / "log"), str(begun.path)]
+    run = subprocess.run(words, capture_output=True, text=True, check=True)
     written = int(run.stdout)
     return {"written": written, "tried": written + 1}
 
 
-def read_records(mount: Path, partition: str) -> Seen:
+def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
     """Open, read and close records and ranges by offset, names that are not there, and the status page."""
     chance, opened = random.Random(partition), 0
     directory = mount / partition
@@ -99,6 +115,7 @@ def read_records(mount: Path, partition: str) -> Seen:
                 with suppress(FileNotFoundError):
                     (directory / "no-such-name").read_bytes()
                 opened += 4
+                begun()
             time.sleep(0.05)
     except OSError as error:
         check_gone(error)
@@ -120,7 +137,7 @@ def expect(path: Path, content: bytes) -> None:
         raise WrongError(f"{path}: {found[:80]!r}… and not {content[:80]!r}…")
 
 
-def read_streams(mount: Path, partition: str) -> Seen:
+def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
     """Read a log from its beginning to its end, again and again."""
     streamed, path = 0, mount / partition / "log"
     try:
@@ -133,6 +150,7 @@ def read_streams(mount: Path, partition: str) -> Seen:
                         raise WrongError(f"{path}: not the lines from {expected} on")
                     expected += len(lines)
                     streamed += len(data)
+                    begun()
                     if expected > 1_000_000:
                         break
             time.sleep(0.2)
@@ -141,7 +159,7 @@ def read_streams(mount: Path, partition: str) -> Seen:
     return {"streamed": streamed}
 
 
-def follow_lines(mount: Path, partition: str) -> Seen:
+def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
     """Follow a busy partition: from the first line seen on none is missing."""
     path, expected, followed = mount / partition / "follow", None, 0
     try:
@@ -155,12 +173,14 @@ def follow_lines(mount: Path, partition: str) -> Seen:
                     raise WrongError(f"{path}: not the lines from {expected} on")
                 expected = (expected or 0) + len(lines)
                 followed += len(lines)
+                if lines:
+                    begun()
     except OSError as error:
         check_gone(error)
     return {"followed": followed}
 
 
-def poll_for_lines(mount: Path, partition: str) -> Seen:
+def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
     """Wait in poll(2) on `follow`, and read without blocking what it announced."""
     polled = 0
     try:
@@ -171,12 +191,13 @@ def poll_for_lines(mount: Path, partition: str) -> Seen:
             if poll.poll(500):
                 os.read(descriptor, 2**16)
                 polled += 1
+                begun()
     except OSError as error:
         check_gone(error)
     return {"polled": polled}
 
 
-def wake_the_blocked(mount: Path, partition: str) -> Seen:
+def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
     """A hundred threads that wait in `follow`, each in a read of its own, all woken by each line that comes."""
     woken, errors, lock = [0], [], threading.Lock()
 
@@ -198,6 +219,8 @@ def wake_the_blocked(mount: Path, partition: str) -> Seen:
             with (mount / partition / "log").open("ab") as log:
                 log.write(b"%d\n" % written)
             written += 1
+            if woken[0]:
+                begun()
             time.sleep(chance.random() * 0.3)
     except OSError as error:
         check_gone(error)
@@ -208,7 +231,7 @@ def wake_the_blocked(mount: Path, partition: str) -> Seen:
     return {"written": written, "tried": written + 1, "woken": woken[0]}
 
 
-def signal_readers(mount: Path, partition: str) -> Seen:
+def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
     """Readers that wait for what never comes, and are told to end: how long the slowest took."""
     chance, ended, slowest_s = random.Random(partition), 0, 0.0
     while wants_going_on(mount):
@@ -228,10 +251,11 @@ def signal_readers(mount: Path, partition: str) -> Seen:
                 process.wait()
                 ended += 1
             slowest_s = max(slowest_s, time.monotonic() - began)
+            begun()
     return {"ended": ended, "slowest_s": slowest_s}
 
 
-def list_directories(mount: Path, partition: str) -> Seen:
+def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
     """Walk the whole tree and ask for everything's attributes."""
     del partition
     listed = 0
@@ -241,11 +265,12 @@ def list_directories(mount: Path, partition: str) -> Seen:
                 with suppress(OSError):
                     os.stat(f"{directory}/{name}")
                 listed += 1
+                begun()
         time.sleep(0.1)
     return {"listed": listed}
 
 
-def probe(mount: Path, partition: str) -> Seen:
+def probe(mount: Path, partition: str, begun: Begun) -> Seen:
     """How long others are kept waiting: stat of something that the kernel does not remember."""
     del partition
     slowest_s = 0.0
@@ -256,6 +281,7 @@ def probe(mount: Path, partition: str) -> Seen:
             (mount / "@status").read_bytes()
             took.append(time.monotonic() - began)
             slowest_s = max(slowest_s, took[-1])
+            begun()
             time.sleep(0.02)
     except OSError as error:
         check_gone(error)
@@ -269,7 +295,7 @@ def check_gone(error: OSError) -> None:
         raise error
 
 
-LOADS: dict[str, Callable[[Path, str], Seen]] = {
+LOADS: dict[str, Callable[[Path, str, Begun], Seen]] = {
     load.__name__: load
     for load in (
         write_lines,
@@ -287,7 +313,7 @@ LOADS: dict[str, Callable[[Path, str], Seen]] = {
 }
 
 if __name__ == "__main__":
-    name, where, which = sys.argv[1:]
+    name, where, which, sign = sys.argv[1:]
     # A shell starts what runs behind it with SIGINT ignored, and readers would not end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout.write(json.dumps(LOADS[name](Path(where), which)) + "\n")
+    sys.stdout.write(json.dumps(LOADS[name](Path(where), which, Begun(Path(sign)))) + "\n")

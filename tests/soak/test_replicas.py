@@ -15,7 +15,7 @@ from tests.soak.replicas import run_kills
 def test_mounts_over_replicas_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     """Every line that was answered is there once, followers were given what is there, and replicas are equal."""
     kills = run_kills(tmp_path, 6, seed=3)
-    assert 6 == kills.killed.total()
+    assert 6 <= kills.killed.total()
     assert kills.answered
     assert kills.followed
 

@@ -15,7 +15,7 @@ from tests.soak.full_disk import keep_full
 @pytest.mark.parametrize("request_loop", ["direct", "short", "plain"])
 def test_everything_at_once(tmp_path: Path, request_loop: str):
     """Nothing is lost, doubled, reordered or stuck, and the mount ends in order under load."""
-    cycle = run_cycle(tmp_path / "soak", seconds=4, request_loop=request_loop)
+    cycle = run_cycle(tmp_path / "soak", seconds=2, request_loop=request_loop)
 
     assert {
         name
@@ -28,7 +28,7 @@ def test_everything_at_once(tmp_path: Path, request_loop: str):
 @pytest.mark.slow
 def test_followers_of_all_speeds(tmp_path: Path):
     """Fifty of them get every line once and in order, beside aborts, rolls and retention, and some are overtaken."""
-    counts = follow_for(tmp_path / "data", seconds=4, seed=1)
+    counts = follow_for(tmp_path / "data", seconds=2, seed=1)
 
     assert set() == {
         name for name in ("lines", "commits", "aborts", "deleted", "followers") if not counts[name]
