@@ -20,6 +20,7 @@ from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, engine_on
 from tests.doubles.logs import offsets_of
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -389,6 +390,7 @@ def test_close_ends_a_cleaning(disk, clock, monkeypatch):
     thread = beside_a_cleaning(engine, clock, gate)
     closing = threading.Thread(target=engine.close)
     closing.start()
+    wait_until(engine._cleaner._stopping.is_set, "the close has asked the cleaning to end")
     gate.open.set()
     for one in (thread, closing):
         one.join()

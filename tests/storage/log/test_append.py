@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from dataclasses import replace
 from random import Random
 
@@ -23,6 +22,7 @@ from storage.errors import (
 from storage.model import Appended, Offset, ProducerId, TimestampType
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
+from tests.doubles.waiting import wait_until
 
 
 def test_offsets_and_epoch_are_assigned():
@@ -488,8 +488,7 @@ def test_appends_that_wait_for_the_disk_share_its_next_flush():
     assert began.wait(30)
     for thread in threads[1:]:
         thread.start()
-    while on_disk.log.log_end_offset < len(threads):
-        time.sleep(0.001)
+    wait_until(lambda: on_disk.log.log_end_offset == len(threads), "all are in the log")
     may_end.set()
     for thread in threads:
         thread.join(30)

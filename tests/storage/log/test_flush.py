@@ -22,6 +22,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
 
 FIRST = "00000000000000000000"
 SECOND = "00000000000000000003"
@@ -224,15 +225,18 @@ def test_an_engine_closes_its_flusher():
 def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, directories):
     """The recovery points follow the rolls without a duty and without a request, and close waits for no more."""
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
+    others = set(threading.enumerate())
     engine = open_engine([tmp_path / str(number) for number in range(directories)], config=config)
     topic = engine.create_topic("orders", partitions=2, overrides=TINY_SEGMENTS)
     for partition in topic.partitions().values():
         while len(partition.segments()) < 20:
             append_lines(partition, "a line of text\n")
-        while partition.offsets().recovery_point < partition.segments()[-1].base_offset:
-            threading.Event().wait(0.01)
+        newest = partition.segments()[-1].base_offset
+        wait_until(lambda: partition.offsets().recovery_point >= newest, "all that rolled is flushed")  # noqa: B023 (asked at once)
+    ours = [thread for thread in threading.enumerate() if thread not in others and thread.name == "flush-log"]
+    assert directories == len(ours)
     engine.close()
-    assert [] == [thread.name for thread in threading.enumerate() if thread.name == "flush-log"]
+    assert [False] * directories == [thread.is_alive() for thread in ours]
 
 
 # The thread.

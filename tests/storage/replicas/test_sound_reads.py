@@ -143,6 +143,7 @@ def test_a_partition_with_one_replica_is_read_as_it_is(two):
 
 def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
     """A batch that stays damaged costs each reader no more than the first."""
+    monkeypatch.setattr("storage.replicas.healing.healer.AGAIN_AFTER_S", float("inf"))
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     two.partition().read(Offset(40), max_bytes=1)

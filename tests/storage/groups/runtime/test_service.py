@@ -234,6 +234,7 @@ def test_a_hung_reader_loses_what_others_wait_for(engine: LogManager, clock: Man
     settle([hung], orders())
     other = Reader(engine, "g", "orders")
     wait_until(lambda: hung.held.wanted_back, "partitions are wanted back")
+    engine.groups.listed()  # The thread has set its timer when it answers.
     clock.advance(1)
     engine.groups.listed()  # Wakes the thread, whose clock stood still.
     settle([hung, other], orders())
