@@ -192,7 +192,6 @@ def break_metadata(disk: StoppingDisk) -> None:
         (recreate(DATA, "trimmed"), "trimmed: /data has another topic of that name"),
         (append_there, "/data/trimmed-0: other records are there already"),
         (remove(f"/log/trimmed-0/{names.PARTITION_METADATA}"), "/log/trimmed-0: no partition.metadata"),
-        (break_metadata, "a metadata record that cannot be read"),
     ],
 )
 def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None:
@@ -213,6 +212,13 @@ def test_a_takeover_after_the_source_deleted_records() -> None:
     engine.close()
     check_refused(disk, lambda: taken(disk), "/data/trimmed-0: other records are there already")
     assert records == contents(disk, DATA)
+
+
+def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
+    """Unknown settings are not default ones: nothing is written."""
+    disk, _ = prepared_disk(LOG_DIR)
+    break_metadata(disk)
+    check_bytes(disk, lambda: taken(disk), "a metadata record that cannot be read")
 
 
 def test_a_takeover_of_partitions_with_different_ids() -> None:
