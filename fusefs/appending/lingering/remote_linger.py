@@ -23,11 +23,13 @@ END_SECONDS = 2.0
 class _Queue:
     """The lines of one target that are not appended yet."""
 
-    __slots__ = ("_waiters", "chunks", "contributors", "size", "target")
+    __slots__ = ("_waiters", "awaited", "chunks", "contributors", "size", "target")
 
     def __init__(self, target: LineTarget) -> None:
         self.target = target
         self.take()
+        self.awaited = trio.Event()
+        """Set once somebody waits for the lines: then they gather no longer."""
         self._waiters: dict[object, Callable[[], None]] = {}
 
     def take(self) -> None:
@@ -74,6 +76,7 @@ class RemoteLingerBuffer:
     async def drain(self, target: LineTarget, asker: Asker | None) -> None:
         """Wait until what was added of a target is appended, or known not to be. Raises FileError as `add` does."""
         while (queue := self._queues.get(target)) is not None:
+            queue.awaited.set()
             if asker is None:
                 await _next(queue)
             else:
@@ -84,6 +87,8 @@ class RemoteLingerBuffer:
         try:
             await trio.sleep_forever()
         finally:
+            for queue in self._queues.values():
+                queue.awaited.set()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
                 while self._queues:
                     await _next(next(iter(self._queues.values())))
@@ -94,7 +99,8 @@ class RemoteLingerBuffer:
         """Append what waits, until nothing does."""
         while queue.chunks:
             if queue.size < MAX_GATHERED_BYTES:
-                await trio.sleep(self._linger_seconds)
+                with trio.move_on_after(self._linger_seconds):
+                    await queue.awaited.wait()
             lines, contributors = b"".join(queue.chunks), queue.contributors
             queue.take()
             try:

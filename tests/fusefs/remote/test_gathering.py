@@ -12,9 +12,9 @@ from fusefs.appending.handle import Acks
 from fusefs.appending.lingering import remote_linger
 from fusefs.following.signals import Look
 from storage.errors import PartitionOfflineError
-from tests.doubles.mount_client import APPEND, mounted, refused
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.remote_client import Program
-from tests.doubles.stalling_engine import StallingEngine
+from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
 
 
 @pytest.fixture
@@ -107,6 +107,30 @@ async def test_the_end_of_a_mount_appends_what_waits(engine: StallingEngine) -> 
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         await Program(mount).append("orders/0/log", b"d\ne\n")
     assert 5 == engine.partition("orders", 0).log_end_offset
+
+
+async def test_nothing_gathers_any_longer_when_the_mount_ends(engine: StallingEngine) -> None:
+    """Lines that would gather for an hour are appended at once."""
+    async with mounted(engine, None, acks=Acks.NONE) as mount:
+        gather_for_an_hour(mount)
+        await Program(mount).append("orders/0/log", b"d\ne\n")
+    assert 5 == engine.partition("orders", 0).log_end_offset
+
+
+async def test_nothing_gathers_any_longer_for_an_fsync(client: Program, engine: StallingEngine) -> None:
+    """fsync(2) has the lines of its file appended at once."""
+    gather_for_an_hour(client.client)
+    fh = await client.open("orders/0/log", APPEND)
+    await client.fs.write(fh, b"d\n")
+    with trio.fail_after(LONGEST_SECONDS):
+        await client.fs.fsync(fh)
+    assert 4 == engine.partition("orders", 0).log_end_offset
+
+
+def gather_for_an_hour(mount: MountClient) -> None:
+    gathering = mount.context.appending.remote_linger
+    assert gathering is not None
+    gathering._linger_seconds = 3600.0
 
 
 async def test_the_end_of_a_mount_waits_a_moment_only(
