@@ -108,7 +108,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
     lines = ran.output.splitlines()
     assert lines[0].startswith("shown/0/1: the record at offset 1. shown-0 holds offsets 0 to ")
     text = " ".join(ran.output.split())
-    assert re.search(rf"leader broker 1, {re.escape(broker.bootstrap_server)}, with leader epoch \d+ ", text)
+    assert re.search(rf"leader broker 1, {re.escape(broker.bootstrap_server)}, with leader epoch \d+\b", text)
     assert re.search(
         r"request Fetch version \d+ to 127\.0\.0\.1:\d+: \d+ bytes sent, [\d,]+ received, [\d.]+ ms", text
     )
