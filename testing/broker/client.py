@@ -184,7 +184,7 @@ class Client:
         _wait_until(known, f"{topic} has {name}={value}")
 
     def allow(self, topic: str, user: str, *operations: AclOperation) -> None:
-        """Allow an operation on a topic to one user only, and wait until the broker itself knows it."""
+        """Grant a user operations on a topic that others are then refused; wait until the broker knows: the controller answers first."""
         about = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
         bindings = [
             AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
