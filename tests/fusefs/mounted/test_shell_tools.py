@@ -31,10 +31,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(shared_mount: Mount, source: Path) -> Path:
-    """That file as a topic's records."""
+    """That file as a topic's records. It was read once: of a cluster its size is known since then."""
     topic = shared_mount.path / "text"
     topic.mkdir()
     assert 0 == shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode
+    assert (topic / "0" / "log").read_bytes() == source.read_bytes()
     return topic / "0"
 
 
