@@ -280,13 +280,16 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
         ({"topics": "orders", "into": "a/b"}, "a/b"),
     ],
 )
-def test_bad_options_are_told(spark, made, target, options, reason):
-    """Before anything is made."""
+def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
+    """Before anything is made, or staged."""
+    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
     from storage.errors import StorageError  # noqa: PLC0415
 
+    staged = []
+    monkeypatch.setattr(module, "write_placed", lambda *arguments, **_: staged.append(arguments) or {})
     with pytest.raises(StorageError, match=reason):
         restored(spark, made / "archive", target, **options)
-    assert [] == [path.name for path in target.iterdir() if path.is_dir()]
+    assert ([], []) == (staged, [path.name for path in target.iterdir() if path.is_dir()])
 
 
 @pytest.mark.java

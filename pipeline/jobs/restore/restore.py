@@ -27,6 +27,7 @@ from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_ro
 from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.places.paths import data_directories
 from pipeline.places.place import SparkPlace, place_of
+from storage.disk.names import check_topic_name
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
@@ -191,6 +192,7 @@ def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
     if options.into is not None:
         if options.topics is None or "," in options.topics:
             raise PipelineError(f"into {options.into}: name the one topic that comes back under this name")
+        check_topic_name(options.into)
         rows = rows.withColumn("topic", spark_functions.lit(options.into))
     return rows
 
