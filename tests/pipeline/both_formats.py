@@ -18,14 +18,14 @@ from pipeline.source.stream_progress import StreamProgress
 from pipeline.source.topic_source import TopicSource, read_task
 from storage.errors import StorageError
 
+SHARED = {"kafka.group.id": "readers"}
+"""What lets the connector keep its consumers from one query to the next; the other format passes it over."""
 IMPATIENT = {
     "kafkaConsumer.pollTimeoutMs": "1500",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
-    "kafka.group.id": "readers",
 }
-"""What makes the connector give up soon where there is nothing to wait for, and keep its consumers from one query to
-the next; the other format passes it over."""
+"""What makes the connector give up soon: for queries that fail, which a busy machine may make fail for that reason too."""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 
@@ -38,7 +38,7 @@ class Both(NamedTuple):
     log_dir: Path
 
     def _where(self) -> dict[str, dict[str, str]]:
-        shared = {"kafka.bootstrap.servers": self.server} | IMPATIENT
+        shared = {"kafka.bootstrap.servers": self.server} | SHARED
         return {"kafka": shared, "topicfs": shared | {"path": str(self.log_dir)}}
 
     def batch(self, kind: str, options: Mapping[str, str]) -> Any:
@@ -71,6 +71,7 @@ class Both(NamedTuple):
 
     def connectors_error(self, options: Mapping[str, str], checkpoint: Path | None = None) -> str:
         """What the connector says against a query, of a stream with `checkpoint`; empty where it is content."""
+        options = IMPATIENT | dict(options)
         try:
             if checkpoint is None:
                 self.batch("kafka", options).collect()

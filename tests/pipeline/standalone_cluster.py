@@ -41,6 +41,7 @@ class Cluster(NamedTuple):
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": " ".join(quick_start("spark")),
             "spark.scheduler.minRegisteredResourcesRatio": "1",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "1h",
             "spark.driver.host": "127.0.0.1",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",

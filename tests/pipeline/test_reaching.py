@@ -10,24 +10,27 @@ from pipeline.errors import PipelineError
 from pipeline.places.place import place_of, require_reachable
 
 
-def closed_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+@pytest.fixture
+def closed_ports():
+    """Two ports at which nobody listens, and nobody else may meanwhile."""
+    with socket.socket() as first, socket.socket() as second:
+        for one in (first, second):
+            one.bind(("127.0.0.1", 0))
+        yield first.getsockname()[1], second.getsockname()[1]
 
 
-def test_one_broker_of_several_is_enough():
+def test_one_broker_of_several_is_enough(closed_ports):
     """As for Kafka's clients, which learn of the others from it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         open_port = listener.getsockname()[1]
-        require_reachable(place_of(f"kafka://127.0.0.1:{closed_port()},127.0.0.1:{open_port}"))
+        require_reachable(place_of(f"kafka://127.0.0.1:{closed_ports[0]},127.0.0.1:{open_port}"))
 
 
-def test_no_broker_is_told_with_every_reason():
+def test_no_broker_is_told_with_every_reason(closed_ports):
     """Of each that was named."""
-    first, second = closed_port(), closed_port()
+    first, second = closed_ports
     with pytest.raises(PipelineError) as caught:
         require_reachable(place_of(f"kafka://127.0.0.1:{first},127.0.0.1:{second}"))
     assert (

@@ -118,7 +118,7 @@ def _write_ledger(client: Client) -> Producer:
         client.producer(
             transactional_id=f"ledger-{number}",
             linger_ms=1000,
-            transaction_timeout_ms=600_000,
+            transaction_timeout_ms=900_000,
         )
         for number in range(2)
     ]
