@@ -12,130 +12,22 @@ from __future__ import annotations
 import errno
 import os
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Self, TypeAlias, TypeVar
+from typing import Self
 
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
+from tests.doubles.simulated_nodes import BLOCK_BYTES, Content, Directory, Node, blocks
 
-BLOCK_BYTES = 512
 TOTAL_BLOCKS = 1 << 13
 """What the disk says of itself: 4 MiB, so that an engine keeps 64 KiB of it in reserve and not a megabyte."""
 
 
 class CrashedError(Exception):
     """A file opened before the crash was used after it: a fault of the test."""
-
-
-@dataclass(eq=False)
-class _Content:
-    """A file's bytes as the running system sees them, and as the platters hold them."""
-
-    data: bytearray = field(default_factory=bytearray)
-    synced: bytes = b""
-    lost: set[int] = field(default_factory=set)
-    """Blocks that a failed sync dropped: clean to the system, never written unless changed again."""
-    allocated: set[int] = field(default_factory=set)
-    modified: int = 0
-    links: int = 1
-    """Names; without one its room is free again, as on a disk once nobody has it open."""
-
-    def write(self, data: Buffer, position: int) -> None:
-        end = position + len(data)
-        if len(self.data) < position:
-            self.data.extend(bytes(position - len(self.data)))
-        self.data[position:end] = data
-        self.lost -= set(blocks(position, end))
-
-    def on_platter(self) -> bytes:
-        """What the platters hold after a sync that works."""
-        if not self.lost:
-            return bytes(self.data)
-        written = bytearray(self.data)
-        for block in self.lost:
-            _copy_block(self.synced, written, block)
-        return bytes(written)
-
-    def dirty_blocks(self) -> set[int]:
-        if self.data == self.synced:
-            return set()
-        size = max(len(self.data), len(self.synced))
-        return {
-            block
-            for block in blocks(0, size)
-            if self.data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-            != self.synced[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-        }
-
-    def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced content and, of each block changed since, the new one with probability `keep`."""
-        new = self.data
-        if new == self.synced:
-            self.lost = set()
-            return
-        shortest, longest = sorted((len(self.synced), len(new)))
-        size = len(new) if random.random() < keep else random.randint(shortest, longest)
-        survived = bytearray(self.synced[:size].ljust(size, b"\0"))
-        for block in self.dirty_blocks() - self.lost:
-            if random.random() < keep:
-                _copy_block(new, survived, block)
-        self.data = survived
-        self.synced = bytes(survived)
-        self.lost = set()
-
-
-@dataclass(eq=False)
-class _Directory:
-    """A directory's names now, on the platters, and the changes in between, in order."""
-
-    names: dict[str, _Node] = field(default_factory=dict)
-    synced: dict[str, _Node] = field(default_factory=dict)
-    changes: list[dict[str, _Node | None]] = field(default_factory=list)
-    modified: int = 0
-    """Number of changes: a time that is another one after each."""
-
-    def change(self, names: dict[str, _Node | None]) -> None:
-        _apply(self.names, names)
-        self.modified += 1
-        self.changes.append(names)
-
-    def sync(self) -> None:
-        self.synced = dict(self.names)
-        self.changes.clear()
-
-    def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced names and the oldest changes since, of all of them about the share `keep`."""
-        self.names = dict(self.synced)
-        survivors = sum(random.random() < keep for _ in self.changes)
-        for change in self.changes[:survivors]:
-            _apply(self.names, change)
-        self.sync()
-
-    def __deepcopy__(self, memo: dict[int, _Node | None]) -> _Directory:
-        return _copied(self, memo)
-
-
-_Node: TypeAlias = _Content | _Directory
-_AnyNode = TypeVar("_AnyNode", _Content, _Directory)
-
-
-def _copied(node: _AnyNode, memo: dict[int, _Node | None]) -> _AnyNode:
-    """Copy a node and all below it, once: it may have several names. `memo` is that of `copy.deepcopy`."""
-    if id(node) in memo:
-        return memo[id(node)]  # type: ignore[return-value]
-    if isinstance(node, _Content):
-        content = replace(node, data=node.data[:], lost=set(node.lost), allocated=set(node.allocated))
-        memo[id(node)] = content
-        return content
-    made = memo[id(node)] = _Directory(modified=node.modified)
-    made.names, made.synced, *made.changes = (
-        {name: one if one is None else _copied(one, memo) for name, one in names.items()}
-        for names in (node.names, node.synced, *node.changes)
-    )
-    return made
 
 
 @dataclass
@@ -151,7 +43,7 @@ class SimulatedDisk:
     """A FileSystem in memory. `calls` lists the operations so far, by name, for tests of what is asked of a disk."""
 
     def __init__(self, *, seed: int = 0, read_only: bool = False) -> None:
-        self._root = _Directory()
+        self._root = Directory()
         self._random = Random(seed)
         self._faults: list[_Fault] = []
         self._free_bytes: int | None = None
@@ -215,11 +107,11 @@ class SimulatedDisk:
             if not create:
                 raise _error(errno.ENOENT, path)
             self.happens("open", path, changes=True)
-            parent.change({path.name: _Content(modified=self.time)})
+            parent.change({path.name: Content(modified=self.time)})
         else:
             self.happens("open", path, changes=False)
         node = parent.names[path.name]
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         return SimulatedFile(self, path, node, read_only=read_only or self._read_only)
 
@@ -237,14 +129,14 @@ class SimulatedDisk:
         self.happens("list_directory", path, changes=False)
         names = self._directory(path).names
         shown = sorted(name for name in names if name.startswith(prefix))
-        return [DirectoryEntry(name, isinstance(names[name], _Directory)) for name in shown]
+        return [DirectoryEntry(name, isinstance(names[name], Directory)) for name in shown]
 
     def make_directory(self, path: Path) -> None:
         self.happens("make_directory", path, changes=True)
         parent = self._directory(path.parent)
         if path.name in parent.names:
             raise _error(errno.EEXIST, path)
-        parent.change({path.name: _Directory()})
+        parent.change({path.name: Directory()})
 
     def remove_directory(self, path: Path) -> None:
         self.happens("remove_directory", path, changes=True)
@@ -257,7 +149,7 @@ class SimulatedDisk:
         node = self._node(source)
         old, new = self._directory(source.parent), self._directory(target.parent)
         replaced = new.names.get(target.name)
-        if isinstance(replaced, _Content) and replaced is not node:
+        if isinstance(replaced, Content) and replaced is not node:
             self._lose_name(replaced)
         if old is new:
             old.change({source.name: None, target.name: node})
@@ -305,10 +197,10 @@ class SimulatedDisk:
         self.happens("sync_all", path, changes=True)
         self._sync_below(self._directory(path))
 
-    def _sync_below(self, directory: _Directory) -> None:
+    def _sync_below(self, directory: Directory) -> None:
         directory.sync()
         for node in directory.names.values():
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 self._sync_below(node)
             else:
                 node.synced = node.on_platter()
@@ -342,7 +234,7 @@ class SimulatedDisk:
                 self._faults.remove(fault)
             raise _error(fault.number, path)
 
-    def allocate(self, content: _Content, start: int, end: int, path: Path) -> None:
+    def allocate(self, content: Content, start: int, end: int, path: Path) -> None:
         """Take room for the blocks of [start, end) that have none yet, or raise ENOSPC."""
         missing = set(blocks(start, end)) - content.allocated
         if self._free_bytes is not None:
@@ -351,57 +243,57 @@ class SimulatedDisk:
             self._free_bytes -= len(missing) * BLOCK_BYTES
         content.allocated |= missing
 
-    def give_back(self, content: _Content, size: int) -> None:
+    def give_back(self, content: Content, size: int) -> None:
         """Free the blocks behind the first `size` bytes."""
         behind = {block for block in content.allocated if block >= -(-size // BLOCK_BYTES)}
         content.allocated -= behind
         if self._free_bytes is not None:
             self._free_bytes += len(behind) * BLOCK_BYTES
 
-    def directory_of(self, path: Path) -> _Directory:
+    def directory_of(self, path: Path) -> Directory:
         return self._directory(path.parent)
 
-    def _lose_name(self, content: _Content) -> None:
+    def _lose_name(self, content: Content) -> None:
         content.links -= 1
         if not content.links:
             self.give_back(content, 0)
 
-    def _crash_directory(self, directory: _Directory, keep: float) -> None:
+    def _crash_directory(self, directory: Directory, keep: float) -> None:
         directory.crash(self._random, keep)
         for node in directory.names.values():
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 self._crash_directory(node, keep)
             else:
                 node.crash(self._random, keep)
 
-    def _walk(self, path: Path, directory: _Directory) -> list[tuple[Path, _Content]]:
+    def _walk(self, path: Path, directory: Directory) -> list[tuple[Path, Content]]:
         found = []
         for name, node in sorted(directory.names.items()):
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 found.extend(self._walk(path / name, node))
             else:
                 found.append((path / name, node))
         return found
 
-    def _node(self, path: Path) -> _Node:
-        node: _Node = self._root
+    def _node(self, path: Path) -> Node:
+        node: Node = self._root
         for part in path.parts[1:]:
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 raise _error(errno.ENOTDIR, path)
             if part not in node.names:
                 raise _error(errno.ENOENT, path)
             node = node.names[part]
         return node
 
-    def _directory(self, path: Path) -> _Directory:
+    def _directory(self, path: Path) -> Directory:
         node = self._node(path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise _error(errno.ENOTDIR, path)
         return node
 
-    def _content(self, path: Path) -> _Content:
+    def _content(self, path: Path) -> Content:
         node = self._node(path)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         return node
 
@@ -409,7 +301,7 @@ class SimulatedDisk:
 class SimulatedFile:
     """An open file of a SimulatedDisk; it follows its content through renames and removal."""
 
-    def __init__(self, disk: SimulatedDisk, path: Path, content: _Content, *, read_only: bool) -> None:
+    def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, read_only: bool) -> None:
         self._disk = disk
         self._path = path
         self._content = content
@@ -470,7 +362,7 @@ class SimulatedFile:
         if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
             self._disk.happens("rename", self._path, changes=True)
             data, self._content.links = self._content.data, self._content.links - 1
-            self._content = _Content(bytearray(data), bytes(data), modified=self._content.modified)
+            self._content = Content(bytearray(data), bytes(data), modified=self._content.modified)
             self._disk.allocate(self._content, 0, len(data), self._path)
             directory.change({self._path.name: self._content})
             directory.sync()
@@ -481,26 +373,6 @@ class SimulatedFile:
         if changes and self._read_only:
             raise _error(errno.EBADF, self._path)
         self._disk.happens(operation, self._path, changes=changes)
-
-
-def blocks(start: int, end: int) -> range:
-    """Numbers of the blocks that [start, end) touches."""
-    return range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if end > start else range(0)
-
-
-def _copy_block(source: bytes | bytearray, target: bytearray, block: int) -> None:
-    start = block * BLOCK_BYTES
-    end = min(start + BLOCK_BYTES, len(target))
-    if start < end:
-        target[start:end] = source[start:end].ljust(end - start, b"\0")
-
-
-def _apply(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
-    for name, node in change.items():
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node
 
 
 def _error(number: int, path: Path) -> OSError:

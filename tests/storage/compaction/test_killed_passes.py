@@ -13,7 +13,7 @@ from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import NOW, marker
-from tests.doubles.simulated_disk import BLOCK_BYTES
+from tests.doubles.simulated_nodes import BLOCK_BYTES
 
 MAX_STEPS = 400
 KEYS, ROUNDS = 4, 6
