@@ -17,8 +17,8 @@ from fusefs.metrics.address import MetricsAddress
 from fusefs.metrics.collector import MetricsCollector
 from fusefs.metrics.server import AT_ONCE, MetricsServer
 from storage.errors import StorageError
+from testing.ports import reserve_ports
 from tests.doubles.memory_engine import MemoryEngine
-from tests.doubles.ports import port_of_nobody
 from tests.doubles.waiting import wait_until
 
 ANY = MetricsAddress("127.0.0.1", 0)
@@ -133,7 +133,7 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
 
 def test_after_the_end_the_port_is_free():
     """At once, though a connection was just ended; nobody is answered any more, and closing again does nothing."""
-    server = MetricsServer(MetricsAddress("127.0.0.1", port_of_nobody()))
+    server = MetricsServer(MetricsAddress("127.0.0.1", reserve_ports(1)[0]))
     server.serve(MetricsCollector(MemoryEngine()))
     asked(server)
     server.close()

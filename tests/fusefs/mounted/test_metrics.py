@@ -19,8 +19,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fusefs.mounting.request_loop import RequestLoop
+from testing.ports import reserve_ports
 from tests.doubles.forks import FORKS, MOUNT
-from tests.doubles.ports import port_of_nobody
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 
@@ -113,7 +113,7 @@ def test_promtool_finds_nothing(unmounted: Mount):
 
 def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
     """One line before the command returns, and nothing is left: no mount, and no owner of the directory."""
-    with socket.create_server(("127.0.0.1", port := port_of_nobody())):
+    with socket.create_server(("127.0.0.1", port := reserve_ports(1)[0])):
         asked = {
             "directories": str(unmounted.data),
             "mountpoint": str(unmounted.path),
@@ -128,7 +128,7 @@ def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
 
 def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
     """The next one takes it at once, though scrapers are still connected; what was not closed in order is counted."""
-    unmounted.start(metrics=str(port := port_of_nobody()))
+    unmounted.start(metrics=str(port := reserve_ports(1)[0]))
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
     url = address(unmounted)
     with socket.create_connection(("127.0.0.1", port)):
