@@ -69,9 +69,9 @@ def test_a_named_producer_goes_on_with_another_leader():
     with pytest.raises(InterruptedError):
         run(50, dying)
     there = len(on_disks.lines())
-    assert on_disks.leader() == 1
+    assert 1 == on_disks.leader()
     on_disks.reopen(DISKS[1], left_out=(DISKS[0],))
-    assert on_disks.leader() == 2
+    assert 2 == on_disks.leader()
     outcome = run(50, whole_lines)
     assert (there, 60 - there) == (outcome.passed_over, outcome.appended)
     assert text.decode().split() == on_disks.lines()
