@@ -381,7 +381,7 @@ class NativeFileSystem:
 
     def remove_directory(self, path: Path) -> None:
         self._writable(path)
-        path.rmdir()
+        (path.unlink if path.is_symlink() else path.rmdir)()
 
     def rename(self, source: Path, target: Path) -> None:
         self._writable(source)

@@ -12,8 +12,9 @@ import pytest
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, NotAPlainFileError, StorageError
 from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
+from storage.manager import Machine, open_engine
 from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.manual_clock import ManualClock
 
 pytestmark = pytest.mark.slow
 
@@ -142,3 +143,22 @@ def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
         file.pwrite(b"x", -1)
     with pytest.raises(OSError, match=str(path)):
         file.truncate(-1)
+
+
+def test_a_deleted_partition_behind_a_link_goes(data: Path) -> None:
+    """Its files and the link; the directory that the link led to was made by somebody else, and stays, empty."""
+    clock = ManualClock()
+    engine = open_engine(data, machine=Machine(clock=clock))
+    engine.close()
+    away = data.parent / "away"
+    (data / "damaged-0").rename(away)
+    (data / "damaged-0").symlink_to(away)
+    engine = open_engine(data, machine=Machine(clock=clock))
+    assert ["line"] == read_lines(engine.partition("damaged", 0))
+    engine.delete_topic("damaged")
+    clock.advance(60_000)
+    engine.maintenance(clock())
+    assert [] == [path.name for path in data.iterdir() if path.name.startswith("damaged")]
+    assert [] == list(away.iterdir())
+    assert () == engine.warnings
+    engine.close()
