@@ -29,6 +29,9 @@ NO_TIMESTAMP = Timestamp(-1)
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = -1
 
+MAX_OFFSET = Offset(2**63 - 2**31 - 1)
+"""The largest offset of a record that a log takes: every sum of an offset and a batch's record count has 64 bits."""
+
 ONLINE = "online"
 """The state of what serves, as users read and write it."""
 

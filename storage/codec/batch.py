@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import Buffer, Offset, TimestampType
+from storage.model import MAX_OFFSET, Buffer, Offset, TimestampType
 
 if cython.compiled:
     from cython.cimports.storage.codec.binary import fields, memory
@@ -24,7 +24,7 @@ else:
     from storage.counts.topic_counts import TopicCounts
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
-_OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
+_OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)
 """From here on the last offset of a batch, or the one after it, might not be an int64."""
 
 _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)

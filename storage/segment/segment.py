@@ -26,7 +26,7 @@ from storage.errors import PartitionOfflineError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
-from storage.model import NO_TIMESTAMP, Buffer, Offset, Position, Timestamp
+from storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp
 from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
 from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
@@ -244,7 +244,8 @@ class Segment:
     def look_ahead(self, max_bytes: int, max_ms: int, last_offset: int) -> None:
         """Note what may follow an append before an index entry, or a roll by these limits, is due."""
         next_entry = self.counted_from + self.settings.index_interval_bytes
-        offsets = MAX_RELATIVE_OFFSET - (last_offset - self.base_offset)  # A record takes more than a byte.
+        # A record takes more than a byte.
+        offsets = min(self.base_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET) - last_offset
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
         self.bytes_until_due = min(next_entry - self.size, max_bytes - self.size, offsets)

@@ -13,13 +13,14 @@ from storage.codec.batch import assign_offsets, assign_plain, set_append_time, s
 from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import PartitionOfflineError
+from storage.errors import InvalidRecordError, PartitionOfflineError
 from storage.log.appending.small_appends import write_small
 from storage.log.flush import FlushTarget
 from storage.log.parts import LogParts
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.state import LogState
 from storage.model import (
+    MAX_OFFSET,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -218,6 +219,7 @@ class LogAppender:
         """Write the batches' offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
         parts = self._parts
         offset: int = parts.state.end_offset
+        _check_last(offset + sum(batch.records for batch in incoming) - 1)
         placed = []
         for batch in incoming:
             max_timestamp = batch.max_timestamp
@@ -240,6 +242,7 @@ class LogAppender:
             raise parts.room.refusal(parts.directory)
         active = parts.state.chain.segments[-1]
         _size, last_offset, max_timestamp = placed[-1]
+        _check_last(last_offset)
         if len(placed) > 1:
             max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
         reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
@@ -474,3 +477,10 @@ def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes
     )
+
+
+def _check_last(offset: int) -> None:
+    if offset > MAX_OFFSET:
+        raise InvalidRecordError(
+            f"an append up to offset {offset}: the largest offset of a record is {MAX_OFFSET}"
+        )

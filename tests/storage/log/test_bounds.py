@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
 
 import pytest
 
+from storage.codec.batch import scan
 from storage.codec.records import BatchStamp
 from storage.compaction.cleaner import clean, cleaning_params
 from storage.compaction.selection import plan
 from storage.duties.plan import PlannedDeletion, plan_log
-from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
-from storage.model import Isolation, Offset, ProducerId
+from storage.errors import InvalidRecordError, InvalidTimestampError, OffsetOutOfRangeError
+from storage.model import MAX_OFFSET, Isolation, Offset, ProducerId
 from storage.producers.append import Origin
 from storage.retention.deletion import apply_retention
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
@@ -227,3 +229,39 @@ def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
         on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
     assert errno.ENOSPC == refused.value.errno
     assert [(0, b"a")] == records_of(on_disk.log)
+
+
+def _append_own(log, data):
+    return log.append(data, encoded_here=True)
+
+
+def _append_of_others(log, data):
+    return log.append(data)
+
+
+def _append_as_follower(log, data):
+    position, offset = 0, log.log_end_offset
+    for header in list(scan(data)):
+        struct.pack_into(">Q", data, header.position, offset & 2**64 - 1)
+        position, offset = header.end_position, offset + header.record_count
+    assert position == len(data)
+    log.append_as_follower(data)
+
+
+@pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
+@pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
+def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
+    """What would get an offset above the largest one is refused, whole; all below can be read, also after a kill."""
+    on_disk = LogOnDisk()
+    on_disk.log.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
+    append(on_disk.log, bytearray(batch(b"a")))
+    append(on_disk.log, bytearray(batch(b"b")))
+    with pytest.raises(InvalidRecordError):
+        append(on_disk.log, bytearray().join(batch(*[b"x"] * count) for count in too_many))
+    append(on_disk.log, bytearray(batch(b"c")))
+    with pytest.raises(InvalidRecordError):
+        append(on_disk.log, bytearray(batch(b"x")))
+    for log in (on_disk.log, on_disk.reopen(), on_disk.kill()):
+        expected = [(MAX_OFFSET - 2 + number, value) for number, value in enumerate((b"a", b"b", b"c"))]
+        assert expected == records_of(log)
+        assert MAX_OFFSET + 1 == log.log_end_offset
