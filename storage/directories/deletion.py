@@ -17,6 +17,7 @@ class _Deleted(NamedTuple):
     """A directory that is to be removed at `due`."""
 
     due: Timestamp
+    delay_ms: int
     close_files: Callable[[], None]
 
 
@@ -34,11 +35,16 @@ class DeletedDirectories:
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:
         """Schedule the removal of the directory `name` at `due`; `close_files` is called then."""
         with self._lock:
-            self._due[name] = _Deleted(due, close_files)
+            self._due[name] = _Deleted(due, due - self._data.clock(), close_files)
 
     def remove_due(self, now: Timestamp) -> None:
         """Remove those whose time has come (blocking); one that cannot be removed is tried again later."""
         with self._lock:
+            # After a clock was set back none waits longer than its delay from now on.
+            self._due = {
+                name: one._replace(due=min(one.due, Timestamp(now + one.delay_ms)))
+                for name, one in self._due.items()
+            }
             due = {name: deleted for name, deleted in self._due.items() if deleted.due <= now}
             for name in due:
                 del self._due[name]

@@ -90,9 +90,14 @@ class Removal:
             return False
         return True
 
-    def remove_due(self, directory: Path, now: Timestamp) -> list[str]:
-        """Unlink what is due, close it, and return its names. A file that is gone already is no error."""
+    def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
+        """Unlink what is due, close it, and return its names. A file that is gone already is no error.
+
+        After a clock was set back nothing waits longer than `delay_ms` from `now` on.
+        """
         self._close_unlinked()
+        latest = Timestamp(now + delay_ms)
+        self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]
         names = []
         for retired in [each for each in self._retired if each.due <= now]:
             for name in retired.names:

@@ -170,7 +170,8 @@ class LogReplacer:
     def remove_deleted_files(self, now: Timestamp) -> list[str]:
         """Unlink what was deleted file.delete.delay.ms before `now` or earlier; return the names."""
         with self._parts.lock:
-            return self._parts.removal.remove_due(self._parts.directory, now)
+            parts = self._parts
+            return parts.removal.remove_due(parts.directory, now, parts.config.file_delete_delay_ms)
 
     def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
         """Drop everything from the batch that holds `offset` on; the log then ends at `offset` (kafka-storage.md#truncation)."""

@@ -1,0 +1,55 @@
+"""A clock that was set back ten days holds up no duty for ten days."""
+
+from __future__ import annotations
+
+from storage.duties.due_logs import flush_if_due
+from tests.doubles.engines import append_lines, engine_on, listing
+from tests.doubles.logs import filled
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+TEN_DAYS_MS = 10 * 24 * 3600 * 1000
+
+
+def test_deleted_segments_go_after_their_delay():
+    """The delay counts from the first look after the change; readers keep it in full."""
+    on_disk = filled(6, file_delete_delay_ms=1000)
+    on_disk.log.delete_oldest_segments(1, "test")
+    on_disk.clock.advance(-TEN_DAYS_MS)
+    assert [] == on_disk.log.remove_deleted_files(on_disk.clock())
+    on_disk.clock.advance(999)
+    assert [] == on_disk.log.remove_deleted_files(on_disk.clock())
+    on_disk.clock.advance(1)
+    assert on_disk.log.remove_deleted_files(on_disk.clock())
+    assert [] == on_disk.temporary_files()
+
+
+def test_deleted_partitions_go_after_their_topics_delay():
+    """Also where the topic's delay is longer than the others'."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", overrides={"file.delete.delay.ms": "90000"})
+    engine.delete_topic("t")
+    clock.advance(-TEN_DAYS_MS)
+    engine.maintenance(clock())
+    clock.advance(89_000)
+    engine.maintenance(clock())
+    assert 1 == sum(name.endswith("-delete") for name in listing(disk))
+    clock.advance(1_000)
+    engine.maintenance(clock())
+    assert 0 == sum(name.endswith("-delete") for name in listing(disk))
+    engine.close()
+
+
+def test_unflushed_records_are_due():
+    """flush.ms counts from a flush that seems to lie ahead: now, rather than ten days later."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    engine = engine_on(disk, clock=clock)
+    log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]
+    append_lines(log, "a\n")
+    flush_if_due(log, clock())
+    assert 0 == log.recovery_point
+    clock.advance(-TEN_DAYS_MS)
+    flush_if_due(log, clock())
+    assert 1 == log.recovery_point
+    engine.close()
