@@ -16,8 +16,9 @@ RUNS = {
     "appends": "tests.soak.appends",
     "queries": "tests.soak.queries",
     "scrub": "tests.soak.scrub",
+    "crossings": "tests.soak.crossings",
     "fuzz": "tests.fuzz",
 }
 """Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
 a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, files appended while leaders go, streaming queries that are killed, replicas
-whose bits flip, and arbitrary or hostile batches."""
+whose bits flip, an engine whose features meet in random steps, and arbitrary or hostile batches."""

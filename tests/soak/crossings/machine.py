@@ -1,0 +1,272 @@
+"""The machine: an engine over a real directory, which is killed and opened again, and the models of its partitions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem
+from storage.engine import Engine, Partition
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import LogManager, open_engine
+from storage.manager import Machine as EngineMachine
+from storage.model import Isolation
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.mortal_disk import Killed
+from tests.soak.crossings.comparison import compare_times, read_all, read_from
+from tests.soak.crossings.disk import MortalDirectory
+from tests.soak.crossings.model import PartitionModel
+from tests.soak.crossings.settings import Switches, engine_config
+
+KEPT_FOREVER = {"retention.ms": "-1"}
+
+
+@dataclass(eq=False)
+class TopicModel:
+    """A topic as it must be."""
+
+    name: str
+    overrides: dict[str, str]
+    partitions: list[PartitionModel]
+    largest_delay: int = 0
+    """Largest file.delete.delay.ms that it has had."""
+
+    def config(self) -> TopicConfig:
+        return TopicConfig.from_overrides(self.overrides, TopicConfig(segment_index_bytes=1_200))
+
+
+@dataclass
+class Interrupted:
+    """The changes of topics that a kill interrupts: each was made or not."""
+
+    created: TopicModel | None = None
+    deleted: str | None = None
+    extended: tuple[str, int] | None = None
+    """A topic, and the number of its partitions afterwards."""
+    altered: tuple[str, dict[str, str]] | None = None
+    """A topic, and its overrides afterwards."""
+
+
+@dataclass
+class Counts:
+    """What came of the steps."""
+
+    steps: dict[str, int] = field(default_factory=dict)
+    kills: dict[str, int] = field(default_factory=dict)
+    """By the change that was interrupted."""
+    records: int = 0
+    compacted: int = 0
+    """Records that compaction took."""
+    deleted: int = 0
+    """Records that retention or DeleteRecords took."""
+    refusals: dict[str, int] = field(default_factory=dict)
+
+    def count(self, counter: dict[str, int], name: str) -> None:
+        counter[name] = counter.get(name, 0) + 1
+
+
+class Crossing:
+    """One directory with its engine and its models."""
+
+    engine: LogManager
+    disk: MortalDirectory
+
+    def __init__(self, base: Path, seed: int, switches: Switches) -> None:
+        self.base, self.data = base, base / "data"
+        self.switches = switches
+        self.chance = Random(seed)
+        self.clock = ManualClock()
+        self.config = engine_config(self.chance)
+        self.flusher = ManualFlusher()
+        self.topics: dict[str, TopicModel] = {}
+        self.interrupted = Interrupted()
+        self.counts = Counts()
+        self.producer_epochs: dict[int, int] = {}
+        self.latest_clock = self.clock.now
+        self.open()
+
+    # The engine's life.
+
+    def open(self) -> None:
+        """Open the engine; Killed if the countdown of the disk ends meanwhile."""
+        self.disk = MortalDirectory(self.clock, self.chance)
+        self.open_on_disk()
+
+    def open_on_disk(self) -> None:
+        self.flusher = ManualFlusher()
+        self.engine = open_engine(
+            self.data,
+            config=self.config,
+            machine=EngineMachine(files=self.disk, clock=self.clock, flushers=lambda: self.flusher),
+        )
+
+    def close(self) -> None:
+        """Close the engine in order; the log starts are on disk then, and a check finds nothing."""
+        self.engine.close()
+        for _, model, _partition in self.partitions():
+            model.keep_start(model.start)
+        self.check_directory(self.data)
+
+    def reopen(self) -> None:
+        """Open the directory that was closed in order; nothing has changed."""
+        self.open()
+        self._reload(after_kill=False)
+
+    def recover(self) -> None:
+        """Open the directory of a process that was killed, after as many further kills as come."""
+        self.counts.count(self.counts.kills, self.disk.last_change.partition(" ")[0])
+        self.leave()
+        while True:
+            self.disk = MortalDirectory(self.clock, self.chance)
+            if self.chance.random() < 0.3:
+                self.disk.steps_left = int(self.chance.expovariate(1 / 15))
+            try:
+                self.open_on_disk()
+                break
+            except Killed:
+                self.counts.count(self.counts.kills, "opening")
+                (self.data / ".lock").touch()
+        self.disk.steps_left = None
+        self._reload(after_kill=True)
+
+    def leave(self) -> None:
+        """Drop the engine of a process that was killed: its lock goes, and the lock's file stays."""
+        for directory in self.engine._directories.all:
+            directory.release()
+        if self.data.exists():
+            (self.data / ".lock").touch()
+
+    def _reload(self, *, after_kill: bool) -> None:
+        """Compare what was opened with the models, and settle what a kill interrupted (AssertionError)."""
+        if after_kill:
+            self._settle_topics()
+        assert set(self.topics) == set(self.engine.topics()), (
+            f"{set(self.topics)} and {set(self.engine.topics())}"
+        )
+        for _topic, model, partition in self.partitions():
+            assert "online" == partition.status().state, f"{model.name}: {partition.status().state}"
+            offsets = partition.offsets()
+            if after_kill:
+                model.resolve_append(offsets.log_end_offset)
+                model.move_start(offsets.log_start_offset, log_bytes(partition))
+            else:
+                assert model.start == offsets.log_start_offset, f"{model.name}: {model.start} and {offsets}"
+            model.reload(offsets.log_start_offset, self.clock.now, self.config.producer_id_expiration_ms)
+            model.requested_start = model.retained = None
+        self.interrupted = Interrupted()
+
+    def _settle_topics(self) -> None:
+        """Decide by what is there whether an interrupted change of topics was made."""
+        there, maybe = self.engine.topics(), self.interrupted
+        if maybe.deleted is not None and maybe.deleted not in there:
+            self.topics.pop(maybe.deleted, None)
+        if maybe.created is not None and maybe.created.name in there:
+            self.topics[maybe.created.name] = maybe.created
+        if maybe.extended is not None:
+            name, total = maybe.extended
+            topic, count = self.topics[name], len(there[name].partitions())
+            if count == total:
+                add_partitions(topic, total)
+        if maybe.altered is not None:
+            name, overrides = maybe.altered
+            if dict(there[name].overrides) == overrides:
+                self.topics[name].overrides = overrides
+
+    # What there is.
+
+    def partitions(self, engine: Engine | None = None) -> list[tuple[TopicModel, PartitionModel, Partition]]:
+        """Return each partition with its models."""
+        found = engine or self.engine
+        return [
+            (topic, model, found.partition(topic.name, number))
+            for topic in self.topics.values()
+            for number, model in enumerate(topic.partitions)
+        ]
+
+    def set_clock(self, now: int) -> None:
+        self.clock.now = max(10**9, min(now, 4 * 10**12))
+        self.latest_clock = max(self.latest_clock, self.clock.now)
+
+    # Checks.
+
+    def compare(self, chance: Random) -> None:
+        """Compare everything with the models (AssertionError)."""
+        self.compare_with(self.engine, chance, exact_start=True)
+        assert not self.engine.warnings, f"{self.engine.warnings}"
+
+    def compare_with(self, engine: Engine, chance: Random, *, exact_start: bool) -> None:
+        """Compare what an engine shows with the models; `exact_start`: it owns the directory (AssertionError)."""
+        assert set(self.topics) == set(engine.topics()), f"{set(self.topics)} and {set(engine.topics())}"
+        for topic in self.topics.values():
+            found = engine.topic(topic.name)
+            assert topic.overrides == dict(found.overrides), (
+                f"{topic.name}: {topic.overrides}, {found.overrides}"
+            )
+            assert len(topic.partitions) == len(found.partitions()), topic.name
+        for topic, model, partition in self.partitions(engine):
+            topic.largest_delay = max(topic.largest_delay, topic.config().file_delete_delay_ms)
+            assert "online" == partition.status().state, f"{model.name}: {partition.status().state}"
+            before = len(model.kept), model.gone
+            compare_partition(model, partition, chance, exact_start=exact_start)
+            self.counts.deleted += before[0] - len(model.kept)
+            self.counts.compacted += model.gone - before[1]
+
+    def check_directory(self, directory: Path) -> None:
+        """Check a directory that nobody owns (AssertionError)."""
+        found = [str(one) for one in DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings()]
+        assert not found, f"check found {found}"
+
+    def image(self) -> Path:
+        """Return a copy of the directory as a kill would leave it now."""
+        copy = self.base / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-a", "--sparse=always", self.data, copy], check=True)
+        return copy
+
+
+def add_partitions(topic: TopicModel, total: int) -> None:
+    """Add empty partitions to a model."""
+    for number in range(len(topic.partitions), total):
+        topic.partitions.append(PartitionModel(f"{topic.name}-{number}"))
+
+
+def log_bytes(partition: Partition) -> int:
+    """Return the size of a partition's segments."""
+    return sum(segment.size_bytes for segment in partition.segments() or ())
+
+
+def compare_partition(
+    model: PartitionModel, partition: Partition, chance: Random, *, exact_start: bool
+) -> None:
+    """Compare bounds, records of both isolation levels and lookups by time (AssertionError)."""
+    offsets = partition.offsets()
+    start, end, stable = offsets.log_start_offset, offsets.log_end_offset, offsets.last_stable_offset
+    assert model.end == end == offsets.high_watermark, f"{model.name}: ends at {model.end}, {offsets}"
+    if exact_start:
+        assert model.start == start, f"{model.name}: starts at {model.start}, {offsets}"
+    else:
+        assert model.durable_start <= start <= model.start, f"{model.name}: from {model.start}, {offsets}"
+    possible = model.possible_stable_offsets(start)
+    assert stable in possible, f"{model.name}: {offsets}, stable up to one of {possible}"
+    segments = partition.segments()
+    assert segments is not None
+    active_base = segments[-1].base_offset
+    if exact_start:
+        model.keep_start(segments[0].base_offset)
+    raw = read_all(partition, start, Isolation.READ_UNCOMMITTED)
+    for isolation in Isolation:
+        visible_end = stable if isolation is Isolation.READ_COMMITTED else end
+        assert visible_end == partition.visible_end(isolation)
+        found = read_all(partition, start, isolation)
+        model.compare(found, start, visible_end, isolation, active_base=active_base)
+        if end > start:
+            first = chance.randint(start, end - 1)
+            suffix = [record for record in found if record.offset >= first]
+            shown = read_from(partition, first, isolation, chance.choice((1, 200, 1 << 20)))
+            assert suffix == shown, f"{model.name}: {isolation.value} from {first}"
+        compare_times(partition, raw, visible_end, isolation, chance)

@@ -1,0 +1,118 @@
+"""Settings at both ends of their ranges, and the switches that keep the machine off known defects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.errors import InvalidConfigError
+
+INT_MAX, LONG_MAX, LONG_MIN = 2**31 - 1, 2**63 - 1, -(2**63)
+PREALLOCATED_BYTES = 1 << 21
+"""Largest segment that is preallocated: the room is taken on the real disk."""
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What the machine does; one that is off avoids a defect that is known and not fixed yet."""
+
+    extreme_numbers: bool = True
+    """Timestamps and settings in milliseconds next to the ends of 64 bits."""
+    tiny_indexes: bool = True
+    """segment.index.bytes of 4 to 11: no room for a whole entry of the time index."""
+    deleted_files_after_clock_back: bool = True
+    """`.deleted` files are expected to go though the clock was set back after the deletion."""
+    delete_records_of_aborted: bool = True
+    """DeleteRecords in partitions that have aborted transactions."""
+
+
+SWITCHES = Switches(
+    extreme_numbers=False,
+    tiny_indexes=False,
+    deleted_files_after_clock_back=False,
+    delete_records_of_aborted=False,
+)
+"""Each is on once its defect is fixed."""
+
+COMMON: dict[str, tuple[object, ...]] = {
+    "internal.segment.bytes": (60, 300, 700, 2_000, 20_000, 1 << 20, INT_MAX),
+    "segment.bytes": (1 << 20, INT_MAX),
+    "index.interval.bytes": (0, 1, 100, 4096, INT_MAX),
+    "segment.index.bytes": (12, 13, 24, 240, 1_200, 1 << 16, 10 << 20),
+    "segment.ms": (1, 1_000, 3_600_000, LONG_MAX),
+    "retention.ms": (-1, 0, 1, 60_000, 86_400_000, LONG_MAX),
+    "retention.bytes": (LONG_MIN, -1, 0, 1, 1_000, 10_000, LONG_MAX),
+    "cleanup.policy": ("delete", "compact", "compact", "compact,delete", "delete,compact", ""),
+    "compression.type": ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    "compression.gzip.level": (-1, 1, 9),
+    "compression.lz4.level": (1, 17),
+    "compression.zstd.level": (-131072, 1, 22),
+    "message.timestamp.type": ("CreateTime", "CreateTime", "LogAppendTime"),
+    "message.timestamp.before.max.ms": (0, 1_000, 10**12, LONG_MAX),
+    "message.timestamp.after.max.ms": (0, 1_000, 3_600_000, 10**12),
+    "min.cleanable.dirty.ratio": (0, 0, 0.01, 0.5, 1),
+    "delete.retention.ms": (0, 1, 60_000, 86_400_000),
+    "min.compaction.lag.ms": (0, 0, 1, 60_000),
+    "max.compaction.lag.ms": (1, 60_000, 3_600_000, LONG_MAX),
+    "preallocate": ("true", "false"),
+    "flush.messages": (1, 2, 10, LONG_MAX),
+    "flush.ms": (0, 1, 60_000, LONG_MAX),
+    "file.delete.delay.ms": (0, 0, 1, 60_000),
+    "max.message.bytes": (0, 200, 1_000, 1_048_588, INT_MAX),
+}
+EXTREME: dict[str, tuple[object, ...]] = {
+    "delete.retention.ms": (LONG_MAX,),
+    "message.timestamp.after.max.ms": (LONG_MAX,),
+    "min.compaction.lag.ms": (LONG_MAX,),
+    "file.delete.delay.ms": (LONG_MAX,),
+}
+TINY_INDEXES = (4, 7, 8, 11)
+
+EXTREME_TIMES = (2**63 - 1, 2**62, -(2**62), -(2**63))
+
+
+def engine_config(chance: Random) -> EngineConfig:
+    """Return settings of an engine: one loading thread, so that changes of the disk come in one order."""
+    return EngineConfig(
+        recovery_threads=1,
+        scrub_interval_hours=0,
+        producer_id_expiration_ms=chance.choice((60_000, 86_400_000, INT_MAX)),
+        cleaner_dedupe_buffer_bytes=chance.choice((24 * 6, 24 * 40, 1 << 20, 1 << 20)),
+        topic_defaults=TopicConfig(segment_index_bytes=1_200),
+    )
+
+
+def draw_changes(
+    chance: Random, count: int, overrides: dict[str, str], switches: Switches
+) -> dict[str, str | None]:
+    """Return `count` alterations that are valid together with `overrides`, as far as TopicConfig knows."""
+    for _ in range(20):
+        changes = {name: _draw(chance, name, switches) for name in chance.sample([*COMMON], count)}
+        after = merged(overrides, changes)
+        try:
+            config = TopicConfig.from_overrides(after, TopicConfig(segment_index_bytes=1_200))
+        except InvalidConfigError:
+            continue
+        if config.preallocate and config.effective_segment_bytes > PREALLOCATED_BYTES:
+            continue
+        return changes
+    return {}
+
+
+def merged(overrides: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    """Return overrides after an alteration."""
+    after = {**overrides, **changes}
+    return {name: value for name, value in after.items() if value is not None}
+
+
+def _draw(chance: Random, name: str, switches: Switches) -> str | None:
+    if chance.random() < 0.25:
+        return None
+    values = COMMON[name]
+    if switches.extreme_numbers:
+        values += EXTREME.get(name, ())
+    if switches.tiny_indexes and name == "segment.index.bytes":
+        values += TINY_INDEXES
+    return str(chance.choice(values))

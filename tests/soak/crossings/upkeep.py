@@ -1,0 +1,348 @@
+"""What happens to topics and to the engine: settings, deletions, the clock, duties, restarts, kills, other readers."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from random import Random
+
+from storage.disk.native import NativeFileSystem
+from storage.engine import Partition
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
+from storage.log.log import Log
+from storage.manager import Machine as EngineMachine
+from storage.manager import open_engine
+from storage.model import Offset
+from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.mortal_disk import Killed
+from tests.interop.ours import read_records
+from tests.soak.crossings.appends import pick
+from tests.soak.crossings.machine import (
+    KEPT_FOREVER,
+    Crossing,
+    Interrupted,
+    TopicModel,
+    add_partitions,
+    log_bytes,
+)
+from tests.soak.crossings.model import PartitionModel, Retained
+from tests.soak.crossings.settings import draw_changes, merged
+
+NAMES = ("a", "b-0", "c.d_e")
+MOST_PARTITIONS = 3
+JUMPS = (1, 1_000, 60_000, 3_600_000, 86_400_000, 10 * 86_400_000, 400 * 86_400_000)
+DELETED = re.compile(r"(\.deleted|-delete)$")
+
+
+# Topics and settings.
+
+
+def create(crossing: Crossing, chance: Random) -> str:
+    """Create a topic of one of a few names."""
+    free = [name for name in NAMES if name not in crossing.topics]
+    return _create(crossing, chance, chance.choice(free)) if free else "all names are taken"
+
+
+def _create(crossing: Crossing, chance: Random, name: str) -> str:
+    overrides = {"internal.segment.bytes": str(chance.choice((300, 700, 2_000)))}
+    overrides |= merged(overrides, draw_changes(chance, chance.randint(0, 4), overrides, crossing.switches))
+    topic = TopicModel(name, {**KEPT_FOREVER, **overrides}, [])
+    add_partitions(topic, chance.randint(1, 2))
+    crossing.interrupted = Interrupted(created=topic)
+    crossing.engine.create_topic(name, partitions=len(topic.partitions), overrides=overrides)
+    crossing.topics[name] = topic
+    return f"{name}: {len(topic.partitions)} partitions, {overrides}"
+
+
+def delete(crossing: Crossing, chance: Random) -> str:
+    """Delete a topic; its logs take nothing afterwards."""
+    if not crossing.topics:
+        return "no topic"
+    name = chance.choice(sorted(crossing.topics))
+    old = [*crossing.engine.topic(name).partitions().values()]
+    crossing.interrupted = Interrupted(deleted=name)
+    crossing.engine.delete_topic(name)
+    del crossing.topics[name]
+    assert all("online" != partition.status().state for partition in old), (
+        f"{name} is online after its deletion"
+    )
+    return name
+
+
+def recreate(crossing: Crossing, chance: Random) -> str:
+    """Delete a topic and create it again under its name."""
+    name = delete(crossing, chance)
+    return _create(crossing, chance, name) if name in NAMES else name
+
+
+def extend(crossing: Crossing, chance: Random) -> str:
+    """Add a partition to a topic."""
+    if not crossing.topics:
+        return "no topic"
+    topic = crossing.topics[chance.choice(sorted(crossing.topics))]
+    total = min(len(topic.partitions) + 1, MOST_PARTITIONS)
+    crossing.interrupted = Interrupted(extended=(topic.name, total))
+    crossing.engine.add_partitions(topic.name, total=total)
+    add_partitions(topic, total)
+    return f"{topic.name}: {total}"
+
+
+def alter(crossing: Crossing, chance: Random) -> str:
+    """Alter one to three settings of a topic."""
+    if not crossing.topics:
+        return "no topic"
+    topic = crossing.topics[chance.choice(sorted(crossing.topics))]
+    changes = draw_changes(chance, chance.choice((1, 1, 2, 3)), topic.overrides, crossing.switches)
+    after = merged(topic.overrides, changes)
+    crossing.interrupted = Interrupted(altered=(topic.name, after))
+    crossing.engine.alter_config(topic.name, changes)
+    topic.overrides = after
+    return f"{topic.name}: {changes}"
+
+
+# Records that go.
+
+
+def delete_records(crossing: Crossing, chance: Random) -> str:
+    """Call DeleteRecords with an offset within the log, or now and then outside of it."""
+    target = pick(crossing, chance)
+    if target is None:
+        return "no partition"
+    topic, model, partition = target
+    config = topic.config()
+    aborted = any(batch.outcome is False for batch in model.batches)
+    if aborted and not crossing.switches.delete_records_of_aborted:
+        return "not with aborted transactions"
+    before = chance.choice(
+        (-1, chance.randint(0, model.end), chance.randint(model.start, model.end), model.end + 1)
+    )
+    model.requested_start = model.end if before == -1 else before
+    try:
+        start = partition.delete_records(Offset(before))
+    except PolicyViolationError:
+        assert config.compacts, f"{model.name}: refused with cleanup.policy={config.cleanup_policy}"
+        assert not config.deletes, f"{model.name}: refused with cleanup.policy={config.cleanup_policy}"
+        model.requested_start = None
+        return "refused by the policy"
+    except OffsetOutOfRangeError:
+        assert before > model.end, f"{model.name}: {before} refused"
+        model.requested_start = None
+        return "refused beyond the end"
+    assert not config.compacts or config.deletes, f"{model.name}: taken with {config.cleanup_policy}"
+    assert start == max(model.start, model.requested_start), f"{model.name}: {start} after {before}"
+    assert before <= model.end, f"{model.name}: {before} taken"
+    model.start, model.requested_start = int(start), None
+    return f"{model.name}: {before}"
+
+
+def maintain(crossing: Crossing, chance: Random) -> str:
+    """Do all duties, or those that are due."""
+    now = crossing.clock()
+    _begin_pass(crossing)
+    every = chance.random() < 0.7
+    (crossing.engine.maintain_now if every else crossing.engine.maintenance)(now)
+    _end_pass(crossing, everything=every)
+    return "everything" if every else "what is due"
+
+
+def _begin_pass(crossing: Crossing) -> None:
+    """Tell the models what a pass of all duties may do."""
+    now = crossing.clock()
+    for topic, model, partition in crossing.partitions():
+        config = topic.config()
+        model.before_cleaning(config, now, partition.offsets().last_stable_offset)
+        model.retained = Retained(config, now)
+        model.producers.expire(now, crossing.config.producer_id_expiration_ms)
+
+
+def _end_pass(crossing: Crossing, *, everything: bool) -> None:
+    """Compare what a pass left of the log's beginning with the settings (AssertionError)."""
+    if crossing.disk.dead:  # Replacing segments takes any error for one of the disk.
+        raise Killed(crossing.disk.last_change)
+    for topic, model, partition in crossing.partitions():
+        offsets = partition.offsets()
+        model.move_start(offsets.log_start_offset, log_bytes(partition))
+        model.retained = None
+        if everything:
+            segments = partition.segments()
+            assert segments is not None
+            ranges = [(segment.base_offset, segment.end_offset) for segment in segments]
+            model.check_retention(ranges, topic.config(), crossing.clock.now)
+            _check_compaction(model, partition)
+            # The checkpoints were written before the last retention, of compacted logs.
+            if not topic.config().compacts:
+                model.keep_start(model.start)
+
+
+def _check_compaction(model: PartitionModel, partition: Partition) -> None:
+    """Check that what was compacted has one record of a key at most (AssertionError)."""
+    first_dirty = partition.status().first_dirty_offset
+    if first_dirty is None:
+        return
+    seen: dict[bytes, int] = {}
+    for record in read_records(partition):
+        if record.offset < first_dirty and record.key is not None:
+            twice = f"{model.name}: two records of a key are left of {first_dirty}: {record}, {seen}"
+            assert record.key not in seen, twice
+            seen[record.key] = record.offset
+
+
+def keep_log_starts(crossing: Crossing, chance: Random) -> str:
+    """Write the log starts to the checkpoint."""
+    crossing.engine.keep_log_starts()
+    for _, model, _partition in crossing.partitions():
+        model.keep_start(model.start)
+    return ""
+
+
+def flush(crossing: Crossing, chance: Random) -> str:
+    """Flush a log, roll it, or do what the flusher was handed."""
+    kind = chance.choice(("flusher", "sync", "roll"))
+    if kind == "flusher":
+        return f"flusher: {crossing.flusher.run()}"
+    target = pick(crossing, chance)
+    if target is None:
+        return "no partition"
+    _, model, partition = target
+    assert isinstance(partition, Log)
+    if kind == "sync":
+        partition.sync()
+    else:
+        partition.roll()
+    return f"{kind} of {model.name}"
+
+
+# Time.
+
+
+def tick(crossing: Crossing, chance: Random) -> str:
+    """Let a moment pass."""
+    crossing.set_clock(crossing.clock.now + chance.choice((0, 1, 10, 999, 60_000)))
+    return f"{crossing.clock.now}"
+
+
+def jump(crossing: Crossing, chance: Random) -> str:
+    """Set the clock forward or back."""
+    crossing.set_clock(crossing.clock.now + chance.choice((1, -1)) * chance.choice(JUMPS))
+    return f"{crossing.clock.now}"
+
+
+def wait_for_removals(crossing: Crossing, chance: Random) -> str:
+    """Let the delay of deleted files pass: all that are there go."""
+    delay = max((topic.largest_delay for topic in crossing.topics.values()), default=0)
+    before = deleted_files(crossing.data)
+    begin = crossing.clock.now if crossing.switches.deleted_files_after_clock_back else crossing.latest_clock
+    crossing.set_clock(begin + max(delay, 60_000) + 60_001)
+    maintained = maintain_everything(crossing)
+    left = before & deleted_files(crossing.data)
+    assert not left, f"not removed {max(delay, 60_000)} ms later: {sorted(left)}"
+    return maintained
+
+
+def maintain_everything(crossing: Crossing) -> str:
+    """Do all duties."""
+    _begin_pass(crossing)
+    crossing.engine.maintain_now(crossing.clock())
+    _end_pass(crossing, everything=True)
+    return f"everything at {crossing.clock.now}"
+
+
+def deleted_files(data: Path) -> set[tuple[str, int]]:
+    """Return the names and inodes of what waits for its removal."""
+    found = set()
+    for directory, _names, files in os.walk(data):
+        for name in [Path(directory).name, *files]:
+            path = Path(directory) if name == Path(directory).name else Path(directory) / name
+            if DELETED.search(name):
+                found.add((name, path.stat().st_ino))
+    return found
+
+
+# Restarts, kills and others who read.
+
+
+def restart(crossing: Crossing, chance: Random) -> str:
+    """Close the engine in order, check the directory, and open it again."""
+    crossing.close()
+    crossing.reopen()
+    return ""
+
+
+def kill(crossing: Crossing, chance: Random) -> str:
+    """Kill the engine between two changes; a read-only look at what is left shows what recovery will."""
+    crossing.disk.kill()
+    crossing.leave()
+    if chance.random() < 0.5:
+        _look(crossing, crossing.data, chance)
+    raise Killed("between two steps")
+
+
+def look_beside(crossing: Crossing, chance: Random) -> str:
+    """Open the directory read-only beside its owner: it shows the same records, and changes nothing."""
+    before = listing(crossing.data)
+    _look(crossing, crossing.data, chance)
+    assert before == listing(crossing.data), "a read-only look changed something"
+    return ""
+
+
+def _look(crossing: Crossing, directory: Path, chance: Random) -> None:
+    engine = open_engine(
+        directory,
+        read_only=True,
+        config=crossing.config,
+        machine=EngineMachine(
+            files=NativeFileSystem(read_only=True), clock=crossing.clock, flushers=ManualFlusher
+        ),
+    )
+    try:
+        crossing.compare_with(engine, chance, exact_start=False)
+    finally:
+        engine.close()
+
+
+def open_image(crossing: Crossing, chance: Random) -> str:
+    """Open a copy of the directory, as it is while its owner serves, and check it after a close."""
+    copy = crossing.image()
+    engine = open_engine(
+        copy,
+        config=crossing.config,
+        machine=EngineMachine(clock=crossing.clock, flushers=ManualFlusher),
+    )
+    crossing.compare_with(engine, chance, exact_start=False)
+    engine.close()
+    crossing.check_directory(copy)
+    return ""
+
+
+def listing(directory: Path) -> list[tuple[str, int, int]]:
+    """Return names, sizes and times of everything below a directory."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    return [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in (path.stat(),)]
+
+
+def reopen_partition(crossing: Crossing, chance: Random) -> str:
+    """Load an online partition again: it is as after a restart."""
+    target = pick(crossing, chance)
+    if target is None:
+        return "no partition"
+    _, model, partition = target
+    crossing.engine.reopen_partition(partition.topic, partition.number)
+    model.reload(model.start, crossing.clock.now, crossing.config.producer_id_expiration_ms)
+    return f"{partition.topic}-{partition.number}"
+
+
+def refuse(crossing: Crossing, chance: Random) -> str:
+    """Ask for what must be refused: nothing changes."""
+    for act in (
+        lambda: crossing.engine.create_topic("not/a name"),
+        lambda: crossing.engine.delete_topic("missing"),
+        lambda: crossing.engine.create_topic("new", overrides={"segment.bytes": "1"}),
+        lambda: crossing.engine.create_topic("new", partitions=0),
+    ):
+        try:
+            act()
+        except StorageError:
+            continue
+        raise AssertionError("something that must be refused was taken")
+    return ""
