@@ -164,7 +164,7 @@ def _append(
     assert not must, f"{model.name}: taken, though {must}"
     if done.duplicate:
         assert done.base_offset in answers.repeats, f"{model.name}: repeats {done}, not {answers.repeats}"
-        assert len(batches) == 1, f"{model.name}: all are repeats: {done}"
+        assert 1 == len(batches), f"{model.name}: all are repeats: {done}"
         model.in_flight = []
         return f"repeats {done.base_offset}"
     count = done.last_offset - done.base_offset + 1
