@@ -47,7 +47,7 @@ def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source)
     run("mount", "-o", "remount,size=64m", str(disk))
     rest = subprocess.run(["/bin/sh", "-c", found[2]], capture_output=True, check=True).stdout
     assert 0 == topicfs("append", "orders/0", *data, stdin=rest).status
-    assert topicfs("cat", "orders/0", *data).output == TEXT
+    assert TEXT == topicfs("cat", "orders/0", *data).output
 
 
 def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
