@@ -202,8 +202,10 @@ class Broker:
     def stopped(self) -> Iterator[Path]:
         """The log directory in a block in which the broker is cleanly stopped; it is started again afterwards."""
         self.stop()
-        yield self.log_dir
-        self.start()
+        try:
+            yield self.log_dir
+        finally:
+            self.start()
 
     @property
     def _properties_file(self) -> Path:
