@@ -23,6 +23,8 @@ from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import PartitionModel
 from tests.soak.crossings.settings import Switches, engine_config
 
+LATEST_TIME = 4 * 10**12
+"""The year 2096: file systems keep times up to then and longer."""
 KEPT_FOREVER = {"retention.ms": "-1"}
 
 
@@ -189,7 +191,7 @@ class Crossing:
         ]
 
     def set_clock(self, now: int) -> None:
-        self.clock.now = max(10**9, min(now, 4 * 10**12))
+        self.clock.now = max(10**9, min(now, LATEST_TIME))
         self.latest_clock = max(self.latest_clock, self.clock.now)
 
     # Checks.

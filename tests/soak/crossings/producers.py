@@ -33,6 +33,8 @@ class ProducerModel:
     epoch: int = -1
     batches: list[Batch] = field(default_factory=list)
     """Its newest data batches of this epoch, oldest first."""
+    earlier: list[Batch] = field(default_factory=list)
+    """All its data batches: one that was written again after its producer was forgotten is in the log twice."""
     open_since: int | None = None
     last_timestamp: int = -1
     last_offset: int = -1
@@ -90,7 +92,12 @@ class Producers:
         if repeated:
             certain = repeated[-1] >= len(known.batches) - known.remembered
             return Answers(
-                repeats=[known.batches[index].base_offset for index in repeated],
+                repeats=[
+                    one.base_offset
+                    for one in known.earlier
+                    if (one.epoch, one.sequence, len(one.records))
+                    == (batch.epoch, batch.sequence, len(batch.records))
+                ],
                 refusals=set() if certain else {OutOfOrderSequenceError},
             )
         if batch.sequence == known.next_sequence:
@@ -112,6 +119,7 @@ class Producers:
         if not one.known or (one.batches and one.next_sequence != batch.sequence):
             one.batches, one.remembered = [], 0
         one.known = True
+        one.earlier.append(batch)
         one.batches = [*one.batches, batch][-REMEMBERED:]
         one.remembered = min(one.remembered + 1, REMEMBERED)
         if batch.transactional and one.open_since is None:

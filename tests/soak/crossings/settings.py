@@ -30,9 +30,6 @@ class Switches:
 
 SWITCHES = Switches(
     extreme_numbers=False,
-    tiny_indexes=False,
-    deleted_files_after_clock_back=False,
-    delete_records_of_aborted=False,
 )
 """Each is on once its defect is fixed."""
 
