@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
+from fusefs.times import written
 from storage.messages import Repeats, printable, times
 from storage.model import Timestamp
 
@@ -43,9 +43,4 @@ class Reports:
 
     def lines(self) -> Sequence[str]:
         """Return the lines, the oldest first."""
-        return tuple(f"{_moment(last)} {line}{times(count)}" for line, count, last in self._told.lines())
-
-
-def _moment(timestamp: Timestamp) -> str:
-    moment = datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-    return moment.replace("+00:00", "Z")
+        return tuple(f"{written(last)} {line}{times(count)}" for line, count, last in self._told.lines())

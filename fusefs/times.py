@@ -73,13 +73,21 @@ def is_relative(text: str) -> bool:
     return not (_MILLISECONDS.fullmatch(text) or _CALENDAR_TIME.fullmatch(text))
 
 
-def written(timestamp: Timestamp) -> str:
-    """Return a time as the calendar has it, to the millisecond, in UTC; its milliseconds where no calendar has it."""
+def written(timestamp: Timestamp, *, timespec: str = "milliseconds") -> str:
+    """Return a time in UTC as ISO 8601 writes it; outside of the years 1 to 9999 its milliseconds since 1970."""
     try:
         moment = _EPOCH + timestamp * _MILLISECOND
     except OverflowError:
         return str(timestamp)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def spelled_time(timestamp: Timestamp) -> str:
+    """Return milliseconds, as selectors take them, and the time in the calendar; `-` for none."""
+    if timestamp < 0:
+        return "-"
+    calendar = written(timestamp)
+    return calendar if calendar == str(timestamp) else f"{timestamp} {calendar}"
 
 
 def _in_calendar(text: str, match: re.Match[str]) -> Timestamp:

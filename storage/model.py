@@ -26,6 +26,8 @@ Timestamp = NewType("Timestamp", int)
 ProducerId = NewType("ProducerId", int)
 
 NO_TIMESTAMP = Timestamp(-1)
+LATEST_TIMESTAMP = Timestamp(2**63 - 1)
+"""The last millisecond that 64 bits hold."""
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = -1
 
@@ -34,6 +36,14 @@ MAX_OFFSET = Offset(2**63 - 2**31 - 1)
 
 ONLINE = "online"
 """The state of what serves, as users read and write it."""
+
+
+def later(time: int, span_ms: int) -> Timestamp:
+    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP: files and compiled code store 64 bits.
+
+    Record times and the settings in milliseconds may each be as large as 64 bits allow.
+    """
+    return Timestamp(min(time + span_ms, LATEST_TIMESTAMP))
 
 
 class TopicPartition(NamedTuple):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
 from rich.text import Text
 
+from fusefs.times import written
 from storage.engine import Partition
 from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
 from storage.messages import printable
-from storage.model import SegmentInfo
+from storage.model import SegmentInfo, Timestamp
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,
@@ -234,11 +234,8 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 def _time(timestamp: int) -> str:
     if timestamp < 0:
         return "none"
-    try:
-        moment = datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError):
-        return str(timestamp)
-    return f"{timestamp} ({moment.replace('+00:00', 'Z')})"
+    calendar = written(Timestamp(timestamp))
+    return calendar if calendar == str(timestamp) else f"{timestamp} ({calendar})"
 
 
 def _bytes(data: bytes | None) -> str:

@@ -11,11 +11,11 @@ from fusefs.following.waiting_reads import Program
 from fusefs.nodes.handles import FollowFile, Handle
 from fusefs.nodes.nodes import (
     FOR_LONG,
-    NANOSECONDS_A_MILLISECOND,
     READ_MODE,
     Attributes,
     Directory,
     FileNode,
+    nanoseconds,
     refuse_writing,
 )
 
@@ -30,9 +30,7 @@ class FollowNode(FileNode):
         self._followed = followed
 
     def attributes(self) -> Attributes:
-        return Attributes(
-            READ_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id
-        )
+        return Attributes(READ_MODE, 0, nanoseconds(self.context.started), FOR_LONG, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)

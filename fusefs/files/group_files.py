@@ -7,12 +7,12 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.files.config import ConfigTarget, config_line
-from fusefs.files.status import spelled_time
 from fusefs.files.text_file import TextFile
 from fusefs.groups.positions import check_position, find_position, lag_of, lags
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory
 from fusefs.reports import Reports
+from fusefs.times import spelled_time
 from storage.config.listing import ConfigSource
 from storage.engine import Engine, Partition
 from storage.membership import CommittedPosition, MemberDescription, Position

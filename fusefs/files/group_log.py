@@ -13,11 +13,11 @@ from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.nodes.handles import Handle, SpokenFile
 from fusefs.nodes.nodes import (
     LOG_MODE,
-    NANOSECONDS_A_MILLISECOND,
     READ_BLOCK,
     Attributes,
     Directory,
     FileNode,
+    nanoseconds,
 )
 from storage.errors import ReadOnlyError
 from storage.membership import Subscription
@@ -45,7 +45,7 @@ class GroupLogNode(FileNode):
         self._drains = drains
 
     def attributes(self) -> Attributes:
-        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        started = nanoseconds(self.context.started)
         return Attributes(LOG_MODE, 0, started, 0, self.node_id, READ_BLOCK)
 
     def truncate(self, size: int, *, emptied: bool) -> None:

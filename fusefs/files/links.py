@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fusefs.errors import FileError, file_error
 from fusefs.files.partition_files import PartitionFiles
-from fusefs.nodes.nodes import LINK_MODE, NANOSECONDS_A_MILLISECOND, Attributes, Directory, Link
+from fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
 from fusefs.views.records import find_record
 from storage.engine import Partition
 from storage.errors import StorageError
@@ -80,5 +80,5 @@ class RecordLink(Link):
                 found = None
             if found is None:
                 return self._files.mtime_ns()
-            self._dated = offset, max(found.timestamp, 0) * NANOSECONDS_A_MILLISECOND
+            self._dated = offset, nanoseconds(found.timestamp)
         return self._dated[1]

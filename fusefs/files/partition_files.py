@@ -10,6 +10,7 @@ from fusefs.errors import FileError
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.nodes.context import MountContext
+from fusefs.nodes.nodes import nanoseconds
 from fusefs.views.view import PartitionViews
 from storage.engine import Partition
 from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
@@ -84,7 +85,7 @@ class PartitionFiles:
         if self._newest_ns is None:
             newest = self.partition.newest_timestamp
             shown = self.context.started if newest == NO_TIMESTAMP else newest
-            self._newest_ns = shown * 1_000_000
+            self._newest_ns = nanoseconds(shown)
         return self._newest_ns
 
     def attributes_given(self, node_id: int) -> None:

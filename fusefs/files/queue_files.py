@@ -11,20 +11,20 @@ from fusefs.errors import FileError
 from fusefs.files.config import ConfigTarget, config_line
 from fusefs.files.group_files import GroupFile
 from fusefs.files.group_log import check_spoken, program_of
-from fusefs.files.status import spelled_time
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import VALUES, Form
 from fusefs.groups.queue import QueueRead, TakeHandle
 from fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
 from fusefs.nodes.nodes import (
     LOG_MODE,
-    NANOSECONDS_A_MILLISECOND,
     READ_MODE,
     Attributes,
     Directory,
     FileNode,
+    nanoseconds,
     refuse_writing,
 )
+from fusefs.times import spelled_time
 from fusefs.views.records import find_record
 from storage.config.listing import ConfigSource
 from storage.engine import Engine
@@ -45,7 +45,7 @@ class TakeNode(FileNode):
         self._form = form
 
     def attributes(self) -> Attributes:
-        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        started = nanoseconds(self.context.started)
         return Attributes(LOG_MODE, 0, started, 0, self.node_id)
 
     def truncate(self, size: int, *, emptied: bool) -> None:
@@ -175,7 +175,7 @@ class QueuedRecord(FileNode):
         return self._place in self._places()
 
     def attributes(self) -> Attributes:
-        started = self.context.started * NANOSECONDS_A_MILLISECOND
+        started = nanoseconds(self.context.started)
         return Attributes(READ_MODE, len(self._content()), started, 0, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:

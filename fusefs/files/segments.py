@@ -11,7 +11,16 @@ from fusefs.appending.flags import Access
 from fusefs.errors import FileError, file_error
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.nodes.handles import Handle
-from fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode, Node, refuse_writing
+from fusefs.nodes.nodes import (
+    FOR_LONG,
+    READ_MODE,
+    Attributes,
+    Directory,
+    FileNode,
+    Node,
+    nanoseconds,
+    refuse_writing,
+)
 from storage.errors import SegmentDeletedError, StorageError
 
 
@@ -64,9 +73,7 @@ class SegmentFile(FileNode):
         timeout = 0.0 if segment.active else FOR_LONG
         if timeout:
             self._files.attributes_given(self.node_id)
-        return Attributes(
-            READ_MODE, size, max(segment.largest_timestamp, 0) * 1_000_000, timeout, self.node_id
-        )
+        return Attributes(READ_MODE, size, nanoseconds(segment.largest_timestamp), timeout, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)

@@ -17,11 +17,11 @@ from fusefs.following.waiting_reads import Program
 from fusefs.forms import VALUES, Form
 from fusefs.nodes.handles import BytesHandle, Handle
 from fusefs.nodes.nodes import (
-    NANOSECONDS_A_MILLISECOND,
     READ_MODE,
     Attributes,
     Directory,
     FileNode,
+    nanoseconds,
     refuse_writing,
 )
 from fusefs.selectors import (
@@ -234,7 +234,7 @@ class RecordFile(FileNode):
         return found
 
     def attributes(self) -> Attributes:
-        mtime_ns = max(self._timestamp, 0) * NANOSECONDS_A_MILLISECOND
+        mtime_ns = nanoseconds(self._timestamp)
         return Attributes(READ_MODE, self._size, mtime_ns, REMEMBERED_SECONDS, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from fusefs.allowance import leave_event_loop
 from fusefs.files.readers import lines_of_partition, lines_of_topic
@@ -11,7 +10,8 @@ from fusefs.files.replicas import replica_lines
 from fusefs.files.text_file import PartitionTextFile, TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
-from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
+from fusefs.nodes.nodes import Directory, nanoseconds
+from fusefs.times import spelled_time
 from storage.engine import Engine
 from storage.membership import Groups
 from storage.messages import printable
@@ -65,17 +65,6 @@ def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
     }
 
 
-def spelled_time(timestamp: Timestamp) -> str:
-    """A time in milliseconds, as selectors take it, and for people; `-` where there is none."""
-    if timestamp < 0:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError):
-        return str(timestamp)
-    return f"{timestamp} {moment.replace('+00:00', 'Z')}"
-
-
 class TopicStatusFile(TextFile):
     """`status` of a topic: its partitions together, then where each of them stands."""
 
@@ -89,11 +78,11 @@ class TopicStatusFile(TextFile):
         partitions = self._files.topic.partitions().values()
         newest = max(partition.newest_timestamp for partition in partitions)
         shown = self.context.started if newest == NO_TIMESTAMP else newest
-        return shown * NANOSECONDS_A_MILLISECOND
+        return nanoseconds(shown)
 
     def listed_mtime_ns(self) -> int:
         """The time of the mount: finding the newest record would open every partition, which a listing does not."""
-        return self.context.started * NANOSECONDS_A_MILLISECOND
+        return nanoseconds(self.context.started)
 
     def render(self) -> str:
         self._files.check_exists()
@@ -161,7 +150,7 @@ class DaemonStatusFile(TextFile):
 
     def mtime_ns(self) -> int:
         """The time of the newest reason: what is counted all the while, as the uptime, is no change of the file."""
-        return (self.context.reports.newest or self.context.started) * NANOSECONDS_A_MILLISECOND
+        return nanoseconds(self.context.reports.newest or self.context.started)
 
     def render(self) -> str:
         return _text([*self.context.status_lines(), *self.context.reports.lines()])

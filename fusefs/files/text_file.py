@@ -13,7 +13,7 @@ from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
-from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, FileNode
+from fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
 
 
 class TextFile(FileNode):
@@ -37,7 +37,7 @@ class TextFile(FileNode):
 
     def mtime_ns(self) -> int:
         """The time at which the text was first seen to be another one: a copy that asks again finds the same time."""
-        return self._changed * NANOSECONDS_A_MILLISECOND
+        return nanoseconds(self._changed)
 
     def listed_mtime_ns(self) -> int:
         """The time that readdir passes on; stat asks again."""

@@ -30,13 +30,13 @@ from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
 from fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
-    NANOSECONDS_A_MILLISECOND,
     READ_BLOCK,
     READ_MODE,
     Attributes,
     Directory,
     FileNode,
     accept_truncation,
+    nanoseconds,
     refuse_writing,
 )
 from fusefs.selectors import RangePlace, TimeRange, resolve
@@ -94,7 +94,7 @@ class MergedFile(FileNode):
         self._form = form
 
     def attributes(self) -> Attributes:
-        mtime_ns = self.context.started * NANOSECONDS_A_MILLISECOND
+        mtime_ns = nanoseconds(self.context.started)
         return Attributes(self.mode, 0, mtime_ns, FOR_LONG, self.node_id, READ_BLOCK)
 
     async def open(self, access: Access, pid: int) -> Handle:

@@ -14,8 +14,10 @@ from fusefs.appending.flags import Access
 from fusefs.errors import FileError
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
+from storage.model import Timestamp
 
-NANOSECONDS_A_MILLISECOND = 1_000_000
+_LATEST_NANOSECONDS = 2**63 - 1
+"""In April 2262: as far as 64 bits reach, in which the kernel and the compiled request loop count."""
 
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 LOG_MODE = stat.S_IFREG | 0o644
@@ -30,6 +32,11 @@ As much as a window of a view holds: more would be fetched from memory that the 
 
 FOR_LONG = 60.0
 """Seconds the kernel may remember what only changes together with a word to it."""
+
+
+def nanoseconds(timestamp: Timestamp) -> int:
+    """Return a time as stat shows it: one before 1970 or after April 2262 becomes the nearest in between."""
+    return min(max(timestamp, 0) * 1_000_000, _LATEST_NANOSECONDS)
 
 
 class Attributes(NamedTuple):
@@ -123,7 +130,7 @@ class Directory(Node):
 
     def mtime_ns(self) -> int:
         """The time of the last change in it; nobody keeps that, so it is the time at which the mount began."""
-        return self.context.started * NANOSECONDS_A_MILLISECOND
+        return nanoseconds(self.context.started)
 
     def lookup(self, name: str) -> Node:
         """Find what `name` means now. Raises FileError (ENOENT)."""

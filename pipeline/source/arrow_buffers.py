@@ -74,9 +74,9 @@ def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
 
 
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
-    """Return the timestamps of all parts in microseconds, as int64.
+    """Return the timestamps of all parts in microseconds, as int64. Raises IndexError.
 
-    Raises IndexError, and OverflowError for a time that does not fit microseconds.
+    A time that 64 bits of microseconds do not hold becomes the nearest that they do.
     """
     return _int64s(parts, fields.TIMESTAMPS, 1000)
 
@@ -153,8 +153,8 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
             number: cython.longlong = source[index]
-            if factor != 1 and (number > _MOST_MILLISECONDS or number < -_MOST_MILLISECONDS):
-                raise OverflowError(f"a timestamp of {number} ms: too large for microseconds")
+            if factor != 1:
+                number = min(max(number, -_MOST_MILLISECONDS), _MOST_MILLISECONDS)
             target[place] = number * factor
             place += 1
     return found

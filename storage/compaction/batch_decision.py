@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storage.codec.headers import BatchHeader
-from storage.model import Offset, ProducerId, Timestamp
+from storage.model import Offset, ProducerId, Timestamp, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def new_horizon(
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:
-        return Timestamp(params.now + params.delete_retention_ms)
+        return later(params.now, params.delete_retention_ms)
     return None
 
 

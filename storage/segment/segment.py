@@ -26,7 +26,7 @@ from storage.errors import PartitionOfflineError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
-from storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp
+from storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp, later
 from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
 from storage.segment.settings import SegmentDirectory, SegmentSettings
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
@@ -249,7 +249,7 @@ class Segment:
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
         self.bytes_until_due = min(next_entry - self.size, max_bytes - self.size, offsets)
-        self.latest_timestamp = self.first_timestamp + max_ms - self.settings.jitter_ms
+        self.latest_timestamp = later(self.first_timestamp, max_ms - self.settings.jitter_ms)
 
     def _cut_back(self, position: int, indexed_from: Offset | None = None) -> None:
         """Undo an append, which began at `position`; `indexed_from`: it may have made index entries, from that offset on."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 from rich.filesize import decimal
 from rich.table import Table
 
+from fusefs.times import written
 from storage.engine import Engine, Topic, records_of
 from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -159,7 +158,7 @@ def moment(timestamp: Timestamp) -> str:
     """Print a record's time as selectors take it, to the second."""
     if timestamp == NO_TIMESTAMP:
         return "-"
-    return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return written(timestamp, timespec="seconds")
 
 
 def _overview(engine: Engine) -> Table:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as spark_functions
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -35,7 +35,6 @@ SETTINGS = {
     "log_level": 0,
 }
 """Settings of the producers: all replicas acknowledge, order holds over retries; the topic limits the size of records."""
-EPOCH = datetime.fromtimestamp(0, UTC)
 FLUSH_S = 120.0
 """Longest wait for the acknowledgements that are missing at the end of a task."""
 
@@ -66,7 +65,9 @@ def check_cluster(connection: Mapping[str, str], extents: Mapping[TopicPartition
 def write_to_cluster(rows: DataFrame, connection: Mapping[str, str]) -> None:
     """Send every row; when this returns the cluster has acknowledged them."""
     place = ["topic", "partition"]
-    ordered = rows.select(*COLUMNS).repartition(*place).sortWithinPartitions(*place, "offset")
+    # As numbers: Python has no datetime after the year 9999.
+    sent = rows.select(*COLUMNS).withColumn("timestamp", spark_functions.unix_millis("timestamp"))
+    ordered = sent.repartition(*place).sortWithinPartitions(*place, "offset")
     rows.sparkSession.dataSource.register(ClusterSink)
     ordered.write.format(FORMAT).mode("append").option(CONNECTION, json.dumps(dict(connection))).save()
 
@@ -123,7 +124,7 @@ class _Sending:
                     value=row["value"],
                     key=row["key"],
                     partition=row["partition"],
-                    timestamp=_milliseconds(row["timestamp"]),
+                    timestamp=row["timestamp"],
                     headers=headers,
                     on_delivery=self._delivered,
                 )
@@ -149,8 +150,3 @@ class _Sending:
     def _check(self) -> None:
         if self._failure is not None:
             raise PipelineError(self._failure)
-
-
-def _milliseconds(moment: datetime) -> int:
-    """Return the milliseconds since 1970, exactly, which a float of seconds is not."""
-    return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -30,6 +30,7 @@ from storage.model import (
     ProducerId,
     Timestamp,
     TimestampType,
+    later,
 )
 from storage.producers.append import Origin
 from storage.producers.entry import ProducerEntry
@@ -158,7 +159,7 @@ class LogAppender:
             base_offset=base_offset,
             leader_epoch=epoch,
             max_batch_bytes=rules.max_message_bytes,
-            latest_timestamp=now + rules.after_max_ms,
+            latest_timestamp=later(now, rules.after_max_ms),
         )
         if not placed:
             return None
@@ -482,5 +483,5 @@ def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
 def _check_last(offset: int) -> None:
     if offset > MAX_OFFSET:
         raise InvalidRecordError(
-            f"an append up to offset {offset}: the largest offset of a record is {MAX_OFFSET}"
+            f"an append up to offset {offset}: the largest offset of a record is {MAX_OFFSET}; use another topic"
         )

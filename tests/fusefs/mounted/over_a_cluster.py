@@ -50,6 +50,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_decoding_mounted::test_readers_see_whole_lines_of_exact_size_while_schemas_come": "a size is not known before "
     "it was read there; fusefs/SEMANTICS.md#payloads-with-a-schema is tried",
     "test_disk_space": OWN_DISK,
+    "test_ends_of_records": "a broker's own clients and settings bound what it takes",
     "test_groups_in_trouble": OWN_DISK,
     "test_groups_mounted::test_more_waiting_members_than_the_bound": "who asks a cluster waits, too: there is no place "
     "left for a status",

@@ -13,12 +13,13 @@ import pytest
 import trio
 
 from fusefs.errors import FileError
-from fusefs.nodes.nodes import Attributes
+from fusefs.nodes.nodes import Attributes, nanoseconds
 from fusefs.nodes.ownership import Ownership
 from fusefs.requests import wire
 from fusefs.requests.begun_coroutine import BegunCoroutine
 from fusefs.requests.common_requests import CommonRequests
 from fusefs.requests.request_counts import RequestCounts
+from storage.model import Timestamp
 
 NODE, FH, PID = 7, 2**40 + 3, 4711
 OWNER = Ownership(1000, 100)
@@ -195,6 +196,16 @@ def test_attributes_are_those_that_stat_shows(mount: Mount):
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
     assert [("getattr", NODE, PID)] == mount.handlers.asked
+
+
+@pytest.mark.parametrize("timestamp", [-(2**63), 0, 1_700_000_000_000_000, 2**63 - 1])
+def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
+    """A time that 64 bits of nanoseconds do not hold is the nearest that they do, in seconds and nanoseconds."""
+    shown = nanoseconds(Timestamp(timestamp))
+    attributes = Attributes(0o100444, 1, shown, 1.0, 42)
+    content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), attributes)
+    seconds, fractions = struct.unpack_from("=3Q", content, 40), struct.unpack_from("=3I", content, 64)
+    assert [divmod(shown, 10**9)] * 3 == list(zip(seconds, fractions, strict=True))
 
 
 def test_what_is_forgotten_gets_no_answer(mount: Mount):

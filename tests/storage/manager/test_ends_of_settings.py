@@ -1,0 +1,123 @@
+"""Every setting at both ends of its range, through all that a log does: append, roll, compact, retain, close, reopen."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from storage.codec.headers import Codec
+from storage.codec.records import BatchStamp, encode
+from storage.config.broker import BROKER_SETTINGS, EngineConfig
+from storage.config.kinds import (
+    Boolean,
+    OneOf,
+    OptionalWholeNumber,
+    Ratio,
+    ThrottledReplicas,
+    TimestampTypeChoice,
+    ValueKind,
+    WholeNumber,
+    WholeNumberOr,
+    WordList,
+)
+from storage.config.topic import SETTINGS
+from storage.engine import Engine
+from storage.errors import RecordTooLargeError
+from storage.manager import LogManager, Machine, open_engine
+from storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestamp
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records, record
+
+DAY_MS = 86_400_000
+ROUNDS = 3
+REFUSED = {("remote.storage.enable", "true")}
+"""Values that no topic may have."""
+
+WORDS = {
+    Boolean: ["false", "true"],
+    TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
+    ThrottledReplicas: ["", "*"],
+}
+"""The values of other kinds."""
+
+
+def ends(kind: ValueKind) -> list[str]:
+    """The least and the greatest value of a kind; each word where it takes words."""
+    if isinstance(kind, WholeNumberOr):
+        return [*ends(kind.number), str(kind.other)]
+    if isinstance(kind, OptionalWholeNumber):
+        return ["", *ends(kind.number)]
+    if isinstance(kind, WholeNumber | Ratio):
+        return [str(kind.minimum), str(kind.maximum)]
+    if isinstance(kind, WordList):
+        return ["", ",".join(kind.words)]
+    return list(kind.words) if isinstance(kind, OneOf) else WORDS[type(kind)]
+
+
+TOPIC_ENDS = [(name, value) for name, setting in SETTINGS.items() for value in ends(setting.row.kind)]
+BROKER_ENDS = [(name, value) for name, one in BROKER_SETTINGS.items() for value in ends(one.row.kind)]
+
+
+def opened(path: Path, clock: ManualClock, config: EngineConfig | None = None) -> LogManager:
+    return open_engine(path, config=config or EngineConfig(recovery_threads=1), machine=Machine(clock=clock))
+
+
+def use(engine: Engine, clock: ManualClock) -> Offset:
+    """Append by every path, look up, and do all duties, today and a day later; the log's end."""
+    partition = engine.partition("t", 0)
+    for number in range(ROUNDS):
+        keyed, gone = record(0, b"k", b"x" * 200, clock()), record(1, b"%d" % number, None, clock())
+        produced = BatchStamp(producer_id=ProducerId(9), producer_epoch=0, base_sequence=number)
+        # A topic may refuse each batch for its size.
+        with suppress(RecordTooLargeError):
+            partition.append(encode([keyed, gone], BatchStamp(codec=Codec.ZSTD)))
+            partition.append(encode([keyed], produced))
+            partition.append(encode([keyed]), encoded_here=True)
+            partition.append(encode([keyed]), encoded_here=True)
+        clock.advance(1000)
+        engine.maintenance(clock())
+    for _ in range(2):
+        engine.plan_maintenance(clock())
+        engine.maintain_now(clock())
+        clock.advance(DAY_MS)
+    assert partition.status().offline is None
+    read_records(partition)
+    assert partition.offset_for_timestamp(LATEST_TIMESTAMP) is None
+    partition.offset_for_timestamp(Timestamp(0))
+    assert () == engine.warnings
+    return partition.log_end_offset
+
+
+def use_and_reopen(path: Path, config: EngineConfig | None = None, **overrides: str) -> None:
+    """Use a topic, close it in order, open it again, and do its duties."""
+    clock = ManualClock()
+    engine = opened(path, clock, config)
+    engine.create_topic("t", partitions=1, overrides=overrides)
+    end = use(engine, clock)
+    engine.close()
+    engine = opened(path, clock, config)
+    assert end == engine.partition("t", 0).log_end_offset
+    engine.maintain_now(clock())
+    engine.close()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize(("name", "value"), [one for one in TOPIC_ENDS if one not in REFUSED])
+def test_a_topic_works_at_both_ends_of_each_setting(name: str, value: str, policy: str, tmp_path: Path):
+    """What Kafka accepts as a value makes neither an append nor a duty fail."""
+    base = {
+        "cleanup.policy": policy,
+        "internal.segment.bytes": "600",
+        "min.cleanable.dirty.ratio": "0",
+        "retention.ms": "-1",
+    }
+    use_and_reopen(tmp_path / "data", **(base | {name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), BROKER_ENDS)
+def test_an_engine_works_at_both_ends_of_each_setting(name: str, value: str, tmp_path: Path):
+    """As `server.properties` gives them: opening, appends and duties work."""
+    properties = {"log.cleanup.policy": "compact,delete", "log.cleaner.min.cleanable.ratio": "0", name: value}
+    use_and_reopen(tmp_path / "data", EngineConfig.from_properties(properties).config)
