@@ -175,6 +175,7 @@ class LogLoader:
         # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
         self._may_split = not self._options.dense and not self._files.read_only
         self._changed = self._changed or not clean
+        self._latest_on_disk = self._epochs.latest
         while True:
             try:
                 return self._load(clean=clean)
@@ -200,7 +201,7 @@ class LogLoader:
             segments = self._recover_from(segments, unflushed_from)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
-        end_epochs(self._epochs, chain, end_offset)
+        end_epochs(self._epochs, self._latest_on_disk, chain, end_offset)
         self._epochs.truncate_from_start(checkpointed.log_start_offset)
         high_watermark = checkpointed.high_watermark
         if high_watermark is not None:

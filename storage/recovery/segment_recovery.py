@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.checkpoints.leader_epochs import EpochEntry, LeaderEpochs
 from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, SegmentFileState, segment_file
@@ -137,9 +137,12 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
                 return
 
 
-def end_epochs(epochs: LeaderEpochs, chain: Chain, end_offset: Offset) -> None:
-    """Drop the epochs that start at a log's end or behind it. Raises CorruptionError if its last batch has one of them."""
-    latest = epochs.latest
+def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, end_offset: Offset) -> None:
+    """Drop the epochs that start at a log's end or behind it.
+
+    Raises CorruptionError if the latest epoch in the file, `on_disk`, starts there although the last batch has it.
+    """
+    latest = on_disk
     if latest is not None and latest.start_offset > end_offset:
         segment = chain.segments[chain.floor(end_offset - 1)]
         batch = segment.find_batch(end_offset - 1, segment.size)

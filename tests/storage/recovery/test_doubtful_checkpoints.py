@@ -9,7 +9,7 @@ import pytest
 from storage.disk import names
 from storage.errors import CorruptionError, PartitionOfflineError
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.logs import LogOnDisk, filled, offsets_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -145,3 +145,16 @@ def test_an_epoch_whose_batches_were_lost_is_dropped():
     on_disk.log.close()
     on_disk.write(names.LEADER_EPOCHS, b"0\n2\n0 0\n1 5\n")
     assert ((0, 0),) == on_disk.load(clean=False).epochs.entries
+
+
+def test_a_base_offset_in_doubt_is_no_reason_to_keep_a_log_offline():
+    """A flipped bit of the first base offset, which no checksum covers: nothing in the epochs' file is in doubt."""
+    on_disk = LogOnDisk()
+    for offset in range(3):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=0))
+    on_disk.log.close()
+    on_disk.disk.unlink(DIRECTORY / names.LEADER_EPOCHS)
+    content = bytearray(on_disk.content(f"{FIRST}.log"))
+    content[6] ^= 2
+    on_disk.write(f"{FIRST}.log", bytes(content))
+    assert 3 == on_disk.load(clean=False).log_end_offset
