@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints.offset_checkpoint import FILES
+from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
 from storage.engine import Partition
 from storage.errors import PartitionOfflineError, StorageError
 from storage.log.log import Log
@@ -184,3 +186,23 @@ def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: M
     assert new is not old
     with pytest.raises(PartitionOfflineError):
         append_lines(old, "x\n")
+
+
+def test_checkpoints_are_written_when_a_directory_is_back(disks: SeveralDisks, clock: ManualClock) -> None:
+    """All of the files, at once, whether their content changed or not: nobody knows what the failed disk has of them."""
+    engine = filled(disks, clock)
+    clock.advance(100_000)
+    engine.maintenance(clock())
+    engine.partition("t", 1).sync()
+    clock.advance(100_000)
+    engine.maintenance(clock())
+    assert b"t 1 1\n" in disks.read_bytes(B / HIGH_WATERMARKS)
+    append_lines(engine.partition("t", 1), "more\n")
+    fail_by_settings(engine, disks, clock)
+    disks.disks[B].heal()
+    for name in FILES:
+        if disks.exists(B / name):
+            disks.unlink(B / name)
+    engine.reopen_partition("t", 1)
+    assert b"0\n1\nt 1 1\n" == disks.read_bytes(B / RECOVERY_POINTS)
+    assert b"0\n1\nt 1 2\n" == disks.read_bytes(B / HIGH_WATERMARKS)

@@ -12,7 +12,7 @@ import pytest
 
 from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
-from storage.duties.schedule import Duty, plan_duties
+from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
 from storage.engine import Partition
 from storage.errors import (
     OffsetOutOfRangeError,
@@ -350,3 +350,14 @@ def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: M
     assert b"t 0 7" in disk.read_bytes(DATA / "replication-offset-checkpoint")
     planned = set(plan_duties(config))
     assert planned.isdisjoint({Duty.RETENTION, Duty.CLEAN, Duty.STAGED_WRITES, Duty.UNOPENED})
+
+
+def test_a_shorter_period_begins_with_its_setting() -> None:
+    """The duty is due one new period later, neither at once nor only after its old period, whatever its first delay was."""
+    for delay_ms in (0, 900_000):
+        old, new = ({Duty.RETENTION: Plan(period, delay_ms)} for period in (300_000, 1_000))
+        begun = Schedule.begin(old, Timestamp(0)).done([Duty.RETENTION], Timestamp(1_000_000))
+        schedule = begun.replanned(new, Timestamp(1_000_000))
+        assert () == schedule.due(Timestamp(1_000_999))
+        assert (Duty.RETENTION,) == schedule.due(Timestamp(1_001_000))
+        assert (Duty.RETENTION,) == begun.replanned(new, Timestamp(1_299_500)).due(Timestamp(1_300_000))

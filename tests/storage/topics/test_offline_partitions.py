@@ -77,6 +77,16 @@ def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> Non
         append_lines(old, "y\n")
 
 
+def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDisk) -> None:
+    """Deleted records do not come back, though no checkpoint has the new start yet."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    append_lines(engine.partition("t", 0), "x\ny\nz\n")
+    engine.partition("t", 0).delete_records(Offset(2))
+    again = engine.reopen_partition("t", 0)
+    assert (2, ["z"]) == (again.log_start_offset, read_lines(again))
+
+
 def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
     """Its files may be others by then. One that could not be opened again is read as before."""
     engine = engine_on(disk)

@@ -1,0 +1,106 @@
+"""Appends on the short ways keep the rules of the long one: epochs, the size of a segment, its jitter."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage.disk.names import LEADER_EPOCHS
+from storage.errors import RecordTooLargeError
+from storage.log.appending.small_appends import append_in_step, write_small
+from storage.model import Offset, Timestamp
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import NOW, batch, sized_batch
+
+
+def _epochs(on_disk):
+    return [tuple(entry) for entry in on_disk.log.epochs.entries]
+
+
+def _append_own(on_disk, data):
+    return on_disk.log.append(bytearray(data), encoded_here=True)
+
+
+def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
+    """A follower that could not write the first batch of an epoch notes the epoch when it takes that batch later."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(batch(b"first", epoch=4))
+    on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
+    with pytest.raises(OSError, match="No space left"):
+        on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=6))
+    assert [(4, 0)] == _epochs(on_disk)
+    on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=6))
+    assert [(4, 0), (6, 1)] == _epochs(on_disk)
+    assert b"0\n2\n4 0\n6 1\n" == on_disk.content(LEADER_EPOCHS)
+
+
+def test_a_leader_notes_its_epoch_before_a_small_append():
+    """A batch of an epoch that the file does not have goes the long way, even where nothing else is due."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        _append_own(on_disk, batch(b"a", timestamp=NOW))
+    parts = on_disk.log.parts
+    parts.leader_epoch = 5
+    assert write_small(parts, batch(b"b", timestamp=NOW), Timestamp(NOW), parts.rules) is None
+    _append_own(on_disk, batch(b"b", timestamp=NOW))
+    assert [(0, 0), (5, 3)] == _epochs(on_disk)
+
+
+def test_a_follower_notes_an_epoch_before_it_extends_its_log():
+    """A batch of another epoch than the noted one is left to the long way: nothing is written."""
+    on_disk = LogOnDisk()
+    for offset in range(2):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=1, timestamp=NOW))
+    on_disk.log.follow(Offset(2))
+    assert not on_disk.log.extend_as_follower(batch(b"b", offset=2, epoch=2, timestamp=NOW), Offset(0))
+    assert 2 == on_disk.log.log_end_offset
+    assert on_disk.log.extend_as_follower(batch(b"b", offset=2, epoch=1, timestamp=NOW), Offset(0))
+    assert ([(1, 0)], 3) == (_epochs(on_disk), on_disk.log.log_end_offset)
+
+
+def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
+    """It gets the batch by itself, and notes the epoch where the batch begins."""
+    leader, follower = LogOnDisk(), LogOnDisk()
+    for offset in range(2):
+        _append_own(leader, batch(b"a", timestamp=NOW))
+        follower.log.append_as_follower(batch(b"a", offset=offset, timestamp=NOW))
+    leader.log.lead(3, Offset(2))
+    follower.log.follow(Offset(2))
+    appended = append_in_step(leader.log.parts, [follower.log.parts], batch(b"b", timestamp=NOW))
+    assert appended is not None
+    assert (3, 2) == (leader.log.log_end_offset, follower.log.log_end_offset)
+    assert (2, [(0, 0), (3, 2)]) == (leader.log.high_watermark, _epochs(leader))
+    follower.log.append_as_follower(batch(b"b", offset=2, epoch=3, timestamp=NOW))
+    assert _epochs(leader) == _epochs(follower)
+
+
+def test_an_own_append_is_no_larger_than_a_segment():
+    """Batches that this process made are refused like a client's; nothing of them is kept."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3)
+    with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is 300"):
+        _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3 + sized_batch(70, timestamp=NOW))
+    assert [0, 1, 2] == offsets_of(on_disk.log)
+
+
+def test_the_jitter_of_a_segment_holds_on_the_short_way():
+    """A small append rolls as much earlier than segment.ms as the segment's jitter says."""
+    on_disk = LogOnDisk(segment_ms=10_000, segment_jitter_ms=9_000)
+    waits = 10_000 - on_disk.log.chain.active.settings.jitter_ms
+    assert 1_000 < waits < 10_000
+    for after_ms in (0, 0, waits):
+        _append_own(on_disk, batch(b"a", timestamp=NOW + after_ms))
+    assert [0] == on_disk.base_offsets()
+    _append_own(on_disk, batch(b"a", timestamp=NOW + waits + 1))
+    assert [0, 3] == on_disk.base_offsets()
+
+
+def test_a_close_in_order_writes_epochs_that_loading_dropped():
+    """Also where nothing else has changed since the last close."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.close()
+    on_disk.write(LEADER_EPOCHS, b"0\n2\n0 0\n9 9\n")
+    on_disk.load(clean=True).close()
+    assert b"0\n1\n0 0\n" == on_disk.content(LEADER_EPOCHS)
