@@ -6,11 +6,14 @@
     lz4     one frame of independent 64 KiB blocks: see `lz4_frame`
     zstd    plain frames
 
+What follows a whole stream is read, ignored or refused as Kafka's Java libraries do (kafka-storage.md#what-readers-accept).
+
 What is inflated is bounded, and so is the number of parts it comes in: a small batch may fill neither the memory nor the time.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -36,11 +39,17 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 
 _GZIP_MEMBER = 31
 """zlib's `wbits` for a 32 KiB window and a gzip header."""
+_GZIP_HEADER = re.compile(rb"\x1f\x8b\x08.{7}", re.DOTALL)
+_GZIP_TEXT = re.compile(rb"[^\0]*\0")
+_GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
+_GZIP_IGNORED = 18
+"""Bytes behind a member that Java's reader does not look at when there are no more of them."""
 _GZIP_STRIDE = 64 * 1024
 """Bytes given at once to members behind the first: what one leaves of them to the next is copied."""
 _GZIP_FAST = 2
 """ISA-L's level where no other is asked for: output within four hundredths of zlib's default, several times as fast."""
 
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_STRIDE = 256 * 1024
 """Bytes taken of a frame at once that does not say its content's size."""
 _KEPT = 8
@@ -85,7 +94,6 @@ def inflate(
     `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
     looked at. Raises CorruptBatchError for bytes that are not what the codec makes, OversizeBatchError where they make
     more than `limit` or consist of too many parts.
-    A zstd frame that is cut off gives what there is of it: its records then do not add up.
     """
     most, kind = parts_within(limit), "blocks"
     if codec is Codec.GZIP:
@@ -149,9 +157,9 @@ def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
 
 
 def _gzip_parts(data: memoryview, limit: int) -> _Parts:
-    """Yield the content of each member."""
+    """Yield the content of each member. Anything else behind a member is ignored, as by Java's reader."""
     at, given = 0, len(data)  # The first member mostly is the only one, and gets all there is.
-    while at < len(data):
+    while at < len(data) and (not at or _begins_member(data, at)):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)
         parts: list[bytes] = []
         room = limit + 1  # One byte more than allowed, for the caller to see that it was too much.
@@ -169,20 +177,40 @@ def _gzip_parts(data: memoryview, limit: int) -> _Parts:
         given = _GZIP_STRIDE
 
 
+def _begins_member(data: memoryview, at: int) -> bool:
+    """Return whether a whole header, with a right checksum if it has one, begins at `at`, behind another member."""
+    if len(data) - at <= _GZIP_IGNORED or not (head := _GZIP_HEADER.match(data, at)):
+        return False
+    flags, end = data[at + 3], head.end()
+    if flags & _GZIP_EXTRA:
+        end += 2 + int.from_bytes(data[end : end + 2], "little")
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & flag:
+            text = _GZIP_TEXT.match(data, end)
+            if text is None:
+                return False
+            end = text.end()
+    if flags & _GZIP_HEADER_SUM:
+        if zlib_ng.crc32(data[at:end]) & 0xFFFF != int.from_bytes(data[end : end + 2], "little"):
+            return False
+        end += 2
+    return end <= len(data)
+
+
 def _snappy_parts(data: memoryview, limit: int) -> _Parts:
     if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _snappy_block(data, limit)
         return
     position = 0
-    while position < len(data):
-        # Streams may stand one after the other: a header is expected wherever a block is.
-        if data[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:
+    while len(data) - position >= _LENGTH.size:  # Fewer bytes at the end are ignored.
+        # Streams may stand one after the other: four bytes of a header are looked at wherever a block is expected.
+        if data[position : position + _LENGTH.size] == XERIAL_MAGIC[: _LENGTH.size]:
             position += len(XERIAL_HEADER)
             if position > len(data):
                 raise ValueError("the stream ends inside its header")
             continue
         block = data[position + _LENGTH.size :]
-        length = _LENGTH.unpack_from(data, position)[0] if len(data) - position >= _LENGTH.size else -1
+        length = _LENGTH.unpack_from(data, position)[0]
         if not 0 <= length <= len(block):
             raise ValueError("a block's length does not fit")
         yield _snappy_block(block[:length], limit)
@@ -202,8 +230,25 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 """Compressors of the default level."""
 
 
+def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
+    """Raise ValueError if the first frame is cut off: its reader says nothing. Java's ignores a cut one behind a whole one."""
+    end = zstandard.frame_header_size(data)
+    for _ in range(MAX_PARTS):
+        head = int.from_bytes(data[end : end + 3], "little")
+        repeated = head >> 1 & 3 == 1
+        end += 3 + (1 if repeated else head >> 3)
+        if head & 1 or end > len(data):
+            break
+    else:
+        raise _OversizeError(f"more than {MAX_PARTS} blocks")
+    if end + 4 * has_checksum > len(data):
+        raise ValueError("the frame ends early")
+
+
 def _zstd_parts(data: memoryview, limit: int) -> _Parts:
     frame = zstandard.get_frame_parameters(data)
+    if data[:4] == _ZSTD_MAGIC:
+        _check_first_frame(data, frame.has_checksum)
     try:
         decompressor = _DECOMPRESSORS.pop()
     except IndexError:

@@ -26,6 +26,7 @@ _VERSION = 0x40
 _INDEPENDENT = 0x20
 _BLOCK_CHECKSUMS = 0x10
 _CONTENT_SIZE = 0x08
+_CONTENT_CHECKSUM = 0x04
 _LARGEST_BLOCK = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _LENGTH = struct.Struct("<I")
 
@@ -33,14 +34,16 @@ _LENGTH = struct.Struct("<I")
 def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:
     """Yield the content of the frame's blocks, one after the other.
 
-    Raises ValueError or lz4.block.LZ4BlockError for bytes that are no such frame. What follows the end mark is not
-    looked at.
+    Raises ValueError or lz4.block.LZ4BlockError for bytes that are no such frame. A stored block without bytes is an end
+    mark, too. What follows the mark is not looked at; only a content checksum has to be there if the header announces it.
     """
     flags, largest, position = _read_header(frame, check_header=check_header)
     while True:
         length = _length_at(frame, position)
         position += _LENGTH.size
-        if length == 0:
+        if length in {0, STORED}:
+            if flags & _CONTENT_CHECKSUM and len(frame) - position < _LENGTH.size:
+                raise ValueError("the frame ends inside its content checksum")
             return
         stored = length & STORED != 0
         length &= STORED - 1

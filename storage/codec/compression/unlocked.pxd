@@ -266,8 +266,8 @@ cdef extern from *:
                 return -1;
             length = at[0] | (uint32_t) at[1] << 8 | (uint32_t) at[2] << 16 | (uint32_t) at[3] << 24;
             at += 4;
-            if (!length)
-                return (long) made;
+            if (!(length & 0x7fffffff))
+                return (data[4] & 4) && end - at < 4 ? -1 : (long) made;
             stored = length >> 31;
             length &= 0x7fffffff;
             if (length > largest || (size_t) (end - at) < length || ++parts > most_parts)

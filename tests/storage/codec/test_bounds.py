@@ -173,3 +173,17 @@ def test_records_are_counted_off_by_the_bytes_of_their_parts():
             last = columns.within(first, most)
             assert sum(taken[first:last]) <= most or last == first + 1
             assert last == 4 or sum(taken[first : last + 1]) > most
+
+
+def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
+    """Of three bytes each there may be millions in a batch."""
+    head = b"\x28\xb5\x2f\xfd\x00\x68"
+    assert b"" == inflate(Codec.ZSTD, head + bytes(3) * (MAX_PARTS - 1) + b"\x01\x00\x00")
+    with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} blocks"):
+        inflate(Codec.ZSTD, head + bytes(3) * MAX_PARTS + b"\x01\x00\x00")
+
+
+def test_bytes_behind_a_gzip_member_cost_one_look():
+    """However many they are, and whatever header they begin with."""
+    content = gzip.compress(b"value") + b"\x1f\x8b\x08\x18" + b"x" * (32 * 2**20)
+    assert b"value" == inflate(Codec.GZIP, content)

@@ -13,6 +13,7 @@ from storage.codec.records import BatchStamp, decode, encode
 from storage.codec.value_copy import begin_text, copy_inflated, copy_values, find_value
 from storage.errors import CorruptBatchError
 from storage.model import Header, Record
+from tests.doubles.codec_variants import REFUSED, VARIANTS, batch_of
 from tests.doubles.records import marker
 from tests.storage.codec.strategies import SMALL, record_lists
 
@@ -226,3 +227,13 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
     assert (b"b", 1) == find_value(batch, 1)
     assert [None] * 4 == [find_value(data, 0) for data in (damaged, marker(), batch + batch, twice)]
+
+
+@pytest.mark.parametrize(("codec", "name"), VARIANTS)
+def test_a_compressed_content_of_any_form_has_the_values_of_its_records_or_no_answer(codec, name):
+    """The readers without the lock take nothing that the others refuse, and give nothing else."""
+    batch = bytes(batch_of(codec, VARIANTS[codec, name]))
+    if name in REFUSED[codec]:
+        assert joined(batch) is None
+    else:
+        assert joined(batch) in {None, by_records(batch)}

@@ -1,0 +1,42 @@
+"""Compressed contents of every form: which of them Kafka's own readers read."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from testing.broker.libraries import Java
+from tests.doubles.codec_variants import RECORDS, REFUSED, VARIANTS, batch_of
+
+pytestmark = pytest.mark.java
+
+PROGRAM = Path(__file__).with_name("ReadBatches.java")
+TIMEOUT_SECONDS = 300
+
+
+def test_kafkas_readers_read_and_refuse_what_ours_do(java: Java, tmp_path: Path):
+    """A consumer's reader and the one that a broker checks an append with, of the libraries in `pom.xml`."""
+    names = {}
+    for number, (codec, name) in enumerate(VARIANTS):
+        file = tmp_path / str(number)
+        file.write_bytes(batch_of(codec, VARIANTS[codec, name]))
+        names[str(file)] = codec, name
+    ran = subprocess.run(
+        [java.program, "-cp", f"{java.jars}/*", str(PROGRAM), *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    said = {}
+    for line in ran.stdout.splitlines():
+        reader, file, verdict, count, _ = line.split("\t", 4)
+        said[names[file], reader] = verdict == "read" and int(count) == len(RECORDS)
+    expected = {
+        ((codec, name), reader): name not in REFUSED[codec]
+        for codec, name in VARIANTS
+        for reader in ("consumer", "broker")
+    }
+    assert expected == said
