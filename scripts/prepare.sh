@@ -71,12 +71,12 @@ prepare_system() {
 
 # A Kafka broker for tests. Where it cannot be had these skip, each with the reason; on CI they fail.
 prepare_broker() {
-    local jre
+    local jdk
     if { command -v java && command -v mvn; } >/dev/null || ! command -v apt-get >/dev/null; then
         return
     fi
-    for jre in openjdk-17-jre-headless openjdk-21-jre-headless; do
-        (install_packages "$jre" maven) 2>/dev/null && return
+    for jdk in openjdk-17-jdk-headless openjdk-21-jdk-headless; do
+        (install_packages "$jdk" maven) 2>/dev/null && return
     done
     say "no Java or no Maven here: the tests against a Kafka broker will be skipped"
 }
