@@ -69,7 +69,7 @@ def _find_program() -> str:
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if program is None:
-        raise UnavailableError(f"no java: install a Java {MINIMUM_JAVA} runtime (openjdk-17-jre-headless)")
+        raise UnavailableError(f"no java: install a JDK {MINIMUM_JAVA} (openjdk-17-jdk-headless)")
     output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < MINIMUM_JAVA:
