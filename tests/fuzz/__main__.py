@@ -4,7 +4,7 @@ Without flags it goes on until something is found; new inputs go into the first 
 
     mkdir -p build/fuzz && python -m tests.soak fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
 
-FLAGS are libFuzzer's. What is found is written to a `crash-…`, `timeout-…` or `oom-…` file here; put it into
+FLAGS are libFuzzer's; `-help=1` lists them. What is found is written to a `crash-…`, `timeout-…` or `oom-…` file here; put it into
 `tests/fuzz/corpus`, and both builds are held to it from then on. The codec's sources run uncompiled, for the fuzzer sees
 how far it came in Python alone; the compiled build reads the same corpus, and changes of it, in the tests.
 
@@ -62,4 +62,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["requests"]:
         requests(sys.argv[2:])
+    if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would pass over them, and begin.
+        click.echo(__doc__)
+        sys.exit()
     main()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.soak import RUNS
 from tests.soak.cycle import run_cycle
 from tests.soak.followers import follow_for
 from tests.soak.full_disk import keep_full
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_SECONDS = 60
 
 
 @pytest.mark.fuse
@@ -42,3 +49,21 @@ def test_a_disk_that_is_kept_full_gets_its_room_back_every_time(tmp_path: Path, 
     """By retention, compaction, a deleted topic, a shorter retention and a raised start; the mount ends in order."""
     seen = keep_full(tmp_path, seconds=4, kind=kind, size_mb=32)
     assert {"given back: delete", "given back: shorten", "given back: raise_start"} < set(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*([name] for name in RUNS), ["fuzz", "requests"]], ids=" ".join)
+def test_help_shows_the_options_and_runs_nothing(words: list[str], tmp_path: Path):
+    """Of each long test, however its options are read."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.soak", *words, "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert "--seconds" in ran.stdout or "--seed" in ran.stdout or "--kills" in ran.stdout
+    assert [] == [*tmp_path.iterdir()]
