@@ -20,7 +20,7 @@ from storage.model import Isolation, Offset
 from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
-from tests.doubles.records import NOW, batch, marker, produced
+from tests.doubles.records import NOW, batch, marker, produced, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 
@@ -297,3 +297,17 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
     assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
     on_disk.kill()
     assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
+
+
+@pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])
+def test_of_an_append_that_a_kill_cuts_whole_batches_stay(kept_bytes: int, kept: int):
+    """A write of several batches may end anywhere when its process dies; no caller was told that it succeeded."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"before"))
+    size = on_disk.log.chain.active.size
+    on_disk.log.append(sized_batch(100) * 3)
+    name = f"{0:020d}.log"
+    on_disk.write(name, on_disk.content(name)[: size + kept_bytes])
+    log = on_disk.kill()
+    assert kept == log.log_end_offset
+    assert list(range(kept)) == offsets_of(log)
