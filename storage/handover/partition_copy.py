@@ -89,7 +89,7 @@ class PartitionCopy:
     recovered: bool = True
     """True if the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
     lines: Lines = field(default_factory=dict)
-    """The partition's lines in the checkpoints of the target's data directory. A partition in place keeps its own."""
+    """Lines that the target's checkpoint files get for this partition. A partition that is already in place keeps its lines."""
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:

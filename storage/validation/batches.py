@@ -82,7 +82,7 @@ def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
 
 
 def for_accepted(rules: AppendRules) -> AppendRules:
-    """Return the rules for batches that the topic accepted before: no limit refuses them now."""
+    """Return the rules for the rest of a write whose checks have passed: no limit refuses a batch."""
     return replace(
         rules,
         max_message_bytes=_NO_LIMIT,

@@ -106,7 +106,7 @@ AnyNode = TypeVar("AnyNode", Content, Directory)
 def _copied(node: AnyNode, memo: dict[int, Node | None]) -> AnyNode:
     """Copy a node and all below it, once: it may have several names. `memo` is that of `copy.deepcopy`."""
     if id(node) in memo:
-        return memo[id(node)]  # type: ignore[return-value]
+        return memo[id(node)]  # type: ignore[return-value] # a copy is of its original's kind
     if isinstance(node, Content):
         content = replace(node, data=node.data[:], lost=set(node.lost), allocated=set(node.allocated))
         memo[id(node)] = content

@@ -394,7 +394,7 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(CALLS[call], through, topic)
-        wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined]
+        wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
         held.released.set()
         assert asked.result(PATIENCE_S) is None
 

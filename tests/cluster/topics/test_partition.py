@@ -53,7 +53,7 @@ def test_an_older_answer_does_not_take_back_what_a_newer_one_told(partition: Clu
     """Bounds that a follower learns while an append learns higher ones leave the append's records visible."""
     late = Interrupted(0)
     late.other = threading.Thread(target=partition.learn, args=(bounds(1),))
-    partition.learn(bounds(0)._replace(high_watermark=late))  # type: ignore[arg-type]
+    partition.learn(bounds(0)._replace(high_watermark=late))  # type: ignore[arg-type] # an int that lets another thread in
     late.other.join()
     for isolation in Isolation:
         assert 1 == partition.visible_end(isolation)
@@ -63,6 +63,6 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
     """Of two appends whose answers arrive at the same moment the later timestamp stays."""
     late = Interrupted(1)
     late.other = threading.Thread(target=partition.note_append, args=(Timestamp(5), 0.0))
-    partition.note_append(late, 0.0)  # type: ignore[arg-type]
+    partition.note_append(late, 0.0)  # type: ignore[arg-type] # an int that lets another thread in
     late.other.join()
     assert 5 == partition.newest_timestamp

@@ -200,7 +200,7 @@ def test_attributes_are_those_that_stat_shows(mount: Mount):
 
 @pytest.mark.parametrize("timestamp", [-(2**63), 0, 1_700_000_000_000_000, 2**63 - 1])
 def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
-    """A time that 64 bits of nanoseconds do not hold is the nearest that they do, in seconds and nanoseconds."""
+    """A time beyond 64 bits of nanoseconds becomes the first or the last time that fits."""
     shown = nanoseconds(Timestamp(timestamp))
     attributes = Attributes(0o100444, 1, shown, 1.0, 42)
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), attributes)

@@ -95,7 +95,7 @@ class Crossing:
     # The engine's life.
 
     def open(self) -> None:
-        """Open the engine; Killed if the countdown of the disk ends meanwhile."""
+        """Open the engine. Raises Killed if the disk's countdown ends before the engine is open."""
         self.disk = MortalDirectory(self.clock, self.chance)
         self.open_on_disk()
 
@@ -108,7 +108,7 @@ class Crossing:
         )
 
     def close(self) -> None:
-        """Close the engine in order; the log starts are on disk then, and a check finds nothing."""
+        """Close the engine cleanly. Afterwards the log starts are on disk, and a check finds nothing."""
         self.engine.close()
         for _, model, _partition in self.partitions():
             model.keep_start(model.start)

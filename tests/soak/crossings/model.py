@@ -248,7 +248,7 @@ class PartitionModel:
 
 @dataclass(frozen=True)
 class Retained:
-    """A pass of retention."""
+    """The values that one retention pass decides by."""
 
     config: TopicConfig
     now: int

@@ -276,7 +276,7 @@ def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired,
 
 
 def test_another_input_of_the_name_does_not_count():
-    """Each input has a producer of its own, so that the records of one are never taken for the other's."""
+    """Each input has its own producer id, so that one input's records never count as another's."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
     setup.run(b"another\n" * 30, source="another > t/0@T")
