@@ -225,6 +225,8 @@ class PartitionStatus:
     """Time at which it was last written to disk, or opened."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """The replicas that are assigned, the preferred leader first; empty for a partition that has no others."""
+    hidden: str | None = None
+    """The file, position and cause where a read-only log ends before its files do; None: it has all of them."""
 
     @property
     def state(self) -> str:

@@ -63,6 +63,8 @@ class LoadedLog(NamedTuple):
     """True if its last owner closed it in order and loading changed no file: all of it is on disk."""
     holes: tuple[Hole, ...] = ()
     """Those between segments that were not flushed."""
+    hidden: str | None = None
+    """The reason why a read-only log ends before its files do; None: it does not."""
 
 
 class SmallFiles(NamedTuple):
@@ -135,6 +137,7 @@ class LogParts:
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
         """Returns how much compaction has to do; set by the log's cleaner."""
         self.rewrites = 0
+        self.hidden = loaded.hidden
         self.state = self.with_first_unstable(
             LogState(
                 chain=loaded.chain,

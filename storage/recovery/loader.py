@@ -158,6 +158,7 @@ class LogLoader:
             segment.close()
         self._opened = []
         self._holes: list[Hole] = []
+        self._hidden: str | None = None
         self._unindexed: set[Offset] = set()
         """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
@@ -217,6 +218,7 @@ class LogLoader:
             high_watermark=high_watermark,
             as_closed=not self._changed,
             holes=tuple(self._holes),
+            hidden=self._hidden,
         )
         return Log(
             self._directory,
@@ -409,6 +411,12 @@ class LogLoader:
         )
         cut_bytes = recovered.cut_bytes
         self._options.counts.recovery_bytes_cut += cut_bytes
+        if cut_bytes:
+            fault = f"{segment.log.path}: position {segment.size}: {recovered.cause}"
+            if self._files.read_only:
+                self._hidden = self._hidden or f"{fault}; nothing from there on is shown"
+            else:
+                _LOGGER.warning("%s; cut %d bytes", fault, cut_bytes)
         if cut_bytes and not self._files.read_only:
             # Otherwise after another crash what was cut could be back, among records that were written meanwhile.
             segment.log.sync()

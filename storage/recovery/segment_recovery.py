@@ -5,7 +5,6 @@ Rules: kafka-storage.md#segment-recovery.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,6 @@ from storage.recovery.split import SegmentOverflowError
 from storage.segment.chain import Chain
 from storage.segment.scan import Window, windows
 from storage.segment.segment import Segment
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
@@ -68,14 +65,6 @@ def recover_segment(
     if before_cut is not None:
         before_cut(recovered)
     segment.end_rebuild()
-    if recovered.cut_bytes:
-        _LOGGER.warning(
-            "%s: position %d: %s; cut %d bytes",
-            segment.log.path,
-            segment.size,
-            recovered.cause,
-            recovered.cut_bytes,
-        )
     return recovered
 
 
@@ -98,9 +87,11 @@ def take_batches(
             _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
         if good < len(window.batches):
-            if may_split and _overflows(window.batches, good, segment.base_offset):
+            too_far = _overflows(window.batches, good, segment.base_offset)
+            if may_split and too_far:
                 raise SegmentOverflowError(segment)
-            cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
+            why = "is over 2^31-1 above the base offset" if too_far else "does not belong into the segment"
+            cause = f"offset {window.batches[good].last_offset} {why}"
             break
         cause = window.problem.cause if window.problem else ""
     producers.state.end_offset = end_offset

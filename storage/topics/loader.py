@@ -98,9 +98,13 @@ def load(
         reason = found.refused
     else:
         try:
-            return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
+            log = load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
         except (StorageError, OSError) as error:
             reason = reason_of(error)
+        else:
+            if log.parts.hidden is not None:
+                warn(f"{found.partition}: {log.parts.hidden}")
+            return log
     warn(f"{found.partition}: offline: {reason}")
     return _offline(found, _place(found, directory), reason, checkpointed.log_start_offset)
 

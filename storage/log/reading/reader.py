@@ -90,6 +90,7 @@ class LogReader:
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
             last_flush=parts.progress.last_flush_ms,
+            hidden=parts.hidden,
         )
 
     def newest_timestamp(self) -> Timestamp:

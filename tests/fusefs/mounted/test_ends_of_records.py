@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.model import LATEST_TIMESTAMP
-from tests.doubles.ends_of_records import MICROSECONDS, write_logs
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.model import LATEST_TIMESTAMP, Offset
+from tests.doubles.ends_of_records import MICROSECONDS, one, write_logs
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -41,3 +42,21 @@ def test_a_record_of_the_far_future_leaves_its_partition_usable(mount: Mount, ti
     found = mount.bash(script, TIME=timestamp)
     assert (0, "") == (found.returncode, found.stderr)
     assert f"9223372036\nx\nmore\nlast_timestamp {timestamp}\n" == found.stdout
+
+
+def test_a_read_only_mount_says_which_records_it_does_not_show(unmounted: Mount):
+    """A log whose offsets lie too far apart for its segment is split only by who may write."""
+    partition = unmounted.data / "t-0"
+    partition.mkdir(parents=True)
+    log = partition / segment_file(Offset(0), SegmentFileKind.LOG)
+    log.write_bytes(b"".join(map(one, (0, 1, 2**31 + 5, 2**31 + 6, 2**32 + 9))))
+    mount = unmounted.start(read_only=True)
+    assert "v\nv\n" == (mount.path / "t/0/log").read_text()
+    fault = f"{log}: position 140: offset {2**31 + 5} is over 2^31-1 above the base offset"
+    said = f"{fault}; nothing from there on is shown"
+    assert f"hidden {said}\n" in (mount.path / "t/0/status").read_text()
+    assert f"warning t-0: {said}\n" in mount.status
+    mount.stop()
+    mount = unmounted.start(read_only=False)
+    assert "v\n" * 5 == (mount.path / "t/0/log").read_text()
+    assert "hidden" not in (mount.path / "t/0/status").read_text()

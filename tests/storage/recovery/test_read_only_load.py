@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -48,7 +49,7 @@ def test_a_torn_tail_is_not_shown():
 
 
 def test_segments_after_damage_are_not_shown():
-    """As recovery would remove them."""
+    """As recovery would remove them; the status says where the log ends, and why."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{4:020d}.log"
     content = on_disk.content(name)
@@ -57,6 +58,7 @@ def test_segments_after_damage_are_not_shown():
     log = next(steps)
     assert list(range(5)) == offsets_of(log)
     assert [0, 4] == [segment.base_offset for segment in log.segments()]
+    assert re.fullmatch(rf".*{name}: position \d+: .*; nothing from there on is shown", log.status().hidden)
     next(steps)
 
 
