@@ -53,6 +53,7 @@ class Log:
         "follow_high_watermark",
         "follow_start",
         "glance",
+        "hidden",
         "holes",
         "largest_timestamp",
         "latest",
@@ -93,11 +94,11 @@ class Log:
         small_files: SmallFiles,
     ) -> None:
         self.parts = parts = LogParts(directory, loaded, context, config=config, small_files=small_files)
-        reader, appender = LogReader(parts), LogAppender(parts)
+        reader, appender = LogReader(parts, loaded.hidden), LogAppender(parts)
         replacer, roles = LogReplacer(parts, appender), LogRoles(parts)
         self._appender = appender
-        self.holes = loaded.holes
-        """Holes that a loss of power may have left, for whoever has a copy to compare."""
+        self.holes, self.hidden = loaded.holes, loaded.hidden
+        """Holes that a loss of power may have left, for whoever has a copy to compare; and why it ends before its files do."""
 
         self.offsets = reader.offsets
         self.visible_end = reader.visible_end

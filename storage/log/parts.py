@@ -137,7 +137,6 @@ class LogParts:
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
         """Returns how much compaction has to do; set by the log's cleaner."""
         self.rewrites = 0
-        self.hidden = loaded.hidden
         self.state = self.with_first_unstable(
             LogState(
                 chain=loaded.chain,

@@ -102,8 +102,8 @@ def load(
         except (StorageError, OSError) as error:
             reason = reason_of(error)
         else:
-            if log.parts.hidden is not None:
-                warn(f"{found.partition}: {log.parts.hidden}")
+            if log.hidden is not None:
+                warn(f"{found.partition}: {log.hidden}")
             return log
     warn(f"{found.partition}: offline: {reason}")
     return _offline(found, _place(found, directory), reason, checkpointed.log_start_offset)

@@ -44,8 +44,10 @@ class Location(NamedTuple):
 class LogReader:
     """Reads a log as its published state shows it: what comes meanwhile is for the next call."""
 
-    def __init__(self, parts: LogParts) -> None:
+    def __init__(self, parts: LogParts, hidden: str | None) -> None:
+        """Read a log by its `parts`; `hidden` says why it ends before its files do."""
         self._parts = parts
+        self._hidden = hidden
         self._times = TimeSearch()
 
     def offsets(self) -> PartitionOffsets:
@@ -90,7 +92,7 @@ class LogReader:
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
             last_flush=parts.progress.last_flush_ms,
-            hidden=parts.hidden,
+            hidden=self._hidden,
         )
 
     def newest_timestamp(self) -> Timestamp:
