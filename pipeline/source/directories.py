@@ -30,7 +30,8 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.model import Offset, TopicPartition
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
-from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.recovery.loader import load_log
+from storage.recovery.options import Checkpointed, LoadOptions
 from storage.segment.settings import SegmentDirectory
 
 

@@ -18,7 +18,7 @@ from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.messages import Say
 from storage.model import Offset, TopicPartition
-from storage.recovery.loader import Checkpointed
+from storage.recovery.options import Checkpointed
 
 Offsets = Mapping[TopicPartition, Offset]
 

@@ -21,7 +21,8 @@ from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.model import Offset, TopicPartition
-from storage.recovery.loader import LoadOptions, load_log
+from storage.recovery.loader import load_log
+from storage.recovery.options import LoadOptions
 from storage.segment.settings import SegmentDirectory
 
 _DAMAGED = "damaged"

@@ -18,7 +18,8 @@ from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.parts import LoadedLog
 from storage.model import Offset, Position, TopicPartition
-from storage.recovery.loader import Checkpointed, LoadOptions, LogLoader
+from storage.recovery.loader import LogLoader
+from storage.recovery.options import Checkpointed, LoadOptions
 from storage.recovery.segment_recovery import take_batches
 from storage.recovery.temporary_files import base_offsets
 from storage.segment.chain import Chain

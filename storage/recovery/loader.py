@@ -6,15 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from random import Random
-from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import File
 from storage.disk.memory import MemoryFile
 from storage.disk.names import (
@@ -25,13 +21,13 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptionError, InvalidNameError
-from storage.log.flush import Flusher, NoFlusher
 from storage.log.log import Log
 from storage.log.parts import Hole, LoadedLog, LogContext, SmallFiles
-from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
+from storage.log.producers import LogProducers, rebuild_producers
 from storage.log.removal import Removal
 from storage.model import Offset, Position, Timestamp, TopicPartition
 from storage.recovery.index_ends import indexes_fit, read_end
+from storage.recovery.options import LoadOptions
 from storage.recovery.repair import HeadersRepairedError, repair_headers
 from storage.recovery.segment_recovery import Recovered, end_epochs, index_last, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
@@ -50,49 +46,8 @@ from storage.segment.settings import SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
 _SWAP = SegmentFileState.SWAP.value
-_RANDOM = Random()  # noqa: S311 (jitter, no secret)
-"""Random numbers of all logs that get none of their own: seeding a generator takes a tenth of the time of loading a log."""
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class Checkpointed(NamedTuple):
-    """The offsets of a partition in the data directory's checkpoints; zeros where they have none."""
-
-    recovery_point: Offset = _FIRST
-    log_start_offset: Offset = _FIRST
-    high_watermark: Offset | None = None
-    """None: one replica, the high watermark is always the log end."""
-    reached: Offset = _FIRST
-    """Offset that the log has reached, by checkpoints other than that of its start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """Options of loading, beyond what every log needs."""
-
-    checkpointed: Checkpointed = field(default_factory=Checkpointed)
-    """The offsets of the data directory's checkpoints."""
-    dense: bool = False
-    """True if no compaction ever changed the log: a hole between two segments is then a loss.
-
-    A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
-    continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
-    """
-    failed_before: bool = False
-    """True if the disk has failed since the machine was started: what is recovered is then written once more.
-
-    A flush that failed leaves pages in the cache that the kernel takes for written: they read well, and no later flush
-    would put them on disk.
-    """
-    producer_rules: ProducerRules = field(default_factory=ProducerRules)
-    """The rules of how long producers are remembered, and whether their transactions are verified."""
-    random: Random = _RANDOM
-    """The source of the jitter of segment.ms."""
-    counts: EngineCounts = field(default_factory=EngineCounts)
-    """The counts of the engine that serves the log."""
-    flusher: Flusher = field(default_factory=NoFlusher)
-    """Puts on disk what a roll closes; without one the next flush does."""
 
 
 _NO_OPTIONS = LoadOptions()

@@ -20,7 +20,8 @@ from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
-from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.recovery.loader import load_log
+from storage.recovery.options import Checkpointed, LoadOptions
 from storage.segment.settings import SegmentDirectory
 
 

@@ -17,7 +17,7 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say
 from storage.model import TopicPartition
-from storage.recovery.loader import Checkpointed
+from storage.recovery.options import Checkpointed
 from storage.topics.assembly import find_all, make_topic, partition_to_load
 from storage.topics.loader import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending

@@ -13,7 +13,8 @@ from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
-from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.recovery.loader import load_log
+from storage.recovery.options import Checkpointed, LoadOptions
 from storage.segment.settings import SegmentDirectory
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced, read_records, sized_batch

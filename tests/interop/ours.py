@@ -15,7 +15,8 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
-from storage.recovery.loader import Checkpointed, LoadOptions, load_log
+from storage.recovery.loader import load_log
+from storage.recovery.options import Checkpointed, LoadOptions
 from storage.segment.settings import SegmentDirectory
 from testing.broker.client import Outgoing
 

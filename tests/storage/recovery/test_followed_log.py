@@ -10,7 +10,7 @@ import pytest
 from storage.model import Isolation, Offset, Timestamp
 from storage.producers.append import Origin
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
-from storage.recovery.loader import Checkpointed
+from storage.recovery.options import Checkpointed
 from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk
 from tests.doubles.records import marker, produced, sized_batch

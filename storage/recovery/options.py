@@ -1,0 +1,55 @@
+"""The options of loading a log, the checkpointed offsets among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from storage.counts.engine_counts import EngineCounts
+from storage.log.flush import Flusher, NoFlusher
+from storage.log.producers import ProducerRules
+from storage.model import Offset
+
+_FIRST = Offset(0)
+_RANDOM = Random()  # noqa: S311 (jitter, no secret)
+"""Random numbers of all logs that get none of their own: seeding a generator takes a tenth of the time of loading a log."""
+
+
+class Checkpointed(NamedTuple):
+    """The offsets of a partition in the data directory's checkpoints; zeros where they have none."""
+
+    recovery_point: Offset = _FIRST
+    log_start_offset: Offset = _FIRST
+    high_watermark: Offset | None = None
+    """None: one replica, the high watermark is always the log end."""
+    reached: Offset = _FIRST
+    """Offset that the log has reached, by checkpoints other than that of its start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Options of loading, beyond what every log needs."""
+
+    checkpointed: Checkpointed = field(default_factory=Checkpointed)
+    """The offsets of the data directory's checkpoints."""
+    dense: bool = False
+    """True if no compaction ever changed the log: a hole between two segments is then a loss.
+
+    A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
+    continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
+    """
+    failed_before: bool = False
+    """True if the disk has failed since the machine was started: what is recovered is then written once more.
+
+    A flush that failed leaves pages in the cache that the kernel takes for written: they read well, and no later flush
+    would put them on disk.
+    """
+    producer_rules: ProducerRules = field(default_factory=ProducerRules)
+    """The rules of how long producers are remembered, and whether their transactions are verified."""
+    random: Random = _RANDOM
+    """The source of the jitter of segment.ms."""
+    counts: EngineCounts = field(default_factory=EngineCounts)
+    """The counts of the engine that serves the log."""
+    flusher: Flusher = field(default_factory=NoFlusher)
+    """Puts on disk what a roll closes; without one the next flush does."""
