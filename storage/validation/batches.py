@@ -19,9 +19,8 @@ from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TimestampType
 from storage.producers.append import Origin
 
-_CHECKS_TIMES_BELOW = 2**62
-"""A message.timestamp.before.max.ms above this refuses nothing."""
 _NO_LIMIT = 2**63 - 1
+"""A message.timestamp.before.max.ms of this, which is the default, refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class AppendRules:
 
     def __post_init__(self) -> None:
         # Each append asks; the answers follow from what does not change.
-        looks = self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
+        looks = self.needs_keys or (self.before_max_ms < _NO_LIMIT and not self.stamps_append_time)
         object.__setattr__(self, "reads_records", looks)
         object.__setattr__(self, "accepts_own_batches", not self.stamps_append_time and not looks)
 

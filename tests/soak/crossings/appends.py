@@ -196,7 +196,8 @@ def refusals(
         return must, may
     records = [record for batch in batches for record in batch.records]
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
-        earliest = now - config.message_timestamp_before_max_ms
+        before = config.message_timestamp_before_max_ms
+        earliest = LONG_MIN if before == LONG_MAX else now - before
         latest = now + config.message_timestamp_after_max_ms
         if any(one.timestamp != -1 and not earliest <= one.timestamp <= latest for one in records):
             must.add(InvalidTimestampError)

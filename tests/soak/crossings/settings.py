@@ -28,9 +28,7 @@ class Switches:
     """DeleteRecords in partitions that have aborted transactions."""
 
 
-SWITCHES = Switches(
-    extreme_numbers=False,
-)
+SWITCHES = Switches()
 """Each is on once its defect is fixed."""
 
 COMMON: dict[str, tuple[object, ...]] = {

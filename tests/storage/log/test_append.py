@@ -207,6 +207,17 @@ def test_timestamps_too_far_from_now():
     assert 3 == on_disk.log.log_end_offset
 
 
+def test_the_largest_time_before_now_alone_refuses_nothing():
+    """2**63 - 1 as message.timestamp.before.max.ms takes every time; any smaller limit is kept."""
+    earliest = -(2**63)
+    unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)
+    unlimited.log.append(batch(b"a", timestamp=earliest))
+    limited = LogOnDisk(message_timestamp_before_max_ms=2**62)
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        limited.log.append(batch(b"a", timestamp=earliest))
+    assert ([0], []) == (offsets_of(unlimited.log), offsets_of(limited.log))
+
+
 def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
     """The mark does not help a batch past the limits: its records have the header's time, and so has what is stored."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
