@@ -19,7 +19,7 @@ from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TimestampType
 from storage.producers.append import Origin
 
-_NO_LIMIT = 2**63 - 1
+NO_LIMIT = 2**63 - 1
 """A message.timestamp.before.max.ms of this, which is the default, refuses nothing."""
 
 
@@ -45,7 +45,7 @@ class AppendRules:
 
     def __post_init__(self) -> None:
         # Each append asks; the answers follow from what does not change.
-        looks = self.needs_keys or (self.before_max_ms < _NO_LIMIT and not self.stamps_append_time)
+        looks = self.needs_keys or (self.before_max_ms < NO_LIMIT and not self.stamps_append_time)
         object.__setattr__(self, "reads_records", looks)
         object.__setattr__(self, "accepts_own_batches", not self.stamps_append_time and not looks)
 
@@ -84,11 +84,11 @@ def for_accepted(rules: AppendRules) -> AppendRules:
     """Return the rules for the rest of a write whose checks have passed: no limit refuses a batch."""
     return replace(
         rules,
-        max_message_bytes=_NO_LIMIT,
-        max_segment_bytes=_NO_LIMIT,
+        max_message_bytes=NO_LIMIT,
+        max_segment_bytes=NO_LIMIT,
         needs_keys=False,
-        before_max_ms=_NO_LIMIT,
-        after_max_ms=_NO_LIMIT,
+        before_max_ms=NO_LIMIT,
+        after_max_ms=NO_LIMIT,
     )
 
 

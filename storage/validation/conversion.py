@@ -24,7 +24,7 @@ from storage.errors import (
     RecordTooLargeError,
 )
 from storage.model import NO_TIMESTAMP, ProducerId, TimestampType
-from storage.validation.batches import AppendRules, Incoming
+from storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
 WHOLE_BATCH_BYTES = 2**31 - 1
 """A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""
@@ -106,7 +106,8 @@ def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
 def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
     if rules.stamps_append_time:
         return
-    earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
+    earliest = -NO_LIMIT - 1 if rules.before_max_ms == NO_LIMIT else now - rules.before_max_ms
+    latest = now + rules.after_max_ms
     bad = [
         index
         for index, timestamp in enumerate(columns.timestamps)

@@ -21,7 +21,7 @@ from storage.producers.append import Origin
 from tests.soak.crossings.machine import Crossing, TopicModel
 from tests.soak.crossings.model import Batch, PartitionModel
 from tests.soak.crossings.producers import SEQUENCES, Answers, ProducerModel
-from tests.soak.crossings.settings import EXTREME_TIMES
+from tests.soak.crossings.settings import EXTREME_TIMES, LONG_MAX, LONG_MIN
 
 IDEMPOTENT = (1, 2)
 TRANSACTIONAL = (11, 12, 13)
