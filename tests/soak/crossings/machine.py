@@ -253,7 +253,7 @@ def compare_partition(
         assert model.start == start, f"{model.name}: starts at {model.start}, {offsets}"
     else:
         assert model.durable_start <= start <= model.start, f"{model.name}: from {model.start}, {offsets}"
-    possible = model.possible_stable_offsets(start)
+    possible = model.possible_stable_offsets(start, loaded=not exact_start)
     assert stable in possible, f"{model.name}: {offsets}, stable up to one of {possible}"
     segments = partition.segments()
     assert segments is not None

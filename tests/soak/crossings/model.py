@@ -122,10 +122,11 @@ class PartitionModel:
 
     # Bounds.
 
-    def possible_stable_offsets(self, start: int) -> set[int]:
+    def possible_stable_offsets(self, start: int, *, loaded: bool) -> set[int]:
         """Return the possible last stable offsets of a log that starts at `start`.
 
-        There are several only if the log may have forgotten a transaction, whose first records were deleted.
+        There are several only if the log may have forgotten a transaction, whose first records were deleted; `loaded`: another
+        engine loaded it from there.
         """
         options = []
         for since, certain in self.producers.open_since():
@@ -135,7 +136,8 @@ class PartitionModel:
                 if batch.transactional and batch.outcome is None and not batch.is_marker
                 if batch.base_offset >= max(since, self.durable_start)
             ]
-            fewer = () if certain and since >= self.durable_start else (*here[:1], self.end)
+            from_start = start if loaded else self.durable_start
+            fewer = () if certain and since >= from_start else (*here[:1], self.end)
             options.append({max(since, start), *(max(one, start) for one in fewer)})
         return {min((self.end, *combination)) for combination in product(*options)}
 
