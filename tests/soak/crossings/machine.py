@@ -90,6 +90,8 @@ class Crossing:
         self.counts = Counts()
         self.producer_epochs: dict[int, int] = {}
         self.latest_clock = self.clock.now
+        self.delay_of_deleted = 0
+        """Largest file.delete.delay.ms of the topics that were deleted since the engine was opened."""
         self.open()
 
     # The engine's life.
@@ -161,6 +163,7 @@ class Crossing:
             model.reload(offsets.log_start_offset, self.clock.now, self.config.producer_id_expiration_ms)
             model.requested_start = model.retained = None
         self.interrupted = Interrupted()
+        self.delay_of_deleted = 0
 
     def _settle_topics(self) -> None:
         """Decide by what is there whether an interrupted change of topics was made."""

@@ -62,6 +62,9 @@ def delete(crossing: Crossing, chance: Random) -> str:
         return "no topic"
     name = chance.choice(sorted(crossing.topics))
     old = [*crossing.engine.topic(name).partitions().values()]
+    topic = crossing.topics[name]
+    delay = max(topic.largest_delay, topic.config().file_delete_delay_ms)
+    crossing.delay_of_deleted = max(crossing.delay_of_deleted, delay)
     crossing.interrupted = Interrupted(deleted=name)
     crossing.engine.delete_topic(name)
     del crossing.topics[name]
@@ -232,7 +235,7 @@ def jump(crossing: Crossing, chance: Random) -> str:
 def wait_for_removals(crossing: Crossing, chance: Random) -> str:
     """Let the delay of deleted files pass, counted from a look at them: all that are there go."""
     maintain_everything(crossing)
-    delay = max((topic.largest_delay for topic in crossing.topics.values()), default=0)
+    delay = max([crossing.delay_of_deleted, *[topic.largest_delay for topic in crossing.topics.values()]])
     before = deleted_files(crossing.data)
     begin = crossing.clock.now if crossing.switches.deleted_files_after_clock_back else crossing.latest_clock
     if begin + delay > LATEST_TIME - 2 * 60_001:

@@ -1,0 +1,48 @@
+"""The times that a leader takes: message.timestamp.before.max.ms and after.max.ms."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.records import BatchStamp
+from storage.errors import InvalidTimestampError
+from storage.model import TimestampType
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import batch
+
+
+def test_timestamps_too_far_from_now():
+    """Beyond message.timestamp.after.max.ms or before.max.ms a batch is refused; no timestamp is no time."""
+    on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    now = on_disk.clock.now
+    on_disk.log.append(batch(b"a", timestamp=now - 1000))
+    on_disk.log.append(batch(b"b", timestamp=now + 500))
+    on_disk.log.append(batch(b"c", timestamp=-1))
+    with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):
+        on_disk.log.append(batch(b"d", timestamp=now + 501))
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        on_disk.log.append(batch(b"d", b"e", timestamp=[now, now - 1001]))
+    assert 3 == on_disk.log.log_end_offset
+
+
+def test_the_largest_time_before_now_alone_refuses_nothing():
+    """2**63 - 1 as message.timestamp.before.max.ms takes every time; any smaller limit is kept."""
+    earliest = -(2**63)
+    unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)
+    unlimited.log.append(batch(b"a", timestamp=earliest))
+    limited = LogOnDisk(message_timestamp_before_max_ms=2**62)
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        limited.log.append(batch(b"a", timestamp=earliest))
+    assert ([0], []) == (offsets_of(unlimited.log), offsets_of(limited.log))
+
+
+def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
+    """The mark does not help a batch past the limits: its records have the header's time, and so has what is stored."""
+    on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    now, stamp = on_disk.clock.now, BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):
+        on_disk.log.append(batch(b"a", timestamp=now + 501, stamp=stamp))
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        on_disk.log.append(batch(b"a", timestamp=now - 1001, stamp=stamp))
+    on_disk.log.append(batch(b"a", timestamp=now + 500, stamp=stamp))
+    assert [0] == offsets_of(on_disk.log)
