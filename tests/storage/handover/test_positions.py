@@ -283,9 +283,13 @@ def test_groups_are_put_where_they_stood() -> None:
 
 
 def test_a_group_with_members_is_named() -> None:
-    """A cluster refuses to move it: its consumers are to be ended, and the handover goes on."""
-    disk, _ = prepared_disk(DATA)
+    """A cluster refuses to move it: its consumers are to be ended, and the handover goes on.
+
+    Our topics are there by then, all empty; nothing else of either side has changed.
+    """
+    disk, records = prepared_disk(DATA)
     commit(disk, DATA, committed("busy", 12))
+    ours = contents(copy.deepcopy(disk), DATA)
     cluster = OwnCluster(disk)
 
     def refuse(_group: str, _positions: object) -> None:
@@ -295,6 +299,8 @@ def test_a_group_with_members_is_named() -> None:
     busy.set_positions = refuse
     with pytest.raises(ClusterError, match=r"group busy: .*end them and run this again \(not empty\)"):
         given(disk).prepare(busy)
+    assert ours == contents(copy.deepcopy(disk), DATA)
+    assert {partition: [] for partition in records} == contents(copy.deepcopy(disk), LOG_DIR)
     given(disk).prepare(cluster)
     assert {"busy"} == set(cluster.groups)
 

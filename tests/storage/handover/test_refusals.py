@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from storage.checkpoints.clean_shutdown import remove_mark
 from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.meta_properties import read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_lines
 from storage.checkpoints.partition_metadata import write_topic_id_again
 from storage.codec.batch import scan
 from storage.disk import names
-from storage.errors import StorageError
+from storage.disk.native import NativeFileSystem
+from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.cluster import TopicDescription
-from storage.handover.handover import Handover
-from storage.handover.journal import HandoverJournal, write_journal
+from storage.handover.handover import Handover, OwnTopic
+from storage.handover.journal import HandoverJournal, JournalTopic, write_journal
 from storage.handover.takeover import BrokerDirectories, Takeover
+from storage.manager import open_engine
 from storage.model import Offset, TopicPartition
 from tests.doubles.handover import (
     DATA,
@@ -91,6 +96,16 @@ def break_batch(disk: StoppingDisk) -> None:
     disk.write_bytes(path, data)
 
 
+def cluster_id(directory: Path) -> str:
+    meta = read_meta_properties(NativeFileSystem(), directory)
+    assert meta is not None
+    return meta.cluster_id or ""
+
+
+def bytes_below(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
 def check_bytes(disk: StoppingDisk, run: Callable[[], object], message: str) -> None:
     before = disk.tree()
     with pytest.raises(StorageError, match=message):
@@ -111,6 +126,11 @@ def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -
         (begin_transaction, "trimmed-0: a transaction is open there"),
         (lambda disk: write_journal(disk, DATA, HandoverJournal("other")), "to cluster other was begun"),
         (append_there, "trimmed: the cluster has a topic of that name with records of its own"),
+        (
+            lambda disk: disk.write_bytes(DATA / names.HANDOVER, b"{"),
+            "/data/topicfs.handover: .*no journal of a handover",
+        ),
+        (lambda disk: disk.unlink(LOG_DIR / names.META_PROPERTIES), "/log: no meta.properties of a broker"),
     ],
 )
 def test_a_preparation_that_is_refused(change: Change, message: str) -> None:
@@ -118,6 +138,16 @@ def test_a_preparation_that_is_refused(change: Change, message: str) -> None:
     disk, _ = prepared_disk(DATA)
     change(disk)
     check_refused(disk, lambda: given(disk).prepare(OwnCluster(disk)), message)
+
+
+def test_a_preparation_without_one_of_our_partitions() -> None:
+    """A partition that is not here is not taken for one that never was; nothing is created."""
+    disk, _ = prepared_disk(DATA)
+    remove("/data/orders-0")(disk)
+    before = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
+    with pytest.raises(StorageError, match=r"orders: has the partitions \[1\]; some below them are missing"):
+        given(disk).prepare(OwnCluster(disk))
+    assert before == [contents(disk, directory) for directory in (DATA, LOG_DIR)]
 
 
 @pytest.mark.parametrize(("partitions", "node"), [(2, 1), (1, 2)])
@@ -163,6 +193,48 @@ def test_a_placing_that_is_refused(change: Change, message: str) -> None:
     given(disk).prepare(OwnCluster(disk))
     change(disk)
     check_refused(disk, lambda: given(disk).place(), message)
+
+
+def test_a_placing_of_what_is_being_written() -> None:
+    """A directory that somebody opens between our look and our lock is not copied."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    handover = given(disk)
+    look = handover._own_topics
+
+    def look_then_write() -> list[OwnTopic]:
+        found = look()
+        remove_mark(disk, DATA)
+        return found
+
+    handover._own_topics = look_then_write  # type: ignore[method-assign]  # The moment between the two cannot be aimed at otherwise.
+    before = contents(copy.deepcopy(disk), LOG_DIR)
+    with pytest.raises(StorageError, match="/data: was written to in this moment; run this again"):
+        handover.place()
+    assert before == contents(disk, LOG_DIR)
+
+
+@pytest.mark.parametrize("held", ["data", "log"])
+@pytest.mark.parametrize("does", ["handover", "takeover"])
+def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> None:
+    """While a mount has our directory, or a broker its own, the holder is named, and nothing is written to the other one."""
+    data, log_dir = tmp_path / "data", tmp_path / "log"
+    for directory in (data, log_dir):
+        with closing(open_engine(directory)) as engine:
+            engine.create_topic("orders").partitions()[0].append(numbered(0, 3))
+            topic_id = engine.topic("orders").topic_id
+    journal = HandoverJournal(cluster_id(log_dir)).with_topic("orders", JournalTopic(topic_id, 1))
+    write_journal(NativeFileSystem(), data, journal)
+    with closing(open_engine(tmp_path / held)):
+        before = bytes_below(tmp_path)
+        source = BrokerDirectories(log_dirs=[log_dir], without_settings=True)
+        run = {
+            "handover": Handover([data], [log_dir], report=print).place,
+            "takeover": Takeover(source, [data], report=print).take,
+        }[does]
+        with pytest.raises(DirectoryLockedError, match="in use by"):
+            run()
+        assert before == bytes_below(tmp_path)
 
 
 def test_a_partition_that_cannot_be_copied() -> None:
@@ -212,6 +284,17 @@ def test_a_takeover_after_the_source_deleted_records() -> None:
     engine.close()
     check_refused(disk, lambda: taken(disk), "/data/trimmed-0: other records are there already")
     assert records == contents(disk, DATA)
+
+
+def test_a_takeover_without_a_metadata_log() -> None:
+    """Settings that are elsewhere are asked about before anything is written."""
+    disk, _ = prepared_disk(LOG_DIR)
+    directories = BrokerDirectories(log_dirs=[LOG_DIR])
+    check_refused(
+        disk,
+        lambda: Takeover(directories, [DATA], report=print, files=disk).take(),
+        "/log/__cluster_metadata-0: not there",
+    )
 
 
 def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
