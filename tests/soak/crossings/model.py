@@ -213,11 +213,11 @@ class PartitionModel:
         if self.requested_start is not None and start <= self.requested_start:
             self.start = max(start, self.start)
             return
-        for offset in range(self.start, start):
-            one = self.kept.get(offset)
-            if one and not one.gone and not self._may_be_compacted(offset, one):
+        removed = [(offset, self.kept[offset]) for offset in range(self.start, start) if offset in self.kept]
+        for offset, one in removed:
+            if not one.gone and not self._may_be_compacted(offset, one):
                 assert self.retained is not None, f"{self.name}: log start {self.start} became {start}"
-                assert self.retained.allows(one.record, log_bytes), (
+                assert self.retained.allows(one.record, log_bytes, newest=removed[-1][1].record), (
                     f"{self.name}: log start {self.start} became {start} with {log_bytes} bytes left, "
                     f"{self.retained} keeps {one.record}"
                 )
@@ -261,14 +261,20 @@ class Retained:
             f"{config.cleanup_policy} at {self.now}: {config.retention_ms} ms, {config.retention_bytes} bytes"
         )
 
-    def allows(self, record: Record, log_bytes: int) -> bool:
-        """Return whether it may delete a record and leave `log_bytes`."""
+    def allows(self, record: Record, log_bytes: int, *, newest: Record) -> bool:
+        """Return whether it may delete records up to `newest`, `record` among them, and leave `log_bytes`.
+
+        What is too large goes first; of what is left then, what is too old goes, too.
+        """
         config = self.config
         if not config.deletes:
             return False
-        # A segment without any timestamp goes by the time of its file.
-        if config.retention_ms >= 0 and (
-            record.timestamp < 0 or self.now - record.timestamp > config.retention_ms
-        ):
+        if self._is_too_old(record):
             return True
-        return config.retention_bytes >= 0 and (config.compacts or log_bytes >= config.retention_bytes)
+        enough = config.compacts or log_bytes >= config.retention_bytes or self._is_too_old(newest)
+        return config.retention_bytes >= 0 and enough
+
+    def _is_too_old(self, record: Record) -> bool:
+        # A segment without any timestamp goes by the time of its file.
+        age = self.now - record.timestamp
+        return 0 <= self.config.retention_ms and (record.timestamp < 0 or age > self.config.retention_ms)
