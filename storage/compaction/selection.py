@@ -5,9 +5,9 @@ Rules: kafka-storage.md#cleaning-choice.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 from storage.model import Offset, Timestamp
@@ -96,8 +96,8 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
         youngest_cleanable = params.now - params.min_lag_ms
         bounds += [
             s.base_offset
-            for s in params.segments
-            if s.base_offset >= first_dirty and s.largest_timestamp > youngest_cleanable
+            for s in _from(params.segments, first_dirty)
+            if s.largest_timestamp > youngest_cleanable
         ][:1]
     return _rounded_down(params.segments, min(bounds))
 
@@ -111,17 +111,19 @@ def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offse
     """Return the segments that hold [first_dirty, end); where the last pass ended inside one, that counts as clean too."""
     if first_dirty >= end:
         return []
-    return [
-        one for one, after in pairwise(segments) if after.base_offset > first_dirty and one.base_offset < end
-    ]
+    return [one for one in _from(segments[:-1], first_dirty) if one.base_offset < end]
+
+
+def _from(segments: Sequence[CleanableSegment], offset: Offset) -> Sequence[CleanableSegment]:
+    """Return the segments from the one that holds `offset` on: a log start may lie inside one."""
+    first = bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
+    return segments[max(first, 0) :]
 
 
 def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:
     times = [
         s.first_batch_timestamp
-        for s in params.segments[:-1]
-        if s.base_offset >= first_dirty
-        and s.first_batch_timestamp is not None
-        and s.first_batch_timestamp > 0
+        for s in _from(params.segments[:-1], first_dirty)
+        if s.first_batch_timestamp is not None and s.first_batch_timestamp > 0
     ]
     return bool(times) and params.now - min(times) > params.max_lag_ms

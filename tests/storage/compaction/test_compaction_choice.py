@@ -82,6 +82,22 @@ def test_young_segments_wait():
     assert 30 == planned(segments=segments, min_lag_ms=5).end_offset
 
 
+def test_a_young_segment_waits_though_the_log_starts_inside_it():
+    """Where records were deleted up to the middle of a segment, its newest record counts as before."""
+    segments = [segment(0, time=95), segment(10, time=0), segment(20)]
+    moved = {"segments": segments, "log_start_offset": 5, "now": 100}
+    assert not planned(**moved, min_lag_ms=10).due
+    assert planned(**moved, min_lag_ms=5).due
+
+
+def test_an_overdue_segment_is_due_though_the_log_starts_inside_it():
+    """max.compaction.lag.ms counts from the first batch of the segment that holds the first dirty offset."""
+    segments = [segment(0, first=50), segment(10, first=95), segment(20)]
+    moved = {"segments": segments, "log_start_offset": 5, "now": 100, "min_dirty_ratio": 1.0}
+    assert planned(**moved, max_lag_ms=49).due
+    assert not planned(**moved, max_lag_ms=50).due
+
+
 def test_undecided_transactions_wait():
     """Row 120: the segment with the last stable offset stays whole."""
     assert 20 == planned(last_stable_offset=Offset(25)).end_offset
