@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Container
 from contextlib import ExitStack, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from cluster.cache.partition_cache import RUN_BYTES, PartitionCache
@@ -21,6 +23,7 @@ MARK = "topicfs.cache"
 CLEAN = "topicfs.clean"
 """Made at the end of a process that closed the cache in order, removed at the beginning of the next."""
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNS = 8
 """Least number of files that have room: with fewer, a new one would take the place of all the others."""
 
@@ -151,6 +154,9 @@ class Cache:
         self._owned.release()
 
     def _directory_of(self, cluster_id: str) -> Path:
+        """Return a cluster's directory. The id comes from a broker and may be a path: only a plain name is used as it is."""
+        if cluster_id and not _PLAIN_ID.fullmatch(cluster_id):
+            cluster_id = f"sha256-{sha256(cluster_id.encode()).hexdigest()}"
         return self._directory / (cluster_id or "unnamed")
 
 

@@ -70,3 +70,29 @@ def test_what_is_believed_the_next_time_is_on_disk_before(
     cache.close()
     assert [(f"{0:020}.aborted", False), ("topic-0", False)] == synced[1:]
     assert (kept / CLEAN).exists()
+
+
+@pytest.mark.parametrize(
+    "cluster_id", ["../outside", "/", "..", ".", "a/b", "x" * 300, "a\0b", "lost+found", CLEAN]
+)
+def test_no_cluster_id_leads_out_of_the_cache(tmp_path: Path, cluster_id: str) -> None:
+    """A broker may answer any text as its cluster's id: the cache keeps records two levels below its own directory, and finds them again."""
+    directory = tmp_path / "a" / "cache"
+    if cluster_id == "/":
+        cluster_id = str(tmp_path / "outside")
+    window = FetchedWindow(
+        Offset(0),
+        Offset(2),
+        memoryview(bytes(encode([Record(Offset(n), Timestamp(1), None, b"v") for n in range(2)]))),
+        (),
+        Isolation.READ_COMMITTED,
+        0,
+    )
+    for found in (False, True):
+        cache = Cache(directory, 1 << 20, WarningBook(lambda: Timestamp(0)))
+        cache.find(cluster_id, {"topic"})
+        assert found is not cache.partition(cluster_id, "topic", 0).empty
+        cache.partition(cluster_id, "topic", 0).put(window, KNOWN)
+        cache.close()
+    [kept] = {path.parent for path in tmp_path.rglob("*") if path.name.startswith("0000")}
+    assert (directory, "topic-0") == (kept.parents[1], kept.name)
