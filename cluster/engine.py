@@ -126,7 +126,7 @@ class ClusterEngine:
     def warnings(self) -> Sequence[str]:
         if self.leaders.closed:  # What nobody waits for any more is no news.
             return tuple(self._warnings.lines)
-        now = () if self._watch.warning is None else (self._watch.warning,)
+        now = filter(None, (self._watch.warning, self.leaders.metadata.warning))
         return (*self._warnings.lines, *now, *self.leaders.waiting())
 
     @property

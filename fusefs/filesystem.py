@@ -325,7 +325,9 @@ class TopicFileSystem:
         directory = self._listings[fh]
         try:
             if start == 0 or fh not in self._snapshots:
-                self._snapshots[fh] = [".", "..", *directory.names()]
+                # Kafka allows any text as a group's name. For one with a slash the kernel refuses the whole listing.
+                names = (name for name in directory.names() if name and "/" not in name and "\0" not in name)
+                self._snapshots[fh] = [".", "..", *names]
         except Exception as error:
             raise self._told(directory.path, error) from error
         for index, name in enumerate(self._snapshots[fh][start:], start):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from cluster.protocol.messages import METADATA
 from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import encode_id
 from storage.coordinators.wire import Values
+from storage.disk.names import is_topic_name
 from storage.model import TopicPartition
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -63,6 +64,18 @@ class Metadata(NamedTuple):
     topics: Mapping[str, TopicMetadata]
     controller: int = -1
     """The broker that changes of topics are asked of: it makes them, or passes them on."""
+    illegal_names: Sequence[str] = ()
+    """Names of topics that Kafka allows no topic: those are left out."""
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence about what was left out; None if nothing was."""
+        if not self.illegal_names:
+            return None
+        return (
+            f"topics with names that Kafka does not allow are left out: {len(self.illegal_names)}, "
+            f"the first is {self.illegal_names[0][:80]!r}"
+        )
 
     def leader(self, partition: TopicPartition) -> Leader:
         topic = self.topics.get(partition.topic)
@@ -75,6 +88,7 @@ class _ReadTopics(NamedTuple):
     version: int
     data: bytes
     topics: Mapping[str, TopicMetadata]
+    illegal_names: Sequence[str]
 
 
 class _AnswerReader:
@@ -100,8 +114,9 @@ class _AnswerReader:
         if "topics" not in answer:
             assert self._last is not None
             return self._last
-        topics = {one["name"]: _topic(one) for one in answer["topics"] if one["name"] is not None}
-        return _ReadTopics(self._version, self._data, topics)
+        named = {one["name"]: one for one in answer["topics"] if one["name"] is not None}
+        topics = {name: _topic(one) for name, one in named.items() if is_topic_name(name)}
+        return _ReadTopics(self._version, self._data, topics, sorted(named.keys() - topics.keys()))
 
 
 class Brokers:
@@ -137,6 +152,7 @@ class Brokers:
             brokers={one["nodeId"]: Server(one["host"], one["port"]) for one in answer["brokers"]},
             topics=read.topics,
             controller=answer["controllerId"],
+            illegal_names=read.illegal_names,
         )
         self._known = found.brokers
         return found
@@ -276,6 +292,7 @@ def _topic(answer: Values) -> TopicMetadata:
         leaders={
             one["partitionIndex"]: Leader(one["leaderId"], one["leaderEpoch"])
             for one in sorted(answer["partitions"], key=lambda one: int(one["partitionIndex"]))
+            if one["partitionIndex"] >= 0
         },
         error=answer["errorCode"],
     )

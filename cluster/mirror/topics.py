@@ -90,6 +90,7 @@ class TopicCopies:
             for name, topic in metadata.topics.items()
             if self._names.match(topic) and topic.error == NONE and topic.leaders
         }
+        self.say_once("names", metadata.warning)
         self.disputed = self._find_disputed(found, metadata)
         for name, text in self.disputed.items():
             self.say_once(f"topic {name}", text)

@@ -104,7 +104,8 @@ def check_topic_name(name: str) -> None:
 
 
 @lru_cache(maxsize=4096)  # The partitions of one topic follow each other in a listing.
-def _is_legal_topic(name: str) -> bool:
+def is_topic_name(name: str) -> bool:
+    """Return whether `name` may be a topic's."""
     try:
         check_topic_name(name)
     except InvalidNameError:
@@ -174,7 +175,7 @@ def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
 
 def _parse_topic_partition(name: str) -> TopicPartition | None:
     topic, _, number = name.rpartition("-")
-    if not _is_legal_topic(topic) or not _PARTITION.fullmatch(number):
+    if not is_topic_name(topic) or not _PARTITION.fullmatch(number):
         return None
     partition = int(number)
     return TopicPartition(topic, partition) if partition <= MAX_PARTITION else None

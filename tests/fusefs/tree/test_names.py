@@ -173,6 +173,14 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
     assert ["config", "status", "0"] == rest
 
 
+async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountClient):
+    """Kafka allows any text as a group's name: for a slash in one name the kernel would refuse to list all the others."""
+    groups = client.filesystem.context.engine.groups
+    for name in ("a/b", "../c", "d\0e", "plain"):
+        groups.create(name)
+    assert ["plain"] == client.list("@groups")
+
+
 async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
     """A topic removed in the middle of `ls`."""
     await client.mkdir("a")

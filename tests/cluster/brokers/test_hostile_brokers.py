@@ -1,0 +1,66 @@
+"""Brokers that answer what no broker of Kafka does: names, numbers, sizes."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from cluster.brokers.brokers import Brokers
+from cluster.engine import open_engine
+from cluster.place import ClusterAddress
+from cluster.protocol.messages import METADATA
+from tests.cluster.protocol.test_connection import agreeing, frame
+from tests.doubles.servers import Start
+
+ILLEGAL = ("../evil", "x/y", "@status", "", ".", "..", "a\0b", "n\u00e4me", "x" * 250)
+
+
+def described(name: str, *partitions: int) -> dict[str, Any]:
+    """A topic in an answer to Metadata."""
+    leaders = [{"partitionIndex": number, "leaderId": 1, "leaderEpoch": 0} for number in partitions]
+    return {"name": name, "topicId": uuid.uuid5(uuid.NAMESPACE_DNS, name), "partitions": leaders}
+
+
+def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddress:
+    """A broker that names topics, and answers nothing else."""
+    brokers = [{"nodeId": 1, "host": "127.0.0.1", "port": 1}]
+    said = {"brokers": brokers, "clusterId": "hostile", "topics": topics}
+
+    def then(connection, _key, version, correlation, _rest):
+        answer = METADATA.response.write(said, version)
+        connection.sendall(frame(struct.pack(">ib", correlation, 0) + answer))
+
+    return ClusterAddress((start(agreeing(then, [(METADATA.key, 0, 13)])),))
+
+
+@pytest.fixture
+def hostile(served: Start) -> Iterator[Brokers]:
+    """A broker that names topics as no topic may be called, and one with impossible partitions."""
+    topics = [*map(described, ILLEGAL), described("good", 2, -1, 0, -(2**31))]
+    with closing(Brokers(answering(served, topics))) as brokers:
+        yield brokers
+
+
+def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
+    """A name that Kafka allows no topic is left out of the metadata, and told: it would be part of a path; so are partitions below 0."""
+    for _ in range(2):  # The second answer has the bytes of the first.
+        found = hostile.metadata()
+        assert {"good": [0, 2]} == {name: list(topic.leaders) for name, topic in found.topics.items()}
+        assert sorted(ILLEGAL) == found.illegal_names
+    said = "topics with names that Kafka does not allow are left out: 9, the first is ''"
+    assert said == found.warning
+
+
+def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
+    """The engine has the topics whose names are legal, and a warning about the others."""
+    address = answering(served, [described("@status")])
+    with closing(open_engine(address, read_only=True)) as engine:
+        assert [] == list(engine.topics())
+        assert [
+            "topics with names that Kafka does not allow are left out: 1, the first is '@status'"
+        ] == list(engine.warnings)
