@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from cluster.errors import NONE, NotKafkaError, UnreachableError, error_of
@@ -83,10 +85,9 @@ class Metadata(NamedTuple):
 
 
 class _ReadTopics(NamedTuple):
-    """The topics of an answer to Metadata, and the bytes that said so: it takes long to read thousands of partitions."""
+    """The topics of an answer to Metadata, and a digest of its bytes: it takes long to read thousands of partitions."""
 
-    version: int
-    data: bytes
+    digest: bytes
     topics: Mapping[str, TopicMetadata]
     illegal_names: Sequence[str]
 
@@ -99,24 +100,24 @@ class _AnswerReader:
 
     def __init__(self, last: _ReadTopics | None) -> None:
         self._last = last
-        self._version, self._data = -1, b""
+        self._digest = b""
 
     def read(self, body: memoryview, version: int) -> Values:
         """Return the fields; those before the topics alone if the rest is the last one again."""
         before, start = METADATA.response.read_before("topics", body, version)
-        last, self._version, self._data = self._last, version, bytes(body[start:])
-        if last is not None and (version, self._data) == (last.version, last.data):
+        self._digest = blake2b(body[start:], person=b"%d" % version).digest()
+        if self._last is not None and self._digest == self._last.digest:
             return before
-        return METADATA.response.read(body, version)
+        return METADATA.response.read(body, version, items={"topics": _topic, "partitions": _leader})
 
     def topics(self, answer: Values) -> _ReadTopics:
         """Return the topics of the answer that was read."""
         if "topics" not in answer:
             assert self._last is not None
             return self._last
-        named = {one["name"]: one for one in answer["topics"] if one["name"] is not None}
-        topics = {name: _topic(one) for name, one in named.items() if is_topic_name(name)}
-        return _ReadTopics(self._version, self._data, topics, sorted(named.keys() - topics.keys()))
+        named = {one.name: one for one in answer["topics"] if one.name is not None}
+        topics = {name: one for name, one in named.items() if is_topic_name(name)}
+        return _ReadTopics(self._digest, topics, sorted(named.keys() - topics.keys()))
 
 
 class Brokers:
@@ -289,10 +290,17 @@ def _topic(answer: Values) -> TopicMetadata:
         name=answer["name"],
         topic_id=encode_id(answer["topicId"]),
         internal=answer["isInternal"],
-        leaders={
-            one["partitionIndex"]: Leader(one["leaderId"], one["leaderEpoch"])
-            for one in sorted(answer["partitions"], key=lambda one: int(one["partitionIndex"]))
-            if one["partitionIndex"] >= 0
-        },
+        leaders={number: leader for number, leader in sorted(answer["partitions"]) if number >= 0},
         error=answer["errorCode"],
     )
+
+
+def _leader(answer: Values) -> tuple[int, Leader]:
+    """Return a partition's number and its leader."""
+    return answer["partitionIndex"], _shared(answer["leaderId"], answer["leaderEpoch"])
+
+
+@lru_cache(maxsize=1 << 12)
+def _shared(node: int, epoch: int) -> Leader:
+    """Return a leader, one value for all partitions that have it."""
+    return Leader(node, epoch)

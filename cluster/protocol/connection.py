@@ -46,6 +46,8 @@ MAX_ANSWER_BYTES = 64 << 20
 """Most bytes of an answer: the metadata of a million partitions."""
 MAX_FIRST_ANSWER_BYTES = 1 << 20
 """Most bytes of the first answer: the first four bytes of an answer in HTTP or TLS are a larger number."""
+SLOWEST_BYTES_PER_SECOND = 128 << 10
+"""A broker may take longer for an answer than the caller waits if it sends at least this fast: a slow link."""
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
 """Share of a session's lifetime after which the client authenticates again."""
@@ -381,10 +383,16 @@ class Connection:
             raise MalformedAnswerError(f"{what}: {error}") from None
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        """Receive an answer into one new buffer, of which its reader keeps views; a small one comes along with its size."""
+        """Receive an answer into one new buffer, of which its reader keeps views; a small one comes along with its size.
+
+        The caller's time limit is for all of it, not for each of the pieces in which it comes.
+        """
         begun = self._received
         self._received = begun[:0]
+        limit, since = self._patience, time.monotonic()
         while len(begun) < _SIZE_BYTES:
+            if begun:
+                self._wait_for_rest(api, since + limit)
             first = memoryview(bytearray(_FIRST_BYTES))
             first[: len(begun)] = begun
             begun = first[: len(begun) + self._received_into(first[len(begun) :], api)]
@@ -399,11 +407,21 @@ class Connection:
             )
         begun, self._received = begun[_SIZE_BYTES : _SIZE_BYTES + size], begun[_SIZE_BYTES + size :]
         if len(begun) == size:
+            self._wait_at_most(limit)
             return begun.toreadonly()
         frame, at = memoryview(begin_text(begun, size)), len(begun)
         while at < size:
+            self._wait_for_rest(api, since + limit + at / SLOWEST_BYTES_PER_SECOND)
             at += self._received_into(frame[at:], api, whole=True)
+        self._wait_at_most(limit)
         return frame.toreadonly()
+
+    def _wait_for_rest(self, api: Api, deadline: float) -> None:
+        """Limit the wait for the rest of an answer. Raises UnreachableError where there is no time left."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise UnreachableError(f"{self.server}: {api.name}: no answer in time")
+        self._wait_at_most(left)
 
     def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
         """Receive what there is, or where it may be had `whole` as much as there is room for; at least a byte."""

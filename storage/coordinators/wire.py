@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -24,6 +24,8 @@ from storage.model import Buffer
 Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
+MAX_STRUCTURES = 1 << 20
+"""Most structures in the arrays of one message: each takes some hundred bytes of memory, and as few as three in the message."""
 
 _NUMBERS = {
     kind: struct.Struct(code)
@@ -82,13 +84,22 @@ class Schema:
     prefix: int | None = None
     """A record type that is before the fields in place of a version (keys of coordinator topics)."""
 
-    def read(self, data: bytes | memoryview, version: int, *, lenient: bool = False) -> Values:
+    def read(
+        self,
+        data: bytes | memoryview,
+        version: int,
+        *,
+        lenient: bool = False,
+        items: Mapping[str, Callable[[Values], Any]] | None = None,
+    ) -> Values:
         """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
 
         `lenient` reads as Kafka's own tools do: bytes behind the message are no fault, and text that is not UTF-8
-        shows replacement characters.
+        shows replacement characters. `items` has functions by the names of arrays: each item is replaced by what the
+        function makes of it, as soon as it is read, so that a large message takes less memory.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
+        reader.items = items or {}
         values = reader.structure(self.fields, version)
         if reader.at != len(data) and not lenient:
             raise CorruptBatchError(
@@ -122,6 +133,8 @@ class _Reader:
         self._flexible = flexible
         self._text_errors = "replace" if lenient else "strict"
         self.at = 0
+        self.items: Mapping[str, Callable[[Values], Any]] = {}
+        self._structures = 0
 
     def structure(self, fields: tuple[Field, ...], version: int) -> Values:
         values = self.members(fields, version)
@@ -156,13 +169,24 @@ class _Reader:
 
     def _value(self, each: Field, version: int) -> Any:
         if each.kind == "array":
-            count = self._length(wide=True)
-            value = None if count is None else [self._item(each.of, version) for _ in range(count)]
+            value = self._array(each, version)
         else:
             value = self._item(each.of if each.kind == "structure" else each.kind, version)
         if value is None and not each.may_be_null(version):
             raise CorruptBatchError(self.at, f"non-nullable field {each.name} was serialized as null")
         return value
+
+    def _array(self, each: Field, version: int) -> list[Any] | None:
+        count = self._length(wide=True)
+        if count is None:
+            return None
+        if isinstance(each.of, tuple):
+            self._structures += count
+            if self._structures > MAX_STRUCTURES:
+                raise CorruptBatchError(self.at, f"more than {MAX_STRUCTURES:,} structures in one message")
+            if make := self.items.get(each.name):
+                return [make(self.structure(each.of, version)) for _ in range(count)]
+        return [self._item(each.of, version) for _ in range(count)]
 
     def _item(self, kind: str | tuple[Field, ...], version: int) -> Any:
         if isinstance(kind, tuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import tracemalloc
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,6 +16,8 @@ from cluster.brokers.brokers import Brokers
 from cluster.engine import open_engine
 from cluster.place import ClusterAddress
 from cluster.protocol.messages import METADATA
+from storage.coordinators.wire import MAX_STRUCTURES
+from storage.errors import CorruptBatchError
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.servers import Start
 
@@ -64,3 +68,37 @@ def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
         assert [
             "topics with names that Kafka does not allow are left out: 1, the first is '@status'"
         ] == list(engine.warnings)
+
+
+def test_metadata_take_memory_in_proportion(served: Start) -> None:
+    """The partitions of an answer are kept as their leaders alone, and none of the rest is held meanwhile."""
+    topics = [described(f"topic-{number}", *range(1000)) for number in range(10)]
+    address = answering(served, topics)
+    size = len(METADATA.response.write({"topics": topics}, 13))
+    with closing(Brokers(address)) as brokers:
+        gc.collect()
+        tracemalloc.start()
+        try:
+            metadata = brokers.metadata()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert 10_000 == sum(len(topic.leaders) for topic in metadata.topics.values())
+    assert 0 <= peak < 8 * size
+
+
+def test_an_answer_of_too_many_structures_is_refused() -> None:
+    """It is refused before the first of them is read: a structure takes much more memory than it has bytes."""
+    count = MAX_STRUCTURES + 1
+    answer = bytes(4) + varint_of_length(count) + bytes(4 * count)
+    with pytest.raises(CorruptBatchError, match="more than 1,048,576 structures in one message"):
+        METADATA.response.read(answer, 13)
+
+
+def varint_of_length(count: int) -> bytes:
+    """The length of an array as a flexible message has it."""
+    rest, octets = count + 1, bytearray()
+    while rest > 0x7F:
+        octets.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*octets, rest])

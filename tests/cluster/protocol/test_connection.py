@@ -214,6 +214,46 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
         assert [10, 100_000, 0] == [len(one["topics"][0]["name"]) for one in (first, *later)]
 
 
+@pytest.mark.parametrize("together", [1, 40])
+def test_the_time_limit_is_for_the_whole_answer(served, connect, together):
+    """A broker that sends a byte now and then is not waited for: neither for the size of its answer nor for the rest."""
+    ended = threading.Event()
+
+    def then(connection, _key, _version, correlation, _rest):
+        answer = offsets_answer(correlation, name="t" * 100)
+        for start in range(len(answer)):
+            if start >= together:
+                ended.wait(0.02)
+            connection.sendall(answer[start : start + 1])
+
+    connection = connect(served(agreeing(then, [(2, 1, 7)])))
+    with pytest.raises(UnreachableError, match="ListOffsets: no answer in time"):
+        connection.call(LIST_OFFSETS, {"replicaId": -1, "topics": []}, seconds=0.2)
+    ended.set()
+    assert not connection.usable
+
+
+def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
+    """As much as its bytes take at 128 KiB/s; the next answer has the caller's limit again."""
+    pieces = 8
+    ended = threading.Event()
+
+    def then(connection, key, version, correlation, _rest):
+        records = {"responses": [{"partitions": [{"records": memoryview(bytes(pieces << 18))}]}]}
+        answer = frame(struct.pack(">ib", correlation, 0) + FETCH.response.write(records, version))
+        for start in range(0, len(answer), 1 << 18):
+            connection.sendall(answer[start : start + (1 << 18)])
+            ended.wait(0.2)
+
+    connection = connect(served(agreeing(then)))
+    asked = {"maxWaitMs": 0, "minBytes": 0, "maxBytes": 0, "isolationLevel": 0, "topics": []}
+    for _ in range(2):
+        answer = connection.call(FETCH, asked, seconds=1)
+        assert pieces << 18 == len(answer["responses"][0]["partitions"][0]["records"])
+    assert 1 == connection._patience
+    ended.set()
+
+
 def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
     """A request that is larger than what the system keeps for it ends in time."""
     ended = threading.Event()
