@@ -12,7 +12,7 @@ from fusefs.forms import Form
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.nodes.handles import Handle, SpokenFile
 from fusefs.nodes.nodes import (
-    LOG_MODE,
+    CONSUMING_MODE,
     READ_BLOCK,
     Attributes,
     Directory,
@@ -46,7 +46,7 @@ class GroupLogNode(FileNode):
 
     def attributes(self) -> Attributes:
         started = nanoseconds(self.context.started)
-        return Attributes(LOG_MODE, 0, started, 0, self.node_id, READ_BLOCK)
+        return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id, READ_BLOCK)
 
     def truncate(self, size: int, *, emptied: bool) -> None:
         """Do nothing: a stream has no size, and O_TRUNC changes nothing."""

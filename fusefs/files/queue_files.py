@@ -16,7 +16,7 @@ from fusefs.forms import VALUES, Form
 from fusefs.groups.queue import QueueRead, TakeHandle
 from fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
 from fusefs.nodes.nodes import (
-    LOG_MODE,
+    CONSUMING_MODE,
     READ_MODE,
     Attributes,
     Directory,
@@ -46,7 +46,7 @@ class TakeNode(FileNode):
 
     def attributes(self) -> Attributes:
         started = nanoseconds(self.context.started)
-        return Attributes(LOG_MODE, 0, started, 0, self.node_id)
+        return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id)
 
     def truncate(self, size: int, *, emptied: bool) -> None:
         """Do nothing: a stream has no size."""

@@ -22,6 +22,8 @@ _LATEST_NANOSECONDS = 2**63 - 1
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 LOG_MODE = stat.S_IFREG | 0o644
 READ_MODE = stat.S_IFREG | 0o444
+CONSUMING_MODE = stat.S_IFREG | 0o600
+"""Mode of a file whose reading changes a group: those may read it who may also write it (`ownership.shown_mode`)."""
 LINK_MODE = stat.S_IFLNK | 0o777
 
 READ_BLOCK = 512 * 1024

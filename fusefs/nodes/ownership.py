@@ -25,8 +25,12 @@ class Ownership(NamedTuple):
 def shown_mode(mode: int, umask: int) -> int:
     """Return the mode that stat shows: what a file lets its owner do, everyone may whom `umask` does not keep from it.
 
-    A symbolic link's permissions mean nothing, and stay.
+    A symbolic link's permissions mean nothing, and stay. A file that grants others nothing is one whose reading changes
+    something: whom `umask` keeps from writing it, it keeps from reading it, too.
     """
     if stat.S_ISLNK(mode):
         return mode
-    return (mode & ~0o777) | ((mode >> 6 & 7) * 0o111 & ~umask)
+    permissions = (mode >> 6 & 7) * 0o111 & ~umask
+    if not mode & 0o077:
+        permissions &= (permissions & 0o222) * 3
+    return (mode & ~0o777) | permissions

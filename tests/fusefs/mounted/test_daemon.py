@@ -230,7 +230,7 @@ def open_base() -> Iterator[Path]:
 
 
 def test_allow_other_lets_other_users_in(open_base: Path):
-    """As far as the modes do."""
+    """As far as the modes do: they read, and neither append nor consume a group's records."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to become another user")
     mount = Mount(open_base)
@@ -239,11 +239,17 @@ def test_allow_other_lets_other_users_in(open_base: Path):
         mount.bash("mkdir a; echo x >> a/0/log")
         reading = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups cat a/0/log")
         writing = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'echo y >> a/0/log'")
+        mount.bash("mkdir @groups/g @groups/q")
+        reads = "cat @groups/g/a/drain @groups/g/a/log.json; head -n 1 @groups/q/a/take"
+        consuming = mount.bash(f"setpriv --reuid 65534 --regid 65534 --clear-groups bash -c '{reads}'")
+        left = mount.bash("cat @groups/g/a/0/position; cat @groups/g/a/drain; cat @groups/g/a/0/position")
     finally:
         mount.clean_up()
 
     assert "x\n" == reading.stdout
     assert "Permission denied" in writing.stderr
+    assert ("", 3) == (consuming.stdout, consuming.stderr.count("Permission denied"))
+    assert "-\nx\n1\n" == left.stdout
 
 
 def test_acks_0_answers_at_once_and_loses_nothing_at_the_end(unmounted: Mount):

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from fusefs.nodes.nodes import DIRECTORY_MODE, LINK_MODE, LOG_MODE, READ_MODE
+from fusefs.nodes.nodes import CONSUMING_MODE, DIRECTORY_MODE, LINK_MODE, LOG_MODE, READ_MODE
 from fusefs.nodes.ownership import USUAL_UMASK, Ownership, shown_mode
 
 MODES = (DIRECTORY_MODE, LOG_MODE, READ_MODE, LINK_MODE)
@@ -31,6 +31,23 @@ def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
 def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
     """What its owner may do with a file, and no more; what is only read is never writable."""
     assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
+
+
+@pytest.mark.parametrize(
+    ("umask", "shown"),
+    [
+        (0o000, "-rw-rw-rw-"),
+        (0o002, "-rw-rw----"),
+        (USUAL_UMASK, "-rw-------"),
+        (0o077, "-rw-------"),
+        (0o026, "-rw-------"),
+        (0o060, "-rw----rw-"),
+        (0o777, "----------"),
+    ],
+)
+def test_who_may_not_write_may_not_consume(umask: int, shown: str):
+    """Reading as a member of a group changes the group: it needs the permission to write."""
+    assert shown == stat.filemode(shown_mode(CONSUMING_MODE, umask))
 
 
 def test_the_owner_is_the_process_s_unless_named():

@@ -91,11 +91,16 @@ async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: st
         ("orders/0/segments/00000000000000000000.log", stat.S_IFREG | 0o444),
         ("orders/0/earliest", stat.S_IFLNK | 0o777),
         ("@status", stat.S_IFREG | 0o444),
+        ("@groups/g/orders/log", stat.S_IFREG | 0o600),
+        ("@groups/g/orders/drain.json", stat.S_IFREG | 0o600),
+        ("@groups/g/orders/take.kv", stat.S_IFREG | 0o600),
+        ("@groups/g/orders/0/position", stat.S_IFREG | 0o644),
     ],
 )
 async def test_modes(orders: MountClient, path: str, mode: int):
-    """Directories 0755, what takes lines 0644, the rest 0444."""
+    """Directories 0755, what takes lines 0644, what moves a group 0600, the rest 0444."""
     await orders.append("orders/0/log", b"a\n")
+    await orders.mkdir("@groups/g")
 
     assert (await orders.stat(path)).mode == mode
 
