@@ -213,7 +213,11 @@ class _Daemon:
         self._reports = Reports(system_clock)
         # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
         looking = BlockingCalls() if engine.remote else self._blocking
-        self._waiting = WaitingReads(looking, bound=options.max_waiting)
+        self._waiting = WaitingReads(
+            looking,
+            bound=options.max_waiting,
+            owner=options.owner.uid if options.allow_other else None,
+        )
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)

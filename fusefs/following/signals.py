@@ -18,7 +18,7 @@ from fusefs.appending.open_descriptors import holds
 
 _NEWS = sum(1 << number - 1 for number in (SIGCHLD, SIGCONT, SIGURG, SIGWINCH))
 """Signals that do nothing unless a program wants to hear of them (signal(7))."""
-_FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:")
+_FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:", b"Uid:")
 
 
 class Look(NamedTuple):
@@ -29,6 +29,8 @@ class Look(NamedTuple):
     """In an uninterruptible wait: where a FUSE request stands once a signal has come."""
     pending: int
     """Mask of the signals that are pending and not blocked, without those that end no program."""
+    user: int = 0
+    """The real user id."""
 
 
 def parse_status(status: bytes) -> Look | None:
@@ -41,11 +43,11 @@ def parse_status(status: bytes) -> Look | None:
         name, _, value = line.partition(b"\t")
         if name in fields:
             fields[name] = value.strip() or b"0"
-    parent, state, thread_pending, process_pending, blocked = (fields[name] for name in _FIELDS)
+    parent, state, thread_pending, process_pending, blocked, users = (fields[name] for name in _FIELDS)
     if state[:1] in (b"Z", b"X"):
         return None
     pending = (int(thread_pending, 16) | int(process_pending, 16)) & ~int(blocked, 16) & ~_NEWS
-    return Look(int(parent), state[:1] == b"D", pending)
+    return Look(int(parent), state[:1] == b"D", pending, int(users.split()[0]))
 
 
 def look(pid: int, *, proc: str = "/proc") -> Look | None:

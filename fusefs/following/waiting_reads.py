@@ -18,6 +18,9 @@ from fusefs.threads.blocking_calls import BlockingCalls, Listen
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
 
+USERS_SHARE = 4
+"""Where other users are let in, each of them has one in this number of those reads at most; the owner and root have no such bound."""
+
 LOOK_SECONDS = 0.05
 """Time between two looks at the waiting programs: Ctrl-C takes effect about this soon."""
 
@@ -26,6 +29,9 @@ LOOK_SHARE = 10
 
 HEIR_SECONDS = 1.0
 """Time between two searches for programs that read from an inherited descriptor."""
+
+_NO_USER = -1
+"""The user of all processes that cannot be seen."""
 
 BLIND_SECONDS = 10.0
 """Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
@@ -44,6 +50,8 @@ class WaitingRead:
     woken: trio.Event = field(default_factory=trio.Event)
     ended: int | None = None
     """The errno with which it was ended."""
+    user: int | None = None
+    """Id of the process's user, or _NO_USER; None until it is needed."""
     searching: bool = False
     """Its process is gone, and the process that reads in its place is being searched for."""
 
@@ -77,12 +85,15 @@ class WaitingReads:
         blocking: BlockingCalls,
         *,
         bound: int = MAX_WAITING,
+        owner: int | None = None,
         look: Callable[[int], Look | None] = look,
         holders: Callable[[str, bool], list[DescriptorHolder]] = lambda path, stuck: descriptor_holders(
             path, stuck=stuck
         ),
     ) -> None:
+        """Bound the reads; with `owner`, the id of the user who mounted, those of each other user as well."""
         self.bound = bound
+        self._owner = owner
         self.waker = Waker()
         """Wakes them."""
         self._blocking = blocking
@@ -98,12 +109,13 @@ class WaitingReads:
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
         """Return when the function given to `listen` is called.
 
-        Raises FileError: EMFILE beyond the bound, EINTR when the program wants to end, or what `close` says.
+        Raises FileError: EMFILE beyond the bound, or a user's, EINTR when the program wants to end, or what `close` says.
         """
         if self._closed is not None:
             raise FileError(self._closed)
         if len(self._reads) >= self.bound:
             raise FileError(errno.EMFILE, f"{self.bound} reads wait already", reported=True)
+        self._check_user(pid)
         read = WaitingRead(pid, path)
         cancel = listen(read.woken.set)
         self._reads.add(read)
@@ -115,6 +127,25 @@ class WaitingReads:
             cancel()
         if read.ended is not None:
             raise FileError(read.ended)
+
+    def _check_user(self, pid: int) -> None:
+        """Raise FileError (EMFILE) if the user of a process has as many waiting reads as one user may."""
+        most = max(1, self.bound // USERS_SHARE)
+        if self._owner is None or len(self._reads) < most:
+            return
+        user = self._user_of(pid)
+        if user in (0, self._owner):
+            return
+        for read in self._reads:
+            if read.user is None:
+                read.user = self._user_of(read.pid)
+        if sum(read.user == user for read in self._reads) >= most:
+            whose = "processes that cannot be seen" if user == _NO_USER else f"user {user}"
+            raise FileError(errno.EMFILE, f"{most} reads of {whose} wait already", reported=True)
+
+    def _user_of(self, pid: int) -> int:
+        seen = self._look_at(pid) if pid else None
+        return _NO_USER if seen is None else seen.user
 
     def wants_to_end(self, pid: int) -> bool:
         """Return whether the process that waits in a call wants to end, or is gone; False for 0, one that cannot be seen."""
@@ -181,7 +212,7 @@ class WaitingReads:
         holders = await self._search(read.path, stuck=False) if read.path else []
         read.searching = False
         if holders:
-            read.pid = holders[0].pid
+            read.pid, read.user = holders[0].pid, None
         else:
             read.end(errno.EINTR)
 

@@ -99,3 +99,12 @@ def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
     """The frequent search passes over all that run or sleep as they should."""
     with (tmp_path / "follow").open("w"):
         assert [] == descriptor_holders(str(tmp_path / "follow"), stuck=True)
+
+
+def test_the_user_is_the_real_one() -> None:
+    """A process is counted for the user who started it, whatever it changes of its effective ids."""
+    status = STATUS % (NONE, NONE, NONE) + b"Uid:\t1000\t0\t0\t0\n"
+    seen, own = parse_status(status), look(os.getpid())
+    assert seen is not None
+    assert own is not None
+    assert (1000, os.getuid()) == (seen.user, own.user)

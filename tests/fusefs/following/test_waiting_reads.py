@@ -20,7 +20,7 @@ CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2
 class Bench:
     """Waiting reads, the processes they belong to, and what each came to."""
 
-    def __init__(self, bound: int = 10) -> None:
+    def __init__(self, bound: int = 10, owner: int | None = None) -> None:
         self.processes: dict[int, Look | None] = {}
         self.holders: list[DescriptorHolder] = []
         self.looked_at: set[int] = set()
@@ -30,6 +30,7 @@ class Bench:
         self.waiting = WaitingReads(
             BlockingCalls(),
             bound=bound,
+            owner=owner,
             look=self.look,
             holders=self.search,
         )
@@ -83,6 +84,20 @@ async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
     await trio.testing.wait_all_tasks_blocked()
 
     assert list(bench.ends.values()) == [errno.EMFILE]
+    bench.waiting.close(errno.ENOTCONN)
+
+
+async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
+    """Each has a quarter, processes that cannot be seen have one together; the owner and root have what is left."""
+    bench = Bench(bound=12, owner=500)
+    users = {7: 1000, 8: 1000, 9: 1001, 10: 500, 11: 0}
+    bench.processes = {pid: Look(1, stuck=False, pending=0, user=user) for pid, user in users.items()}
+    for number, pid in enumerate((7, 8, 7, 7, 8, 9, 9, 9, 9, 0, 99, 0, 99, 10, 11, 10, 10)):
+        nursery.start_soon(bench.read, f"{number} of {pid}", pid)
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert ["3 of 7", "4 of 8", "8 of 9", "12 of 99", "16 of 10"] == list(bench.ends)
+    assert {errno.EMFILE} == set(bench.ends.values())
     bench.waiting.close(errno.ENOTCONN)
 
 
