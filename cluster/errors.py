@@ -21,6 +21,7 @@ from storage.errors import (
     InvalidTransactionStateError,
     NotAssignedError,
     NotAuthorizedError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     OutOfOrderSequenceError,
     PolicyViolationError,
@@ -143,7 +144,9 @@ ERRORS: dict[int, ErrorKind] = {
         "RECORD_LIST_TOO_LARGE", type=RecordTooLargeError, remedy="raise segment.bytes of the topic"
     ),
     19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
-    20: ErrorKind("NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
+    20: ErrorKind(
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, NotEnoughReplicasAfterAppendError, _REPLICAS
+    ),
     ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=NotAssignedError),
     23: ErrorKind(
         "INCONSISTENT_GROUP_PROTOCOL",

@@ -29,6 +29,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.UnknownTopicError: errno.ENOENT,
     storage.OffsetOutOfRangeError: errno.ENOENT,
     storage.NotEnoughReplicasError: errno.EAGAIN,
+    storage.NotEnoughReplicasAfterAppendError: errno.EIO,
     storage.NotLeaderError: errno.EAGAIN,
     storage.PartlyAppendedError: errno.EIO,
     storage.ProducerFencedError: errno.ESTALE,

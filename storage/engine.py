@@ -146,9 +146,9 @@ class Partition(Protocol):
         ...
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError where acks=all cannot be kept: fewer are in sync than min.insync.replicas (*known*).
+        """Raise NotEnoughReplicasError while fewer replicas are in sync than min.insync.replicas, and than there are (*known*).
 
-        A remote engine raises nothing: its broker says so at the append.
+        For callers that are about to append durably. A remote engine raises nothing: its broker answers so at the append.
         """
         ...
 
@@ -167,6 +167,7 @@ class Partition(Protocol):
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
+        With `durable` NotEnoughReplicasAfterAppendError: everything is kept, on fewer replicas than min.insync.replicas.
         """
         ...
 
@@ -232,7 +233,8 @@ class Partition(Protocol):
     def sync(self) -> None:
         """Put everything appended so far on disk (blocking).
 
-        Raises OSError; the partition is offline from then on, for a page may be lost for good.
+        Raises OSError; the partition is offline from then on, for a page may be lost for good. Raises
+        NotEnoughReplicasError if it is on the disks of fewer replicas than min.insync.replicas; a later call may succeed.
         """
         ...
 

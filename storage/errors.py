@@ -73,7 +73,14 @@ class PartlyAppendedError(StorageError):
 
 
 class NotEnoughReplicasError(StorageError):
-    """acks=all with fewer in-sync replicas than min.insync.replicas."""
+    """Fewer replicas in sync than min.insync.replicas. Nothing was appended."""
+
+
+class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
+    """The records are in the log of the leader, but on fewer replicas than min.insync.replicas.
+
+    Readers see them at the latest when enough replicas are in sync again. Appending them again doubles them.
+    """
 
 
 class NotLeaderError(StorageError):

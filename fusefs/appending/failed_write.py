@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fusefs.appending.framing import NOTHING, Waiting
+from storage.errors import NotEnoughReplicasAfterAppendError
 
 MAX_REQUEST_BYTES = 1024 * 1024
 """Most bytes that the kernel puts into one request."""
@@ -23,7 +24,7 @@ SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
 
 
 class FailedWrite(NamedTuple):
-    """A request of which nothing was kept."""
+    """A request of which nothing was kept, or, where too few replicas have it, all whole lines."""
 
     data: bytes
     error: Exception
@@ -35,6 +36,12 @@ class FailedWrite(NamedTuple):
     def repeated_by(self, data: bytes) -> bool:
         """Return whether `data` is the same piece of the stream, and perhaps more of it."""
         return data.startswith(self.data)
+
+    def kept_of(self, data: bytes) -> int:
+        """Return how many bytes at the beginning of `data` are in the log already: the same piece, all of it or a part."""
+        same = data.startswith(self.data) or self.data.startswith(data)
+        kept = isinstance(self.error, NotEnoughReplicasAfterAppendError)
+        return min(len(data), len(self.data)) if same and kept else 0
 
     def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
         """Return what waits before `data`, which is not the same piece again; `begun` waited before the failed write."""

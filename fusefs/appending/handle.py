@@ -21,7 +21,7 @@ from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from fusefs.threads.remote import UnansweredError
 from fusefs.threads.turn import Turn
-from storage.errors import InvalidConfigError
+from storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
 REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})
 """The lines themselves are at fault: writing them again would fail again."""
@@ -65,11 +65,6 @@ class Appending:
     """With a remote engine: where lines wait in place of `linger_buffer`."""
     max_in_flight: int = 1
     """With a remote engine: large writes of one open file that may be under way at a time."""
-
-    @property
-    def checks_replicas(self) -> bool:
-        """True if acks=all is refused where this engine's one replica is too few: a remote engine judges that itself."""
-        return self.acks is Acks.ALL and self.asker is None
 
 
 class AppendHandle:
@@ -126,6 +121,9 @@ class AppendHandle:
                 await self._run(lambda: self.take(data))
                 await self._linger_checked()
                 return len(data)
+            if self._failed is not None and (again := self._failed.kept_of(data)):
+                await self._confirm(data[:again])
+                return again
             lines, waiting = self._frame(data)
             if lines:
                 try:
@@ -135,6 +133,16 @@ class AppendHandle:
                     raise
             self._waiting, self._failed, self._taken_bytes = waiting, None, len(data)
         return len(data)
+
+    async def _confirm(self, again: bytes) -> None:
+        """Take bytes that a failed write has put into the log already, once they are on enough disks."""
+        await self._run(self._target.sync)
+        failed = self._failed
+        assert failed is not None, "the write before this one failed"
+        self._waiting = self._framing.frame(self._waiting, again, self._target.max_record_bytes).waiting
+        rest = failed.data[len(again) :]
+        self._failed = failed._replace(data=rest) if rest else None
+        self._taken_bytes = len(again)
 
     def take(self, data: bytes) -> int:
         """Do what `write` does where no append waits, in few steps."""
@@ -333,7 +341,7 @@ class AppendHandle:
         try:
             await self._commit_tail()
         except Exception as error:
-            if errno_of(error) not in REFUSALS:
+            if errno_of(error) not in REFUSALS and not isinstance(error, NotEnoughReplicasAfterAppendError):
                 self._waiting = begun
             raise
 

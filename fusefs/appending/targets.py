@@ -14,11 +14,14 @@ from storage.codec.compression.batches import compress_batches
 from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
+from storage.errors import NotEnoughReplicasAfterAppendError
 from storage.model import Timestamp
 from storage.partitioning import partition_of_key
 from storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
+Encoded = tuple[Partition, list[bytearray]]
+"""What a partition is to get of a write, in as few appends as possible."""
 
 
 class Begin(Protocol):
@@ -101,14 +104,27 @@ class Encoder:
                 appends.append(batch)
         return appends
 
-    def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
-        """Append what `appends` gave; `name` is the file that took it."""
+    def append(self, encoded: Sequence[Encoded], name: str, *, durable: bool) -> None:
+        """Append what `appends` gave for each partition; `name` is the file that took it.
+
+        If too few replicas take a part of it, the rest is appended as well: a write is kept as a whole.
+        """
         form = self.form
         encoded_here = form is not BATCH and self._codec is None
-        for batches in appends:
-            partition.append(batches, durable=durable, encoded_here=encoded_here)
-            if form.tells_times:
-                self._warn_of_retention(batches, partition, name)
+        too_few: NotEnoughReplicasAfterAppendError | None = None
+        if durable:
+            for partition, _appends in encoded:
+                partition.check_in_sync()
+        for partition, appends in encoded:
+            for batches in appends:
+                try:
+                    partition.append(batches, durable=durable, encoded_here=encoded_here)
+                except NotEnoughReplicasAfterAppendError as error:
+                    too_few = error
+                if form.tells_times:
+                    self._warn_of_retention(batches, partition, name)
+        if too_few is not None:
+            raise too_few
 
     def begin(
         self,
@@ -146,11 +162,10 @@ class Encoder:
 class PartitionTarget:
     """The log of one partition."""
 
-    def __init__(self, name: str, partition: Partition, encoder: Encoder, *, acks_all: bool = False) -> None:
+    def __init__(self, name: str, partition: Partition, encoder: Encoder) -> None:
         self.name = name
         self._partition = partition
         self._encoder = encoder
-        self._acks_all = acks_all
 
     @property
     def max_record_bytes(self) -> int:
@@ -160,10 +175,8 @@ class PartitionTarget:
         self._encoder.appends(lines, self._partition)
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        if self._acks_all:
-            self._partition.check_in_sync()
         appends = self._encoder.appends(lines, self._partition)
-        self._encoder.append(appends, self._partition, self.name, durable=durable)
+        self._encoder.append(((self._partition, appends),), self.name, durable=durable)
 
     def begin(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
         appends = self._encoder.appends(lines, self._partition)
@@ -180,14 +193,11 @@ class TopicTarget:
     partitions leaves what the first of them took.
     """
 
-    def __init__(
-        self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner, *, acks_all: bool = False
-    ) -> None:
+    def __init__(self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner) -> None:
         self.name = name
         self._topic = topic
         self._encoder = encoder
         self._partitioner = partitioner
-        self._acks_all = acks_all
 
     @property
     def max_record_bytes(self) -> int:
@@ -197,18 +207,13 @@ class TopicTarget:
         self._encoder.appends(lines, self._topic.partitions()[0])
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        encoded = self._encoded(lines)
-        if self._acks_all:
-            for partition, _appends in encoded:
-                partition.check_in_sync()
-        for partition, appends in encoded:
-            self._encoder.append(appends, partition, self.name, durable=durable)
+        self._encoder.append(self._encoded(lines), self.name, durable=durable)
 
     def begin(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
         for partition, appends in self._encoded(lines):
             yield from self._encoder.begin(appends, partition, self.name, unless, durable=durable)
 
-    def _encoded(self, lines: bytes) -> list[tuple[Partition, list[bytearray]]]:
+    def _encoded(self, lines: bytes) -> list[Encoded]:
         """The batches of each partition that gets some."""
         partitions = self._topic.partitions()
         return [

@@ -73,10 +73,7 @@ class PartitionFiles:
             context = self.context
             written = context.decoding.writing(form, self.partition.topic)
             encoder = Encoder(written, context.clock, context.reports)
-            acks_all = context.appending.checks_replicas
-            target = PartitionTarget(
-                f"{self.path}/log{form.suffix}", self.partition, encoder, acks_all=acks_all
-            )
+            target = PartitionTarget(f"{self.path}/log{form.suffix}", self.partition, encoder)
             self._targets[form.suffix] = target
         return target
 

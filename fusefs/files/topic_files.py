@@ -65,9 +65,8 @@ class TopicFiles:
         if target is None:
             written = self.context.decoding.writing(form, self.topic.name)
             encoder = Encoder(written, self.context.clock, self.context.reports)
-            acks_all = self.context.appending.checks_replicas
             name = f"{self.topic.name}/log{form.suffix}"
-            target = TopicTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)
+            target = TopicTarget(name, self.topic, encoder, self._partitioner)
             self._targets[form.suffix] = target
         return target
 

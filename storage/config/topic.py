@@ -202,7 +202,7 @@ class TopicConfig:
         SettingRow(
             int_of_at_least(1),
             "replicas",
-            "How many replicas must hold a record for acks=all to succeed.",
+            "How many replicas must hold a record for acks=all, O_SYNC and fsync to succeed; at most all there are.",
             synonyms("min.insync.replicas"),
         ),
     ] = 1

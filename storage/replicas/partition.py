@@ -22,6 +22,7 @@ from storage.config.topic import TopicConfig
 from storage.engine import Cancel
 from storage.errors import (
     CorruptionError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     PartitionOfflineError,
@@ -220,13 +221,21 @@ class ReplicatedPartition(ServedPartition):
     # Appends.
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError where acks=all cannot be kept."""
-        wanted = min(self._config().min_insync_replicas, max(len(self.state.assigned), 1))
-        if self.in_sync_replicas < wanted:
-            raise NotEnoughReplicasError(
-                f"{self.name}: acks=all with {self.in_sync_replicas} of {len(self.state.assigned)} replicas in sync "
-                f"and min.insync.replicas={wanted}"
-            )
+        self._leading()
+        too_few = self._too_few()
+        if too_few:
+            raise NotEnoughReplicasError(too_few)
+
+    def _too_few(self) -> str:
+        """Return the reason why what is on disk now is not on enough disks; empty where it is.
+
+        As in Kafka, no topic needs more replicas than it has.
+        """
+        there, assigned = self.in_sync_replicas, max(len(self.state.assigned), 1)
+        wanted = self._config().min_insync_replicas
+        if there >= min(wanted, assigned):
+            return ""
+        return f"{self.name}: {there} of {assigned} replicas in sync and min.insync.replicas={wanted}"
 
     def append(
         self,
@@ -251,7 +260,11 @@ class ReplicatedPartition(ServedPartition):
         # Counted only where the setting is set: its default means never.
         flush_messages = in_step[0].config.flush_messages
         if durable or (flush_messages <= appended[1] + 1 and self._unflushed_records() >= flush_messages):
-            self.sync()
+            self._flush()
+        if durable and (too_few := self._too_few()):
+            raise NotEnoughReplicasAfterAppendError(
+                f"{too_few}: the records are in the log all the same, and show when enough are back"
+            )
         return appended
 
     def _unflushed_records(self) -> int:
@@ -365,6 +378,11 @@ class ReplicatedPartition(ServedPartition):
         self._controller.lost(self, replica.number, error)
 
     def sync(self) -> None:
+        self._flush()
+        self.check_in_sync()  # Afterwards: a disk may have failed in it. Each one in sync has everything on disk now.
+
+    def _flush(self) -> None:
+        """Put everything appended so far on the disks of those in sync (blocking)."""
         for replica in self._replicas():
             try:
                 replica.log.sync()

@@ -13,7 +13,12 @@ from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import RecordTooLargeError, StorageError
+from storage.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    RecordTooLargeError,
+    StorageError,
+)
 from storage.model import Timestamp
 
 
@@ -33,6 +38,8 @@ class MemoryTarget:
         """Appends wait before it."""
         self.door.set()
         self.syncs = 0
+        self.too_few = False
+        """True while fewer replicas than needed are in sync: what is appended is kept all the same."""
 
     def check(self, lines: bytes) -> None:
         if b"bad\n" in lines:
@@ -50,9 +57,13 @@ class MemoryTarget:
         self.kept.append(lines)
         if durable:
             self.durable.append(lines)
+            if self.too_few:
+                raise NotEnoughReplicasAfterAppendError("1 of 2 replicas in sync")
 
     def sync(self) -> None:
         self.syncs += 1
+        if self.too_few:
+            raise NotEnoughReplicasError("1 of 2 replicas in sync")
 
 
 class OpenFile:

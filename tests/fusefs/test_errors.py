@@ -32,6 +32,7 @@ RAISED = [
     (SelectorError("x"), errno.ENOENT),
     (BatchCutError("x"), errno.ENOENT),
     (errors.NotEnoughReplicasError("x"), errno.EAGAIN),
+    (errors.NotEnoughReplicasAfterAppendError("x"), errno.EIO),
     (errors.NotLeaderError("x"), errno.EAGAIN),
     (errors.PartlyAppendedError("x", appended=1, batches=2), errno.EIO),
     (errors.ProducerFencedError("x"), errno.ESTALE),

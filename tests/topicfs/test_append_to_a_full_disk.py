@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from contextlib import closing
+from functools import partial
 
 import pytest
 
+from storage.config.broker import EngineConfig
+from storage.replicas.startup import open_replicas
 from tests.doubles.small_disk import fill, run, small_disk
 
 pytestmark = pytest.mark.slow
@@ -70,6 +74,29 @@ def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
     )
     assert (total, total) == (len(keys), first + behind)
     assert [line[:7] for line in LINES[:first]] == keys[:first]
+
+
+def test_lines_that_too_few_disks_have_are_an_error(topicfs, disk, source):
+    """The lines are there once, the next append is refused before its first line, and all show when there is room."""
+    both = (disk.parent / "a", disk / "b")
+    data = ("--data", ",".join(map(str, both)))
+    replicas = partial(open_replicas, both, config=EngineConfig(replication_factor=2), in_background=False)
+    with closing(replicas()) as engine:
+        engine.create_topic("orders", overrides={"min.insync.replicas": "2"})
+    said = topicfs("append", "orders/0", str(source), *data).errors.decode()
+    assert (
+        f"1 of 2 replicas in sync and min.insync.replicas=2; the first {len(LINES)} lines were appended"
+        in said
+    )
+    for more, outcome in (((), "; nothing was appended"), (("--producer", "again"), "")):
+        refused = topicfs("append", "orders/0", str(source), *more, *data)
+        assert 1 == refused.status
+        said = refused.errors.decode()
+        assert said.endswith(f"1 of 2 replicas in sync and min.insync.replicas=2{outcome}\n")
+    run("mount", "-o", "remount,size=64m", str(disk))
+    with closing(replicas()) as engine:
+        engine.catch_up()
+    assert TEXT == topicfs("cat", "orders/0", *data).output
 
 
 def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):

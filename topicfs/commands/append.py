@@ -158,7 +158,8 @@ def append(
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
             take = partial(lines_target.append, durable=engine.remote and acks != "1")
             outcome = _outcome(engine, path, framing, source)
-            _each(stream, framing, take, "standard input" if source == "-" else source, outcome)
+            sync = (lambda: None) if engine.remote else lines_target.sync
+            _each(stream, framing, take, "standard input" if source == "-" else source, outcome, sync)
 
 
 def _append_once(
@@ -207,15 +208,25 @@ def _target(engine: Engine, path: TopicPath, encoder: Encoder) -> LineTarget:
 
 
 def _each(
-    stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, outcome: Outcome
+    stream: IO[bytes],
+    framing: Framing,
+    take: Callable[[bytes], None],
+    source: str,
+    outcome: Outcome,
+    sync: Callable[[], None] = lambda: None,
 ) -> None:
-    """Pass the records of `stream` to `take`, block by block; an error names the line by its number, and the outcome."""
+    """Pass the records of `stream` to `take`, block by block; an error names the line by its number, and the outcome.
+
+    `sync` is called before the first block, for it fails while too few replicas are in sync, and after the last one.
+    """
     lines = size = 0
     try:
+        sync()
         for block in blocks(stream, framing):
             take(block)
             lines += block.count(b"\n")
             size += len(block)
+        sync()
     except (FormError, OSError, StorageError) as error:
         reason = reason_of(error)
         if isinstance(error, FormError):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from fusefs.appending.handle import Acks
 from storage.engine import Engine
+from storage.model import TopicPartition
 from storage.partitioning import murmur2
+from storage.replicas.rules.state import ReplicaId
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from tests.doubles.replicated import Replicated
 
 
 @pytest.fixture
@@ -46,16 +51,47 @@ async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
     assert [b"", b"", b"a\nb\nc\n"] == sorted(await contents(wide))
 
 
-async def test_acks_all_needs_replicas_that_there_are_not(engine: Engine, tmp_path: Path):
-    """EAGAIN, and no partition gets a line: this engine holds one replica."""
-    async with mounted(engine, tmp_path, acks=Acks.ALL) as client:
-        await client.mkdir("orders")
-        await client.append("orders/config", b"min.insync.replicas=2\n")
+KEYS = b"".join(b"k%d\tv\n" % number for number in range(9))
+"""Lines that go to all of three partitions."""
 
-        for path in ("orders/log", "orders/0/log"):
+
+@asynccontextmanager
+async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountClient]]:
+    """A topic of three partitions with two replicas, of which acks=all needs both."""
+    two = Replicated(min_insync_replicas=2, message_timestamp_after_max_ms=1 << 62)
+    async with mounted(two.engine, None, acks=acks) as client:
+        await client.mkdir("orders")
+        await client.mkdir("orders/2")
+        yield two, client
+
+
+@pytest.mark.parametrize(
+    ("acks", "flags"), [(Acks.ALL, 0), (Acks.LEADER, os.O_SYNC), (Acks.LEADER, os.O_DSYNC)]
+)
+async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Acks, flags: int):
+    """EAGAIN, and no partition gets a line, where one of them has too few; it is there once when it is written again."""
+    async with over_two_disks(acks) as (two, client):
+        third = two.partition(TopicPartition("orders", 2))
+        follower = ReplicaId(2 if third.state.leader == 1 else 1)
+        two.engine.controller.leave(third, follower)
+        for path in ("orders/log.kv", "orders/2/log.kv"):
             with refused("EAGAIN"):
-                await client.append(path, b"a\n")
-        assert b"" == await client.cat("orders/log")
+                await client.append(path, KEYS, APPEND | flags)
+        two.bring_back(follower)
+        assert [b"", b"", b""] == await contents(client)
+        await client.append("orders/log.kv", KEYS, APPEND | flags)
+        assert 9 == len((await client.cat("orders/log")).splitlines())
+
+
+async def test_a_disk_that_dies_in_a_durable_write_leaves_the_whole_write_in_the_log():
+    """EIO: it is in all of its partitions, once, so that nothing of it has to be written again."""
+    async with over_two_disks(Acks.ALL) as (two, client):
+        two.disk(2).fail("pwrite", times=1_000_000)
+        with refused("EIO"):
+            await client.append("orders/log.kv", KEYS)
+        assert [b"", b"", b""] == await contents(client)
+        two.bring_back(2)
+        assert 9 == len((await client.cat("orders/log")).splitlines())
 
 
 async def test_round_robin(engine: Engine, tmp_path: Path):

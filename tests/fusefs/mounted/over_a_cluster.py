@@ -69,7 +69,6 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_errnos::test_a_failed_partition_comes_back_by_its_state": OWN_DISK,
     "test_errnos::test_a_full_disk_leaves_no_partial_batch": OWN_DISK,
     "test_errnos::test_eio_for_a_damaged_batch_alone": OWN_DISK,
-    "test_errnos::test_eagain_for_acks_all_with_too_few_replicas": "replicas are waited for: tests/cluster/topics",
     "test_refused_writes::test_a_line_that_found_no_room_in_the_middle_leaves_nothing": OWN_DISK,
     "test_shell_appending::test_four_shells_append_at_once": MANY_TRIPS,
     "test_shell_appending::test_writers_that_hold_their_file_never_interleave_inside_a_record": MANY_TRIPS,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +15,7 @@ from tests.fusefs.mounted.conftest import Mount
 
 SHELLS, LINES = 4, 150
 DISK_BYTES = 48 << 20
+EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH = 0x8004587D, 2
 
 
 NAMES = ("one", "two", "three")
@@ -23,6 +27,7 @@ class ReplicaDisks:
     def __init__(self, base: Path, *, count: int = 2, **options: object) -> None:
         self.disks = [base / name for name in NAMES[:count]]
         self.away = base / "away"
+        self.image = base / "image"
         self.directories = [disk / "data" for disk in self.disks]
         for disk in (*self.disks, self.away):
             disk.mkdir()
@@ -41,6 +46,29 @@ class ReplicaDisks:
 
     def in_sync(self) -> bool:
         return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
+
+    def put_ext4(self, number: int) -> None:
+        """Have an ext4 in a file in place of one of memory; that one is the same again when it was unmounted lazily."""
+        subprocess.run(["umount", str(self.disks[number])], check=True)
+        with self.image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        subprocess.run(["mkfs.ext4", "-q", str(self.image)], check=True)
+        mount("-o", "loop", str(self.image), str(self.disks[number]))
+
+    def shut_down(self, number: int) -> None:
+        """Let an ext4 die: every read and write of it is EIO from now on."""
+        directory = os.open(self.disks[number], os.O_RDONLY)
+        try:
+            fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
+        finally:
+            os.close(directory)
+
+    def bring_back(self, number: int) -> None:
+        """Mount an ext4 that died again, once the daemon has let go of it."""
+        subprocess.run(["umount", "-l", str(self.disks[number])], check=True)
+        listed = ["losetup", "-j", str(self.image)]
+        wait_until(lambda: not subprocess.check_output(listed), "nobody uses the one that died")
+        mount("-o", "loop", str(self.image), str(self.disks[number]))
 
     def append(self, line: str) -> subprocess.CompletedProcess[str]:
         """Append a line with a shell."""

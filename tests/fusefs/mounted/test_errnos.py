@@ -175,17 +175,6 @@ def test_enoent_says_which_offsets_exist(shared_mount: Mount, topic: Path):
     assert "offsets 0 to 0 exist" in reason(shared_mount, f"{topic.name}/0/17")
 
 
-def test_eagain_for_acks_all_with_too_few_replicas(unmounted: Mount):
-    """min.insync.replicas=2 cannot be kept by one replica."""
-    mount = unmounted.start(acks="all")
-    mount.bash("mkdir a; echo x >> a/0/log; echo min.insync.replicas=2 >> a/config")
-
-    for file in ("a/0/log", "a/log"):
-        with fails(errno.EAGAIN):
-            append(mount.path / file, b"y\n")
-    assert b"x\n" == (mount.path / "a/0/log").read_bytes()
-
-
 def test_estale_for_a_deleted_topic(topic: Path):
     """Under an old handle, reading and writing."""
     reader, writer = os.open(topic / "0" / "log", os.O_RDONLY), os.open(topic / "0" / "log", APPEND)

@@ -10,20 +10,15 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import _no_surprises
-from tests.fusefs.mounted.replica_disks import DISK_BYTES, ReplicaDisks, fill_up, mount
+from tests.fusefs.mounted.replica_disks import ReplicaDisks, fill_up, mount
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 
 def three_disks(base: Path, **options: object) -> ReplicaDisks:
-    """Two of memory, and an ext4 in a file: that one is the same again when it was unmounted lazily."""
+    """Two of memory, and an ext4."""
     disks = ReplicaDisks(base, count=3, **options)
-    subprocess.run(["umount", str(disks.disks[2])], check=True)
-    image = base / "image"
-    with image.open("wb") as file:
-        file.truncate(DISK_BYTES)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    mount("-o", "loop", str(image), str(disks.disks[2]))
+    disks.put_ext4(2)
     return disks
 
 
@@ -65,7 +60,7 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
 
     three.append_and_follow(trouble)
     assert [] == list(three.disks[2].iterdir())
-    mount("-o", "loop", str(three.mount.base / "image"), str(three.disks[2]))
+    mount("-o", "loop", str(three.image), str(three.disks[2]))
     wait_until(three.in_sync, "all are in sync")
     assert 0 == three.mount.stop()
     three.assert_equal()

@@ -1,0 +1,88 @@
+"""A write that is in the log, but on too few disks: it fails, and the open file does not append it again."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fusefs.appending.framing import BATCHES
+from fusefs.appending.handle import Acks, AppendHandle
+from tests.doubles.append_target import OpenFile, fails
+from tests.doubles.records import batch
+
+
+async def failed(data: bytes = b"a\nb\n") -> OpenFile:
+    """A file whose last write is in the log, but on too few disks."""
+    file = OpenFile(Acks.ALL)
+    file.target.too_few = True
+    await fails(file.handle.write(data), errno.EIO)
+    return file
+
+
+async def test_the_same_bytes_again_are_not_appended_again():
+    """EAGAIN while there are too few disks; taken, once there are enough."""
+    file = await failed()
+    for _ in range(2):
+        await fails(file.handle.write(b"a\nb\n"), errno.EAGAIN)
+    file.target.too_few = False
+    assert 4 == await file.handle.write(b"a\nb\n")
+    assert 4 == await file.handle.write(b"a\nb\n")
+    assert [b"a\nb\n", b"a\nb\n"] == file.target.kept
+
+
+async def test_more_bytes_than_failed_are_taken_in_two_steps():
+    """write(2) answers those that are in the log already, and the program comes again with the rest."""
+    file = await failed(b"a\nbeg")
+    file.target.too_few = False
+    assert 5 == await file.handle.write(b"a\nbegun\n")
+    assert 3 == await file.handle.write(b"un\n")
+    assert [b"a\n", b"begun\n"] == file.target.kept
+
+
+async def test_fewer_bytes_than_failed_are_known_as_well():
+    """A program may come again in smaller pieces: each line is in the log once."""
+    file = await failed(b"a\nb\nbeg")
+    file.target.too_few = False
+    for piece in (b"a", b"\nb\nb", b"eg", b"un\n"):
+        assert len(piece) == await file.handle.write(piece)
+    assert [b"a\nb\n", b"begun\n"] == file.target.kept
+
+
+async def test_other_bytes_are_another_write():
+    """A program that goes on has the failed lines in the log once, and the rest of the line begun there is refused."""
+    file = await failed(b"a\nbeg")
+    file.target.too_few = False
+    await fails(file.handle.write(b"in\n"), errno.EIO)
+    await file.handle.write(b"c\n")
+    assert [b"a\n", b"c\n"] == file.target.kept
+
+
+async def test_fsync_and_close_append_a_begun_line_once():
+    """The line is a record after the fsync that failed; the next one, and close(2), append nothing."""
+    file = OpenFile(Acks.ALL)
+    await file.handle.write(b"begun")
+    file.target.too_few = True
+    await fails(file.handle.fsync(), errno.EIO)
+    await fails(file.handle.fsync(), errno.EAGAIN)
+    file.target.too_few = False
+    await file.handle.fsync()
+    await file.handle.flush()
+    await file.handle.release()
+    assert [b"begun\n"] == file.target.kept
+
+
+@pytest.mark.parametrize("torn", [False, True])
+async def test_batches_again_are_not_appended_again(torn: bool):
+    """So it is in `log.batch`, also where the write ended inside a batch."""
+    file = OpenFile(Acks.ALL)
+    file.target.max_record_bytes = 1000
+    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
+    whole, more = bytes(batch(b"a")), bytes(batch(b"b"))
+    data = whole + more[:30] if torn else whole
+    file.target.too_few = True
+    await fails(handle.write(data), errno.EIO)
+    file.target.too_few = False
+    assert len(data) == await handle.write(data)
+    await handle.write(more[30:] if torn else more)
+    assert [whole, more] == file.target.kept

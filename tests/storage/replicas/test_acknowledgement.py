@@ -1,0 +1,201 @@
+"""What a durable append and a flush promise: on how many disks a record is when they return, and what an error means."""
+
+from __future__ import annotations
+
+import errno
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from storage.codec.batch import set_producer
+from storage.codec.records import encode_lines
+from storage.engine import Partition
+from storage.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    PartitionOfflineError,
+)
+from storage.idempotence.producer import NamedProducer, whole_lines
+from storage.idempotence.registry import ProducerRegistry
+from storage.model import ProducerId
+from tests.doubles.engines import engine_on, read_lines
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from tests.doubles.simulated_disk import SimulatedDisk
+
+WRITES = "pwrite"
+FLUSHES = "sync"
+
+
+def replicated(disks: int = 2, *, needed: int = 2) -> Replicated:
+    """A topic with a replica on each disk, and min.insync.replicas."""
+    found = Replicated(disks, replicas=disks, min_insync_replicas=needed)
+    found.engine.create_topic("orders")
+    return found
+
+
+def durably(replicas: Replicated, text: str) -> None:
+    """Append lines as a mount with acks=all does."""
+    replicas.partition().check_in_sync()
+    replicas.partition().append(batch(text), durable=True, encoded_here=True)
+
+
+def batch(text: str) -> bytearray:
+    (encoded,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
+    return encoded
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+@pytest.mark.parametrize("call", [WRITES, FLUSHES])
+def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
+    """The record that one disk has is not acknowledged; it is there once, and visible when both disks are back."""
+    two = replicated()
+    durably(two, "a\n")
+    two.disk(number).fail(call, times=1_000_000)
+    with pytest.raises(NotEnoughReplicasAfterAppendError, match="1 of 2 replicas in sync"):
+        durably(two, "b\n")
+    assert (3 - number,) == two.in_sync()
+    two.bring_back(number)
+    assert ["a", "b"] == two.lines()
+    durably(two, "c\n")
+    two.crash(keep=0.0)
+    assert ["a", "b", "c"] == two.lines()
+
+
+def test_what_too_few_have_is_not_visible():
+    """A reader sees nothing that one disk alone has: if that one dies, nothing that was read is lost."""
+    two = replicated()
+    two.disk(2).fail(WRITES, times=1_000_000)
+    with pytest.raises(NotEnoughReplicasAfterAppendError):
+        durably(two, "a\n")
+    assert [] == two.lines()
+
+
+def test_nothing_is_appended_while_too_few_are_known_to_be_there():
+    """The check before the append: an error that leaves nothing behind."""
+    two = replicated()
+    break_disk(two.disk(2))
+    two.append("a\n")
+    with pytest.raises(NotEnoughReplicasError) as caught:
+        durably(two, "b\n")
+    assert NotEnoughReplicasError is type(caught.value)
+    two.bring_back(2)
+    assert ["a"] == two.lines()
+
+
+def test_two_of_three_are_enough():
+    """One disk that dies in the append costs nothing; the second one does."""
+    three = replicated(3)
+    three.disk(3).fail(WRITES, times=1_000_000)
+    durably(three, "a\n")
+    assert ["a"] == three.lines()
+    three.disk(1).fail(FLUSHES, times=1_000_000)
+    with pytest.raises(NotEnoughReplicasAfterAppendError, match="1 of 3 replicas in sync"):
+        durably(three, "b\n")
+
+
+@pytest.mark.parametrize("dies", ["before", "meanwhile"])
+def test_a_flush_needs_enough_disks(dies: str):
+    """fsync(2) fails while fewer disks than min.insync.replicas have everything, and may be asked for again."""
+    two = replicated()
+    if dies == "before":
+        break_disk(two.disk(2))
+    two.append("a\n")
+    two.disk(2).fail(FLUSHES, times=1_000_000)
+    for _ in range(2):
+        with pytest.raises(NotEnoughReplicasError, match="1 of 2 replicas in sync"):
+            two.partition().sync()
+    two.bring_back(2)
+    two.partition().sync()
+    two.crash(keep=0.0)
+    assert ["a"] == two.lines()
+
+
+def test_a_flush_for_flush_messages_is_no_promise():
+    """Appends of acks=1 that flush.messages puts on disk are answered, however many disks there are."""
+    two = Replicated(min_insync_replicas=2, flush_messages=1)
+    two.engine.create_topic("orders")
+    two.disk(2).fail(FLUSHES, times=1_000_000)
+    assert 0 == two.append("a\n")
+    assert (1,) == two.in_sync()
+
+
+def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
+    """Its error names the disk to bring back."""
+    two = replicated(needed=1)
+    two.append("a\n")
+    for number in (1, 2):
+        break_disk(two.disk(number))
+    with pytest.raises((PartitionOfflineError, OSError)):
+        two.append("b\n")
+    two.engine.maintenance(two.clock())
+    assert two.partition().leader is None
+    for ask in (two.partition().check_in_sync, two.partition().sync):
+        with pytest.raises(PartitionOfflineError, match="bring back its disk"):
+            ask()
+
+
+def test_more_needed_than_there_are_means_all():
+    """As Kafka 4 does, min.insync.replicas counts as the number of replicas where it is larger, with and without replicas."""
+    one = engine_on(SimulatedDisk())
+    one.create_topic("orders", overrides={"min.insync.replicas": "2"})
+    partition = one.partition("orders", 0)
+    partition.check_in_sync()
+    partition.append(batch("a\n"), durable=True)
+    partition.sync()
+    assert ["a"] == read_lines(partition)
+    two = replicated(needed=5)
+    durably(two, "a\n")
+    assert ["a"] == two.lines()
+    two.disk(2).fail(WRITES, times=1_000_000)
+    with pytest.raises(NotEnoughReplicasAfterAppendError, match=r"1 of 2 .* min\.insync\.replicas=5"):
+        durably(two, "b\n")
+
+
+def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
+    """As with a broker that answered NOT_ENOUGH_REPLICAS_AFTER_APPEND: refused until enough are back, then known."""
+    two = replicated()
+
+    def send() -> None:
+        again = batch("a\n")
+        set_producer(again, 0, producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
+        two.partition().check_in_sync()
+        two.partition().append(again, durable=True)
+
+    two.disk(2).fail(WRITES, times=1_000_000)
+    with pytest.raises(NotEnoughReplicasAfterAppendError):
+        send()
+    with pytest.raises(NotEnoughReplicasError):
+        send()
+    two.bring_back(2)
+    send()
+    assert ["a"] == two.lines()
+
+
+class Lines:
+    """Lines as values."""
+
+    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
+        return [batch(lines.decode())]
+
+    def choose(self, lines: list[bytes], first_record: int, partitions: int) -> list[int]:
+        return [0] * len(lines)
+
+
+def test_a_named_producer_that_found_too_few_disks_goes_on_where_it_was():
+    """`append --producer` fails where too few disks have its lines; run again it appends none of them twice."""
+    two, registry_disk = replicated(), SimulatedDisk()
+
+    def run() -> int:
+        registry = ProducerRegistry(Path("/"), registry_disk)
+        run = NamedProducer(registry, "p", "file > orders", {0: two.partition(ORDERS)})
+        return run.append_file(BytesIO(b"a\nb\n"), Lines(), whole_lines).appended
+
+    two.disk(2).fail(WRITES, number=errno.ENOSPC, times=1_000_000)
+    for _ in range(2):
+        with pytest.raises(NotEnoughReplicasError):
+            run()
+    two.bring_back(2)
+    assert 0 == run()
+    assert ["a", "b"] == two.lines()
