@@ -181,10 +181,17 @@ def read_config(path: Path) -> FromProperties:
     return EngineConfig.from_properties(properties)
 
 
+_WITHOUT_MEANING = {
+    "replica.lag.time.max.ms": " (a disk that hangs is waited for; one that fails is left out at once)"
+}
+"""What happens instead, for settings of which a user may rely on the effect."""
+
+
 def warn_of_ignored(path: Path, ignored: list[str]) -> None:
     """Print once, on standard error, the names in the file that have no meaning here."""
     if ignored:
-        say(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", error=True)
+        names = ", ".join(name + _WITHOUT_MEANING.get(name, "") for name in ignored)
+        say(f"topicfs: {path}: without meaning here: {names}", error=True)
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:

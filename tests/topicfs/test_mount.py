@@ -36,6 +36,18 @@ def test_without_options_the_daemons_own_defaults_hold(topicfs, asked):
     assert [MountOptions(directories=(Path("data"),), mountpoint=Path("mnt"))] == asked
 
 
+def test_a_setting_that_brokers_alone_have_is_told_with_the_reason(topicfs, asked, tmp_path):
+    """`replica.lag.time.max.ms` bounds no wait here, and whoever sets it learns that."""
+    config = tmp_path / "server.properties"
+    config.write_text("replica.lag.time.max.ms=5000\nlisteners=PLAINTEXT://:9092\n")
+    ran = topicfs("mount", "--config", str(config), "data", "mnt")
+    assert (
+        "without meaning here: replica.lag.time.max.ms (a disk that hangs is waited for; one that fails is left out "
+        "at once), listeners\n"
+    ) in ran.errors.decode()
+    assert 1 == len(asked)
+
+
 def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     """Under the names of MountOptions, in its types; the settings come from a server.properties."""
     config = tmp_path / "server.properties"
