@@ -15,6 +15,7 @@ from storage.messages import Say, reason_of
 from storage.model import Timestamp
 from storage.staging.area import StagingArea
 from storage.staging.committer import Committer
+from storage.staging.record import CommitRecord
 
 SETTLED_MS = 1000
 """A directory may change again without another time of change, but not for so long."""
@@ -40,10 +41,15 @@ class StagedWrites:
         engine: Engine,
         *,
         warn: Say,
+        record: CommitRecord | None = None,
     ) -> None:
+        """Prepare the duty; `record`: the record of commits if other engines' directories have copies, too."""
         self._directories = directories
         self._engine = engine
         self._warn = warn
+        self._record = record or CommitRecord(
+            directories.files, lambda: [one.data.path for one in directories.online]
+        )
         self._running = Lock()
         self._stopping = Event()
         self._empty: dict[Path, _Empty] = {}
@@ -62,7 +68,7 @@ class StagedWrites:
         try:
             for directory in self._directories.online:
                 if not self._stopping.is_set() and may_hold(directory.data):
-                    self._commit(StagingArea(directory.data.path, directory.data.files))
+                    self._commit(StagingArea(directory.data.path, directory.data.files, self._record))
         finally:
             self._running.release()
 

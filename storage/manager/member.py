@@ -15,6 +15,7 @@ from storage.manager.future_logs import FutureLogs
 from storage.manager.manager import LogManager, by_name
 from storage.messages import WarningBook
 from storage.model import TopicPartition
+from storage.staging.record import CommitRecord
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
 
@@ -147,6 +148,6 @@ class MemberManager(LogManager):
         """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
         return self._directories.all[0].reserve.lend(action)
 
-    def redirect_writes(self, engine: Engine) -> None:
+    def redirect_writes(self, engine: Engine, record: CommitRecord) -> None:
         """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
-        self._staged = StagedWrites(self._directories, engine, warn=self._warnings.add)
+        self._staged = StagedWrites(self._directories, engine, warn=self._warnings.add, record=record)

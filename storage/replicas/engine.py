@@ -6,7 +6,7 @@ away gets it when it comes back (`members/reconciliation.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import RLock
 
@@ -14,6 +14,7 @@ from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings, taken_over
 from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock
+from storage.disk.names import COMMITTED_WRITES
 from storage.duties.scrubber import Scrubber
 from storage.engine import Cancel, Listeners, Partition, records_of
 from storage.errors import (
@@ -31,14 +32,15 @@ from storage.replicas.fetcher_thread import FetcherThread
 from storage.replicas.healing.healer import Healer
 from storage.replicas.healing.renewal import Renewals
 from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.copies import MembersWithCopies
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.queue_journal import MembersWithJournal
 from storage.replicas.members.reconciliation import adopt, reconcile
 from storage.replicas.moves import ReplicaMoves
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.state import ReplicaId
 from storage.replicas.topics import ReplicatedTopic, TopicTable
 from storage.shares.groups import QueueGroups
+from storage.staging.record import CommitRecord
 
 
 class ReplicatedEngine:
@@ -107,7 +109,9 @@ class ReplicatedEngine:
         self.controller.doctors = self._healer.doctor
         self.controller.future_log = self._moves.future_log
         self._groups = make_groups(self, settings.config, clock)
-        self._share_groups = QueueGroups(self, members.files, MembersWithJournal(members), clock)
+        copies = MembersWithCopies(members)
+        self._share_groups = QueueGroups(self, members.files, copies, clock)
+        self._commits = CommitRecord(members.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # What is there.
@@ -221,6 +225,8 @@ class ReplicatedEngine:
             if not self._read_only:
                 for member in self._members.serving:
                     self._settle(member)
+                newest = max((one.copy.revision for one in self._members if one.copy), default=0)
+                self._settle_commits(one for one in self._members if one.copy and one.copy.revision < newest)
             self.controller.begin(self._partitions())
             if not self._read_only:
                 self._agreement.settle()
@@ -231,9 +237,12 @@ class ReplicatedEngine:
         """Bring a directory in line; one that cannot be is left out (blocking)."""
         try:
             reconcile(member, self._agreement.content, self._warnings.add)
-            member.engine.redirect_writes(self)
+            member.engine.redirect_writes(self, self._commits)
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")
+
+    def _settle_commits(self, stale: Iterable[ReplicatingDirectory]) -> None:
+        self._keep(COMMITTED_WRITES, lambda: self._commits.settle([member.path for member in stale]))
 
     # Changing topics.
 
@@ -354,6 +363,12 @@ class ReplicatedEngine:
 
     # Duties and the end.
 
+    def commit_staged_writes(self) -> None:
+        """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
+        for member in self._members.serving:
+            with suppress(StorageError):  # One that fails meanwhile keeps its writes until it is back.
+                member.engine.commit_staged_writes()
+
     def keep_log_starts(self) -> None:
         self._check_writable()
         for member in self._members.serving:
@@ -404,6 +419,7 @@ class ReplicatedEngine:
         if not member.serves:
             return
         self._warnings.add(f"{member}: serves again")
+        self._settle_commits([member])
         try:
             self._agreement.settle()
             self.controller.returned(member)

@@ -31,7 +31,7 @@ from storage.errors import StorageError
 from storage.model import Timestamp
 from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
 from storage.staging.placement import Placement
-from storage.staging.record import CommittedQuery, committed_of, read_committed
+from storage.staging.record import CommitRecord, CommittedQuery, committed_of
 from storage.staging.staged_file import StagedFile, StagedFileWriter
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
@@ -55,9 +55,11 @@ class WriteState(Enum):
 class StagingArea:
     """A data directory's part for writes. Keeps nothing in memory: several processes use it at once."""
 
-    def __init__(self, directory: Path, files: FileSystem) -> None:
+    def __init__(self, directory: Path, files: FileSystem, record: CommitRecord | None = None) -> None:
+        """Prepare the area; `record`: the record of commits if it has copies in other directories."""
         self.directory = directory
         self.files = files
+        self.record = record or CommitRecord(files, lambda: (directory,))
 
     # For writers.
 
@@ -125,7 +127,7 @@ class StagingArea:
         """Return how far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
         if write.batch is None:
             return None
-        return committed_of(read_committed(self.directory, self.files), write)
+        return committed_of(self.record.read(), write)
 
     # For the owner.
 

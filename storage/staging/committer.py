@@ -26,12 +26,7 @@ from storage.producers.progress import ProgressLostError, last_batch, newest_epo
 from storage.staging.area import StagingArea
 from storage.staging.manifest import BegunAppend, Manifest
 from storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
-from storage.staging.record import (
-    CommittedQuery,
-    read_committed,
-    with_committed,
-    write_committed,
-)
+from storage.staging.record import CommittedQuery
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
 from storage.validation.conversion import convert
@@ -137,7 +132,7 @@ class Committer:
         return sum(batch.records for batch in incoming), len(converted)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> BegunAppend:
-        known = read_committed(self._area.directory, self._area.files).get(write.series)
+        known = self._area.record.read().get(write.series)
         last_run = None
         if known is not None:
             # A write that was given up half appended, and is not noted, had the epoch after the noted one.
@@ -188,9 +183,8 @@ class Committer:
         for partition in self._found(begun).values():
             partition.sync()
         if write.batch is not None:
-            known = read_committed(self._area.directory, self._area.files)
             committed = CommittedQuery(write.batch, begun.producer_id, begun.epoch, records)
-            write_committed(self._area.directory, self._area.files, with_committed(known, write, committed))
+            self._area.record.note(write, committed)
 
     def _found(self, begun: BegunAppend) -> dict[TopicPartition, Partition]:
         """Return the partitions of a begun write that are there: a deleted topic takes the write's records with it."""

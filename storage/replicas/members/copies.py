@@ -1,4 +1,4 @@
-"""The directories that have a copy of the journal of queues: those that serve."""
+"""The directories that have a copy of the journal of queues and of the record of commits: those that serve."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from storage.messages import reason_of
 from storage.replicas.members.member import ReplicatingDirectories
 
 
-class MembersWithJournal:
-    """See `storage.shares.journal.JournalPlaces`."""
+class MembersWithCopies:
+    """See `storage.shares.journal.JournalPlaces` and `storage.staging.record.CommitRecord`."""
 
     def __init__(self, members: ReplicatingDirectories) -> None:
         self._members = members

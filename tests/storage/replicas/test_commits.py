@@ -1,0 +1,100 @@
+"""Micro-batches over replicas: whichever disk fails, one that is committed is not appended again."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, write_file
+from storage.staging.area import StagingArea
+from storage.staging.manifest import Manifest, encode_manifest
+from storage.staging.record import read_committed
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+
+QUERY = "b1946ac9-2d3f"
+
+
+def served() -> Replicated:
+    two = Replicated()
+    two.engine.create_topic("orders", partitions=1)
+    return two
+
+
+def submit(two: Replicated, batch: int, *, through: int) -> None:
+    """Submit a micro-batch of one line in a directory, and let the owner do its duty."""
+    area, write = StagingArea(DISKS[through - 1], two.disks), WriteId(QUERY, batch)
+    writer = area.stage(write, 0)
+    writer.append(ORDERS, encode_lines(b"%d\n" % batch, timestamp=1_700_000_000_000)[0])
+    area.submit(write, [writer.finish()])
+    two.engine.commit_staged_writes()
+    assert area.is_empty()
+
+
+def batches(two: Replicated) -> list[int | None]:
+    """The last micro-batch in each directory's record."""
+    found = (read_committed(root, two.disks).get(QUERY) for root in two.roots)
+    return [None if one is None else one.batch for one in found]
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> None:
+    """Whichever directory it was submitted in, every directory knows that it is committed."""
+    two, left = served(), 3 - dead
+    submit(two, 0, through=dead)
+    break_disk(two.disk(dead))
+    two.engine.maintenance(two.clock())
+    two.open(DISKS[left - 1], left_out=(DISKS[dead - 1],))
+    submit(two, 0, through=left)
+    submit(two, 1, through=left)
+    assert ["0", "1"] == two.lines()
+
+
+@pytest.mark.parametrize("away", [1, 2])
+def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
+    """Then the other one may die, and nothing is appended twice."""
+    two, other = served(), 3 - away
+    submit(two, 0, through=other)
+    break_disk(two.disk(away))
+    submit(two, 1, through=other)
+    two.bring_back(away)
+    assert [1, 1] == batches(two)
+    assert (1, 2) == tuple(sorted(two.in_sync()))
+    break_disk(two.disk(other))
+    submit(two, 1, through=away)
+    submit(two, 2, through=away)
+    assert ["0", "1", "2"] == two.lines()
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
+    """A whole copy of a directory that served until the end replaces it, and no directory fails."""
+    two = served()
+    submit(two, 0, through=1)
+    two.engine.close()
+    two.disks.write_bytes(DISKS[damaged - 1] / COMMITTED_WRITES, b"\0" * 40)
+    two.open()
+    assert [0, 0] == batches(two)
+    assert [None, None] == [one.offline for one in two.engine.directories()]
+
+
+def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
+    """Only the damaged copy has the last micro-batch, so nothing is committed until that copy is removed."""
+    two = served()
+    submit(two, 0, through=1)
+    break_disk(two.disk(2))
+    submit(two, 1, through=1)
+    two.engine.close()
+    two.disk(2).heal()
+    two.disks.write_bytes(DISKS[0] / COMMITTED_WRITES, b"\0" * 40)
+    two.open()
+    area, write = StagingArea(DISKS[0], two.disks), WriteId(QUERY, 1)
+    writer = area.stage(write, 0)
+    writer.append(ORDERS, encode_lines(b"1\n", timestamp=1_700_000_000_000)[0])
+    staged = writer.finish()
+    two.disks.write_bytes(
+        DISKS[0] / write_file(write, WriteFileKind.REQUESTED), encode_manifest(Manifest((staged,)))
+    )
+    two.engine.commit_staged_writes()
+    assert ["0", "1"] == two.lines()
+    assert any("no record of committed writes" in line for line in two.engine.warnings)

@@ -1,0 +1,147 @@
+"""The record of committed micro-batches and its copies in several directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.names import COMMITTED_WRITES, WriteId
+from storage.errors import CorruptionError
+from storage.model import ProducerId
+from storage.staging.record import CommitRecord, CommittedQuery, read_committed, write_committed
+from tests.doubles.mortal_disk import Killed, MortalDisk
+from tests.doubles.several_disks import A, B, SeveralDisks, break_disk
+
+QUERY = "b1946ac9-2d3f"
+
+
+def committed(batch: int) -> CommittedQuery:
+    return CommittedQuery(batch, ProducerId(7), batch, {"orders": 50})
+
+
+class Copies:
+    """Two disks, and the record over them."""
+
+    def __init__(self) -> None:
+        self.disks = SeveralDisks({A: MortalDisk(), B: MortalDisk()})
+        for root in (A, B):
+            self.disks.make_directory(root)
+            self.disks.of(root).sync_directory(Path("/"))
+        self.serving = [A, B]
+        self.record = CommitRecord(self.disks, lambda: self.serving, self.fail)
+
+    def fail(self, directory: Path, error: OSError) -> None:
+        self.serving.remove(directory)
+
+    def note(self, batch: int) -> None:
+        self.record.note(WriteId(QUERY, batch), committed(batch))
+
+    def batches(self) -> list[int | None]:
+        """The last micro-batch in each copy."""
+        found = (read_committed(root, self.disks).get(QUERY) for root in (A, B))
+        return [None if one is None else one.batch for one in found]
+
+    def last(self) -> int | None:
+        found = self.record.read().get(QUERY)
+        return None if found is None else found.batch
+
+    def damage(self, root: Path) -> None:
+        self.disks.write_bytes(root / COMMITTED_WRITES, b'{"version": 1, "quer')
+
+
+@pytest.mark.parametrize("lost", [A, B])
+def test_power_loss_keeps_a_noted_micro_batch_in_every_copy(lost: Path) -> None:
+    """A noted micro-batch is on every disk, so either disk may be lost afterwards."""
+    copies = Copies()
+    copies.note(0)
+    for disk in copies.disks.disks.values():
+        disk.crash(keep=0.0)
+    assert [0, 0] == copies.batches()
+    copies.serving.remove(lost)
+    assert 0 == copies.last()
+
+
+@pytest.mark.parametrize("broken", [A, B])
+def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> None:
+    """The directory whose copy cannot be written is left out, and the micro-batch counts in the other one."""
+    copies = Copies()
+    copies.note(0)
+    break_disk(copies.disks.of(broken))
+    copies.note(1)
+    assert broken not in copies.serving
+    assert 1 == copies.last()
+
+
+def test_no_disk_that_takes_a_copy_is_an_error() -> None:
+    """A micro-batch that no directory has noted is not committed."""
+    copies = Copies()
+    copies.note(0)
+    for disk in copies.disks.disks.values():
+        break_disk(disk)
+    with pytest.raises(OSError, match=COMMITTED_WRITES):
+        copies.note(1)
+    assert (0, [A, B]) == (copies.last(), copies.serving)
+
+
+def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
+    """The process that comes next reads the newer copy, and brings it to the other directory."""
+    copies = Copies()
+    copies.note(0)
+    other = copies.disks.of(B)
+    assert isinstance(other, MortalDisk)
+    with pytest.raises(Killed), other.dying_after(0):
+        copies.note(1)
+    assert [1, 0] == copies.batches()
+    assert 1 == copies.last()
+    copies.record.settle()
+    assert [1, 1] == copies.batches()
+
+
+def test_an_old_copy_that_comes_back_is_replaced() -> None:
+    """Of each query the highest micro-batch counts; entries that only the old copy has stay."""
+    copies = Copies()
+    copies.serving = [A]
+    copies.record.note(WriteId("elsewhere", 4), committed(4))
+    copies.note(0)
+    write_committed(B, copies.disks, read_committed(A, copies.disks))
+    copies.note(1)
+    copies.serving = [A, B]
+    copies.record.settle([B])
+    assert [1, 1] == copies.batches()
+    assert read_committed(A, copies.disks) == read_committed(B, copies.disks)
+    assert committed(4) == copies.record.read()["elsewhere"]
+
+
+@pytest.mark.parametrize("damaged", [A, B])
+def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
+    """While both serve, one whole copy is enough to read, to note and to write the other one again."""
+    copies = Copies()
+    copies.note(0)
+    copies.damage(damaged)
+    assert 0 == copies.last()
+    copies.record.settle()
+    assert [0, 0] == copies.batches()
+    copies.damage(damaged)
+    copies.note(1)
+    assert [1, 1] == copies.batches()
+
+
+@pytest.mark.parametrize("other", ["old", "missing"])
+def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
+    """Nothing is committed until the damaged copy is removed: it may have later micro-batches than the old one."""
+    copies = Copies()
+    if other == "old":
+        copies.note(0)
+    copies.serving = [A]
+    copies.note(1)
+    copies.damage(A)
+    copies.serving = [A, B]
+    with pytest.raises(CorruptionError, match="no record of committed writes"):
+        copies.record.settle([B])
+    with pytest.raises(CorruptionError):
+        copies.note(2)
+    copies.disks.unlink(A / COMMITTED_WRITES)
+    copies.record.settle([B])
+    copies.note(2)
+    assert [2, 2] == copies.batches()
