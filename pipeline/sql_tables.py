@@ -18,9 +18,9 @@ from pipeline.errors import InvalidOptionError
 
 METADATA = "topicfs.options"
 _PROVIDER, _OPTION = "provider", "option."
-_PATH = "path"
+_PLACE = ("path", "without")
 _OF_WRITING = frozenset({"topic", "committimeout"})
-"""Options, in lower case, that mean something to writers alone; all others but the path are for readers."""
+"""Options, in lower case, that mean something to writers alone; all others but those of the place are for readers."""
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
@@ -29,8 +29,7 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
     if _PROVIDER not in options:
         return schema
     kept = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
-    if _PATH in options:
-        kept[_PATH] = options[_PATH]
+    kept |= {name: options[name] for name in _PLACE if name in options}
     first, *others = schema.fields
     noted = StructField(first.name, first.dataType, first.nullable, {METADATA: json.dumps(kept)})
     return StructType([noted, *others])
@@ -50,7 +49,7 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options of a write, in the same way."""
     kept = _kept(given, schema)
-    return {name: value for name, value in kept.items() if name in {*_OF_WRITING, _PATH}} | dict(given)
+    return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(given)
 
 
 def _kept(given: Mapping[str, str], schema: StructType) -> dict[str, str]:

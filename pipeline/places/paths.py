@@ -1,11 +1,11 @@
-"""The data directories that an option `path` names: one, several after commas, globs."""
+"""The data directories that an option `path` names: one, several after commas, globs; and those that `without` leaves out."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,17 +18,26 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/
 """The beginning of a URI, up to its path."""
 
 
-def data_directories(text: str) -> tuple[Path, ...]:
+def left_out(text: str) -> tuple[Path, ...]:
+    """Return the directories that an option `without` names, absolute; they may be lost."""
+    return tuple(Path(_local(one.strip())).absolute() for one in text.split(",") if one.strip())
+
+
+def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Return each directory once, absolute, in the order named; those of a glob ascending.
 
     `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A comma or
-    a bracket in the name of a directory that is there belongs to it. PipelineError where one is none, or in a mount.
+    a bracket in the name of a directory that is there belongs to it. Those of `without` are left out if they are named.
+    PipelineError where one is none, or in a mount.
     """
     whole = Path(text.strip())
     names = [str(whole)] if whole.is_dir() else [one.strip() for one in text.split(",") if one.strip()]
     found: dict[Path, None] = {}
     for name in names:
-        found.update(dict.fromkeys(one.absolute() for one in _directories(name)))
+        if not without or Path(_local(name)).absolute() not in without:
+            found.update(dict.fromkeys(one.absolute() for one in _directories(name)))
+    for one in without:
+        found.pop(one, None)  # A glob may have found it.
     if not found:
         raise PipelineError("path names no data directory")
     for one in found:
@@ -47,7 +56,8 @@ def _directories(name: str) -> list[Path]:
     matches = sorted(one for one in map(Path, glob.glob(local)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise PipelineError(
-            f"{name}: no data directory there; path names one, several after commas, or a glob"
+            f"{name}: no data directory there; path names one, several after commas, or a glob, and without a lost one "
+            "of several with replicas"
         )
     return matches
 

@@ -15,8 +15,8 @@ from pipeline.report.numbers import GroupLag
 from pipeline.tasks.output import FOR_PEOPLE
 from storage.engine import Engine
 from storage.errors import StorageError, UnknownTopicError
-from storage.manager import open_engine
 from storage.model import TopicPartition
+from storage.replicas.startup import open_directories
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def _opened(place: SparkPlace) -> Engine:
     if place.is_kafka:
         security = PLAINTEXT if place.client_config is None else read_security(place.client_config)
         return open_cluster(cluster_address(str(place)), security, read_only=True)
-    return open_engine(list(data_directories(place.path or "")), read_only=True)
+    return open_directories(data_directories(place.path or ""), read_only=True)
 
 
 def _lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:

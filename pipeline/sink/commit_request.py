@@ -22,9 +22,10 @@ from pipeline.tasks.output import FOR_PEOPLE
 from storage.disk.names import WriteId
 from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError
-from storage.manager import open_engine
+from storage.replicas.startup import open_directories
 from storage.staging.area import StagingArea, WriteState
 from storage.staging.placement import Placement
+from storage.staging.record import CommitRecord
 from storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
@@ -45,7 +46,9 @@ class CommitTimeoutError(PipelineError):
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
     """Return the staging area of data directories that are served together: the same in whichever order they are named."""
-    return StagingArea(min(directory.resolve() for directory in directories), NativeFileSystem())
+    files = NativeFileSystem()
+    record = CommitRecord(files, lambda: directories)
+    return StagingArea(min(directory.resolve() for directory in directories), files, record)
 
 
 class CommitRequest:
@@ -65,6 +68,8 @@ class CommitRequest:
 
         `records`: their number by topic; None: not counted.
         """
+        self.left_out: Sequence[Path] = ()
+        """Directories with replicas that are not waited for."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
@@ -161,7 +166,7 @@ class CommitRequest:
 
     def _commit_as_owner(self) -> None:
         try:
-            engine = open_engine(self._directories)
+            engine = open_directories(self._directories, left_out=self.left_out)
         except DirectoryLockedError as error:
             self._owner = f"process {error.holder_pid}" if error.holder_pid else "another process"
             return

@@ -5,6 +5,7 @@ Options are those of Spark's Kafka connector that mean something here, and our o
 | option | default | rule |
 |---|---|---|
 | path | | the data directory; several, after commas, are those that serve together |
+| without | | directories with replicas that are left out, after commas: a lost disk |
 | topic | | overrides the column `topic`; one of the two is needed |
 | commitTimeout | 60s | how long to wait until the directory's owner has appended a write |
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import data_directories
+from pipeline.places.paths import data_directories, left_out
 from storage.disk.names import check_topic_name
 from storage.errors import InvalidNameError
 
@@ -34,7 +35,7 @@ COLUMNS = {
 }
 """The columns that are written, by name, with the types they may have; others are passed over."""
 
-_SPELLING = {name.lower(): name for name in ("path", "topic", "commitTimeout")}
+_SPELLING = {name.lower(): name for name in ("path", "without", "topic", "commitTimeout")}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
 _REFUSED = {
     "kafka.key.serializer": "keys are written as the bytes that they are",
@@ -54,6 +55,8 @@ class SinkOptions:
     topic: str | None
     """Topic of every record; None: that of its column."""
     commit_timeout_s: float
+    left_out: tuple[Path, ...] = ()
+    """Directories with replicas that are not waited for, absolute."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -69,9 +72,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     path = options.get("path", "").strip()
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
-    return SinkOptions(
-        data_directories(path), _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
-    )
+    without = left_out(options.get("without", ""))
+    topic, timeout_s = _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
+    return SinkOptions(data_directories(path, without), topic, timeout_s, without)
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:

@@ -96,7 +96,9 @@ class Target:
             records: Counter[str] = Counter()
             for one in brought:
                 records.update(one.records)
-            yield CommitRequest(self.options.directories, brought[0].write, files, records=dict(records))
+            request = CommitRequest(self.options.directories, brought[0].write, files, records=dict(records))
+            request.left_out = self.options.left_out
+            yield request
 
 
 class TopicWriter(DataSourceArrowWriter):

@@ -1,7 +1,8 @@
 """Data directories as a source: their partitions, each a log that is only read.
 
 Several directories may be those of several brokers. A partition is then in as many as it has replicas; the one that
-shows most counts, and of all only what lies below the high watermark, as a consumer would be served.
+shows most counts, and of all only what lies below the high watermark, as a consumer would be served. Replicas of topicfs are
+opened read-only first: directories that do not go together are refused, and only replicas in sync are read.
 
 A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
 in favour of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
@@ -13,7 +14,7 @@ batch that is cut off again and never acknowledged, as in any log that is read w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from storage.model import Offset, TopicPartition
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from storage.recovery.loader import load_log
 from storage.recovery.options import Checkpointed, LoadOptions
+from storage.replicas.startup import holds_replicas, open_directories
 from storage.segment.settings import SegmentDirectory
 
 
@@ -73,9 +75,10 @@ class _Loaded(NamedTuple):
 class SourceDirectories:
     """Data directories, read again by each `refresh`; logs that have not changed since stay open."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Read the directories (NotALogDirectoryError, CorruptionError, PipelineError, OSError)."""
+    def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
+        """Read the directories (StorageError, PipelineError, OSError); `left_out`: those with replicas that are not waited for."""
         self._paths = tuple(paths)
+        self._in_sync = _replicas_in_sync(paths, left_out)
         self._files = NativeFileSystem(read_only=True)
         self._loaded: dict[Path, _Loaded] = {}
         self._chosen: dict[TopicPartition, _Loaded] = {}
@@ -102,9 +105,12 @@ class SourceDirectories:
                 data_directory
                 for data_directory in self._directories
                 if partition in data_directory.partitions
+                and str(data_directory.path) in self._in_sync.get(partition, [str(data_directory.path)])
             ]
             if not replicas:
-                raise PipelineError(f"{partition}: no such partition in {', '.join(map(str, self._paths))}")
+                raise PipelineError(
+                    f"{partition}: no such partition, or no replica in sync, in {', '.join(map(str, self._paths))}"
+                )
             found = [
                 self._load(data_directory, partition, replicated=len(replicas) > 1)
                 for data_directory in replicas
@@ -181,6 +187,18 @@ class SourceDirectories:
             return _Loaded(stamp, log, None)
         followed = FollowedLog(place, partition, checkpointed)
         return _Loaded(stamp, followed.log, followed)
+
+
+def _replicas_in_sync(paths: Sequence[Path], left_out: Sequence[Path]) -> dict[TopicPartition, list[str]]:
+    """Return the directories with a replica in sync by partition; none of directories that do not replicate (StorageError, OSError)."""
+    if not holds_replicas(paths) or len(paths) + len(left_out) == 1:
+        return {}
+    with closing(open_directories(paths, read_only=True, left_out=left_out)) as engine:
+        return {
+            TopicPartition(name, number): [one.place for one in partition.status().replicas if one.in_sync]
+            for name, topic in engine.topics().items()
+            for number, partition in topic.partitions().items()
+        }
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:

@@ -87,6 +87,10 @@ class Placer:
 
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
         """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
+        if placement.partitions and self._engine.replication is not None:
+            raise PolicyViolationError(
+                "records are put at their offsets only in directories without replicas; restore them into another directory"
+            )
         sizes = self._check_frames(manifest, placement)
         missing = [name for name in placement.topics if self._is_missing(name, placement)]
         for name, place in placement.partitions.items():

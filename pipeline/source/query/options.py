@@ -4,6 +4,7 @@
 |---|---|---|
 | path | | data directories: one, several after commas, or a glob; `~` and `file:` as in a shell and in Spark |
 | paths | | the same as a JSON list: what `load([…])` makes of its argument |
+| without | | directories with replicas that are left out, after commas: a lost disk |
 | assign, subscribe, subscribePattern | | exactly one |
 | startingTimestamp, startingOffsetsByTimestamp, startingOffsets | earliest; in streams latest | the first given counts |
 | startingOffsetsByTimestampStrategy | error | or latest: where no record is as late |
@@ -44,6 +45,7 @@ SELECTIONS = ("assign", "subscribe", "subscribePattern")
 KNOWN = (
     "path",
     "paths",
+    "without",
     *SELECTIONS,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -116,6 +118,8 @@ class SourceOptions:
     include_headers: bool
     isolation: Isolation
     skip_corrupt_batches: bool
+    without: str = ""
+    """Directories with replicas that are not waited for, after commas."""
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -143,6 +147,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         include_headers=includes_headers(options),
         isolation=_isolation(options),
         skip_corrupt_batches=_choice(options, "corruptBatches", {"fail": False, "skip": True}, "fail"),
+        without=options.get("without", ""),
     )
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from storage.codec.records import encode_lines
 from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, write_file
-from storage.staging.area import StagingArea
+from storage.model import Offset, TopicPartition
+from storage.staging.area import StagingArea, WriteState
 from storage.staging.manifest import Manifest, encode_manifest
+from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.record import read_committed
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
@@ -98,3 +100,15 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
     two.engine.commit_staged_writes()
     assert ["0", "1"] == two.lines()
     assert any("no record of committed writes" in line for line in two.engine.warnings)
+
+
+def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
+    """Replicas take such writes from their leader alone, so nothing of one may be there afterwards."""
+    two, write = served(), WriteId("e59ff979-41aa")
+    area = StagingArea(DISKS[0], two.disks)
+    places = {TopicPartition("clicks", 0): LogPlacement(Offset(0))}
+    area.submit(write, [], Placement({"clicks": NewTopic(1, {})}, places))
+    two.engine.commit_staged_writes()
+    assert WriteState.REFUSED is area.state(write)
+    assert "only in directories without replicas" in str(area.take_refusal(write))
+    assert ["orders"] == list(two.engine.topics())

@@ -1,0 +1,149 @@
+"""`format("topicfs")` over directories with replicas: which are named, which are lost, and what is committed once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.places.paths import data_directories
+from pipeline.sink.options import parse_sink_options
+from pipeline.source.directories import SourceDirectories
+from storage.config.broker import EngineConfig
+from storage.disk.native import system_clock
+from storage.model import TopicPartition
+from storage.replicas.startup import open_directories
+from storage.staging.record import read_committed
+from tests.doubles.engines import append_lines, read_lines
+
+ORDERS = TopicPartition("orders", 0)
+TWO = replace(EngineConfig(), replication_factor=2)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> tuple[Path, Path]:
+    """Two directories with replicas of `orders`."""
+    found = tmp_path / "r1", tmp_path / "r2"
+    with closing(open_directories(found, replicated=True, config=TWO)) as engine:
+        engine.create_topic("orders", partitions=1)
+    return found
+
+
+def lines(*roots: Path, left_out: tuple[Path, ...] = ()) -> list[str]:
+    with closing(open_directories(roots, read_only=True, left_out=left_out)) as engine:
+        return read_lines(engine.partition("orders", 0))
+
+
+@contextmanager
+def owned(*roots: Path) -> Iterator[None]:
+    """Let an owner do its duties, as a mount's daemon does."""
+    stop = Event()
+    engine = open_directories(roots)
+
+    def work() -> None:
+        while not stop.wait(0.02):
+            engine.maintenance(system_clock())
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        engine.close()
+
+
+def path_of(*roots: Path) -> str:
+    return ",".join(map(str, roots))
+
+
+def write(spark: Any, path: str, count: int, **options: str) -> None:
+    frame = spark.range(count).selectExpr("cast(id AS string) AS value")
+    frame.write.format("topicfs").mode("append").options(path=path, topic="orders", **options).save()
+
+
+def stream(spark: Any, folder: Path, checkpoint: Path, path: str, **options: str) -> None:
+    """Run a query over all files of a folder to its end."""
+    frame = spark.readStream.format("text").load(str(folder))
+    query = frame.writeStream.format("topicfs").options(path=path, topic="orders", **options)
+    query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("has_owner", [True, False])
+def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_owner):
+    """Beside the owner of the directories and without one, and read again by the same option."""
+    if has_owner:
+        with owned(*roots):
+            write(spark, path_of(*roots), 50)
+    else:
+        write(spark, path_of(*roots), 50)
+    assert 50 == len(lines(*roots))
+    for root in roots:
+        assert 50 == len(lines(root))
+    read = spark.read.format("topicfs").options(path=path_of(*roots), subscribe="orders").load()
+    assert 50 == read.count()
+
+
+@pytest.mark.spark
+def test_rows_outlive_the_disk_of_either_directory(spark, roots):
+    """Acknowledged rows are in the directory that is left, whichever is lost, and it takes more by the option without."""
+    write(spark, path_of(*roots), 70)
+    shutil.rmtree(roots[0])
+    write(spark, path_of(*roots), 5, without=str(roots[0]))
+    assert 75 == len(lines(roots[1], left_out=roots[:1]))
+    read = spark.read.format("topicfs").options(
+        path=path_of(*roots), without=str(roots[0]), subscribe="orders"
+    )
+    assert 75 == read.load().count()
+
+
+@pytest.mark.spark
+def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_path):
+    """The checkpoint of before the commit makes Spark repeat the micro-batch; the directory that is left knows it."""
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))
+    stream(spark, folder, checkpoint, path_of(*roots))
+    assert [[0], [0]] == [[one.batch for one in read_committed(root, _files()).values()] for root in roots]
+    for file in (checkpoint / "commits").iterdir():
+        file.unlink()
+    shutil.rmtree(roots[0])
+    stream(spark, folder, checkpoint, path_of(roots[1]), without=str(roots[0]))
+    assert 50 == len(lines(roots[1], left_out=roots[:1]))
+
+
+def _files() -> Any:
+    from storage.disk.native import NativeFileSystem  # noqa: PLC0415
+
+    return NativeFileSystem(read_only=True)
+
+
+def test_directories_left_out_need_not_exist(roots, tmp_path):
+    """They are taken out of the path, also of a glob, and go to the engine as left out."""
+    lost = tmp_path / "lost"
+    given = {"path": f"{tmp_path}/r*,{lost}", "WITHOUT": f"{roots[0]},{lost}"}
+    options = parse_sink_options(given)
+    assert (roots[1:], (roots[0], lost)) == (options.directories, options.left_out)
+    with pytest.raises(PipelineError, match=f"{lost}: no data directory there"):
+        data_directories(str(lost))
+
+
+def test_only_replicas_in_sync_are_read(roots):
+    """A replica that was away when others were written to is not read, even if its directory is named."""
+    with closing(open_directories(roots)) as engine:
+        append_lines(engine.partition("orders", 0), "a\n")
+    with closing(open_directories(roots[1:], replicated=True, left_out=roots[:1])) as engine:
+        append_lines(engine.partition("orders", 0), "b\n")
+    with closing(SourceDirectories(roots)) as source:
+        log = source.log(ORDERS)
+        assert (roots[1], 2) == (log.directory.parent, log.offsets().high_watermark)
+        assert [str(roots[1])] == source._in_sync[ORDERS]
