@@ -6,7 +6,7 @@ What is known without being asked is in its catalog, and in the bounds that each
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -178,8 +178,15 @@ class ClusterEngine:
         self._check_writable(topic)
         check_partitions(total)
         if total > len(self.topic(topic).known):
+            before = self.topic(topic).known.keys()
             self._admin.add_partitions(topic, total=total)
-            self._wait_until(topic, lambda found: found is None or len(found.known) >= total)
+            self._wait_until(
+                topic,
+                lambda found: (
+                    found is None
+                    or (len(found.known) >= total and _are_known(found, found.known.keys() - before))
+                ),
+            )
 
     @changes
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
@@ -238,10 +245,15 @@ class ClusterEngine:
 
     def _is_whole(self, topic: ClusterTopic) -> bool:
         """Return whether all partitions of a topic are known."""
-        return len(topic.known) == len(self.leaders.metadata.topics[topic.name].leaders)
+        named = self.leaders.metadata.topics[topic.name].leaders.keys()
+        return named == topic.known.keys() and _are_known(topic, named)
 
     def _check_empty(self, topic: ClusterTopic) -> None:
-        """Raise TopicNotEmptyError if the leaders say that there are records: others may have written them just now."""
+        """Raise TopicNotEmptyError if the leaders say that there are records: others may have written them just now.
+
+        Raises PartitionOfflineError if the leader of a partition does not answer: there may be records in it.
+        """
+        self.look()
         for one in topic.known.values():
             one.learn(ask_leader_for_bounds(self.leaders, one.name, one.topic_id))
         if records := records_of(topic):
@@ -256,3 +268,8 @@ class ClusterEngine:
             return shown(self._catalog.topics.get(name))
 
         self._admin.wait_until(seen, name)
+
+
+def _are_known(topic: ClusterTopic, numbers: Collection[int]) -> bool:
+    """Return whether the bounds of partitions are known."""
+    return all(topic.known[number].unknown is None for number in numbers)

@@ -7,8 +7,8 @@ wait for the disk for long and belong into a thread; the others answer in micros
 An engine that is `remote` may have to wait for its answers, and promises this:
 
 * *known*: what is so marked never waits, and raises nothing but what is said there. It is what the engine was last
-  told, by whatever keeps it up to date without being asked; listeners are called when it changes. A topic and a
-  partition are listed when all that is so marked is known of them, and not before.
+  told, by whatever keeps it up to date without being asked; listeners are called when it changes. A topic is listed with
+  all its partitions. Of one whose leader has not answered yet `unknown` has the reason.
 * *asked*: what is so marked may wait, and is marked with `storage.remote.asks` for that: in a thread where nothing may
   wait it raises NotAtHandError.
 * What changes something waits, and is marked with `storage.remote.changes`: it is called in threads that may wait.
@@ -129,8 +129,20 @@ class Partition(Protocol):
         """
         ...
 
+    @property
+    def unknown(self) -> str | None:
+        """The reason why `offsets` says nothing of the records: no log was loaded, or no leader has answered; None: it does (*known*)."""
+        ...
+
+    def find_bounds(self) -> None:
+        """Wait until `offsets` says what there is, for readers that must not miss records (*asked*).
+
+        Raises PartitionOfflineError with the reason where that stays unknown.
+        """
+        ...
+
     def offsets(self) -> PartitionOffsets:
-        """Return the bounds: log start, last stable offset, high watermark, log end (*known*)."""
+        """Return the bounds: log start, last stable offset, high watermark, log end (*known*); an empty range if they are `unknown`."""
         ...
 
     def visible_end(self, isolation: Isolation) -> Offset:

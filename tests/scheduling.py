@@ -33,6 +33,7 @@ SHARING = {
         "tests/cluster/brokers/test_leader_moves.py",
         "tests/cluster/cache/test_cached_reads.py",
         "tests/cluster/mirror/test_three_brokers.py",
+        "tests/cluster/test_a_broker_down.py",
         "tests/cluster/test_large_files_ahead.py",
         "tests/cluster/test_shells_while_leaders_go.py",
         "tests/cluster/topics/test_producer.py",

@@ -11,6 +11,8 @@ from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
 from storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
 
+NO_LEADER = "no broker leads it"
+
 
 class PartitionBounds(NamedTuple):
     """A partition's bounds, as the leader of an epoch answered them; all but the first are exclusive."""
@@ -43,6 +45,8 @@ class KnownBounds(Protocol):
     """A partition with its bounds as last known, which learns newer ones from each answer."""
 
     bounds: PartitionBounds
+    unknown: str | None
+    """See `storage.engine.Partition`."""
 
     def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None: ...
 

@@ -6,13 +6,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 
-from cluster.brokers.bounds import PartitionBounds, ask_bounds
+from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Metadata, TopicMetadata
 from cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from cluster.cache.cache import Cache
-from cluster.errors import LEADER_NOT_AVAILABLE, NONE
+from cluster.errors import LEADER_NOT_AVAILABLE, NONE, kind_of
 from cluster.topics.partition import ClusterPartition, PartitionServices
 from cluster.topics.producer import Production
 from cluster.topics.reader import WindowCache
@@ -81,16 +82,19 @@ class Catalog:
             if deleted is not None:
                 self._deleted.add(deleted)
             found = self._found(metadata)
-            lacking = {
-                TopicPartition(name, number): topic
-                for name, topic in found.items()
-                if name in metadata.topics and metadata.topics[name].topic_id == topic.topic_id
-                for number in metadata.topics[name].leaders.keys() - topic.known.keys()
-            }
-            answers = self._ask_bounds(metadata, list(lacking))
-            self._add(lacking, answers)
+            partitions = {topic: self._partitions_of(topic, metadata) for topic in found.values()}
+            unknown = [
+                one for those in partitions.values() for one in those.values() if one.unknown is not None
+            ]
+            self._ask(metadata, unknown)
+            changed = any(one.unknown is None for one in unknown)
+            for topic, those in partitions.items():
+                changed = changed or len(those) > len(topic.known)
+                topic.known = those
             listed = {
-                name: topic for name, topic in found.items() if topic.known or topic.topic_id in self._tried
+                name: topic
+                for name, topic in found.items()
+                if topic.topic_id in self._tried or all(one.unknown is None for one in topic.known.values())
             }
             self._tried = {topic.topic_id for topic in found.values()}
             before, self.topics = self.topics, dict(sorted(listed.items()))
@@ -98,9 +102,7 @@ class Catalog:
                 if listed.get(name) is not topic:
                     for one in topic.known.values():
                         one.end()
-            changed = before != self.topics or any(
-                isinstance(one, PartitionBounds) for one in answers.values()
-            )
+            changed = changed or before != self.topics
         if changed:
             self.stir()
             self.listeners.notify()
@@ -128,46 +130,47 @@ class Catalog:
             return known
         return ClusterTopic(metadata, self._leaders, self._windows.threads)
 
-    def _add(
-        self,
-        lacking: Mapping[TopicPartition, ClusterTopic],
-        answers: Mapping[TopicPartition, PartitionBounds | int],
-    ) -> None:
-        added: dict[ClusterTopic, dict[int, ClusterPartition]] = defaultdict(dict)
-        for name, topic in lacking.items():
-            bounds = answers[name]
-            if isinstance(bounds, PartitionBounds):
-                added[topic][name.partition] = ClusterPartition(
-                    name,
-                    topic.topic_id,
-                    self._services,
-                    bounds=bounds,
-                    ask_settings=topic.ask_settings,
-                    followed=self.stir,
-                )
-        for topic, partitions in added.items():
-            topic.known = dict(sorted({**topic.known, **partitions}.items()))
+    def _partitions_of(self, topic: ClusterTopic, metadata: Metadata) -> Mapping[int, ClusterPartition]:
+        """Return all partitions that the metadata name, those already known as they are."""
+        seen = metadata.topics.get(topic.name)
+        if seen is None or seen.topic_id != topic.topic_id or seen.leaders.keys() <= topic.known.keys():
+            return topic.known
+        added = {
+            number: ClusterPartition(
+                TopicPartition(topic.name, number),
+                topic.topic_id,
+                self._services,
+                ask_settings=topic.ask_settings,
+                followed=self.stir,
+            )
+            for number in seen.leaders.keys() - topic.known.keys()
+        }
+        return dict(sorted({**topic.known, **added}.items()))
 
-    def _ask_bounds(
-        self, metadata: Metadata, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, PartitionBounds | int]:
-        """Return the bounds, asked of all leaders at once, or Kafka's error codes."""
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    def _ask(self, metadata: Metadata, partitions: list[ClusterPartition]) -> None:
+        """Ask all leaders at once for the bounds of partitions, which learn them, or the reason why there is no answer (blocking)."""
+        by_leader: dict[int, list[ClusterPartition]] = defaultdict(list)
         for one in partitions:
-            leader = metadata.leader(one)
+            leader = metadata.leader(one.name)
             if leader.node in metadata.brokers:
-                by_leader[leader.node][one] = leader.epoch
-        found: dict[TopicPartition, PartitionBounds | int] = dict.fromkeys(partitions, LEADER_NOT_AVAILABLE)
+                by_leader[leader.node].append(one)
+            else:
+                one.note_silence(NO_LEADER)
         if by_leader:
             with ThreadPoolExecutor(min(MOST_THREADS, len(by_leader))) as threads:
-                for answer in threads.map(self._bounds_at, by_leader, by_leader.values()):
-                    found |= answer
-        return found
+                list(threads.map(partial(self._ask_leader, metadata), by_leader, by_leader.values()))
 
-    def _bounds_at(
-        self, node: int, epochs: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, PartitionBounds | int]:
+    def _ask_leader(self, metadata: Metadata, node: int, partitions: list[ClusterPartition]) -> None:
+        epochs = {one.name: metadata.leader(one.name).epoch for one in partitions}
         try:
-            return ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_SECONDS)
-        except ClusterError:
-            return {}
+            answers = ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_SECONDS)
+        except ClusterError as error:
+            for one in partitions:
+                one.note_silence(str(error))
+            return
+        for one in partitions:
+            answer = answers.get(one.name, LEADER_NOT_AVAILABLE)
+            if isinstance(answer, PartitionBounds):
+                one.learn(answer)
+            else:
+                one.note_silence(f"its leader answers {kind_of(answer).name}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.brokers.admin import delete_records
-from cluster.brokers.bounds import PartitionBounds
+from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Leader
 from cluster.brokers.fetch import FetchedPartition, ListedOffset, list_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
@@ -33,6 +33,7 @@ from storage.errors import (
     SegmentDeletedError,
 )
 from storage.model import (
+    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     Appended,
     Fetched,
@@ -47,6 +48,9 @@ from storage.model import (
     TopicPartition,
 )
 from storage.remote import asks, changes
+
+NOT_ASKED = PartitionBounds(Offset(0), Offset(0), Offset(0), NO_LEADER_EPOCH)
+"""The bounds of a partition whose leader has not answered yet."""
 
 
 class PartitionServices(NamedTuple):
@@ -74,7 +78,6 @@ class ClusterPartition:
         topic_id: str,
         services: PartitionServices,
         *,
-        bounds: PartitionBounds,
         ask_settings: Callable[[], TopicSettings],
         followed: Callable[[], None],
     ) -> None:
@@ -86,7 +89,9 @@ class ClusterPartition:
         self._counts = self._engine_counts.topic(name.topic)
         self.name = name
         self.topic_id = topic_id
-        self.bounds = bounds
+        self.bounds = NOT_ASKED
+        self.unknown: str | None = "its leader has not answered yet"
+        """The reason why the bounds are not known; None: they are."""
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self.told_until = 0.0
         """Time, by the clock of `time.monotonic`, until which an append here has told the bounds: there is nothing to follow."""
@@ -132,6 +137,21 @@ class ClusterPartition:
     def log_start_offset(self) -> Offset:
         return self.bounds.log_start_offset
 
+    def find_bounds(self) -> None:
+        if self.unknown is not None:
+            self._find_bounds()
+
+    @asks
+    def _find_bounds(self) -> None:
+        self._check_exists()
+        self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
+
+    def note_silence(self, reason: str) -> None:
+        """Take note of the reason why the bounds are still unknown, unless they were learned meanwhile."""
+        with self._learning:
+            if self.unknown is not None:
+                self.unknown = reason
+
     def offsets(self) -> PartitionOffsets:
         return self.bounds.offsets()
 
@@ -145,7 +165,7 @@ class ClusterPartition:
             stable_end=bounds.last_stable_offset,
             end_offset=bounds.high_watermark,
             log_bytes=None,
-            offline=metadata.leader(self.name).node not in metadata.brokers,
+            offline=self.unknown is not None or metadata.leader(self.name).node not in metadata.brokers,
         )
 
     @asks
@@ -153,14 +173,16 @@ class ClusterPartition:
         self._check_exists()
         metadata = self._leaders.metadata
         leader = metadata.leader(self.name)
-        offline, size = None, None
-        if leader.node in metadata.brokers:
+        offline, size = self.unknown, None
+        if offline is not None:
+            pass
+        elif leader.node in metadata.brokers:
             try:
                 size = log_size(self._leaders.brokers, leader.node, self.name)
             except ClusterError as error:
                 offline = str(error)
         else:
-            offline = "no broker leads it"
+            offline = NO_LEADER
         return PartitionStatus(
             offsets=self.offsets(),
             offline=offline,
@@ -278,6 +300,7 @@ class ClusterPartition:
         self._check_exists()
         if self._producer is None:
             raise self._read_only()
+        self.find_bounds()
         bounds = self.bounds
         start = delete_records(self._leaders, self.name, self.topic_id, before)
         if start is None:
@@ -325,11 +348,14 @@ class ClusterPartition:
         found out (`ask_bounds`). They are lower than the old leader's only where records were lost.
         """
         with self._learning:
-            before = self.bounds
+            before, first = self.bounds, self.unknown is not None
             lower = settled and bounds.leader_epoch > before.leader_epoch
-            self.bounds = after = bounds if lower else before.raised(bounds)
-        if after[:3] != before[:3]:
+            self.bounds = after = bounds if first or lower else before.raised(bounds)
+            self.unknown = None
+        if first or after[:3] != before[:3]:
             self._listeners.notify()
+        if first:
+            self._followed()
 
     def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
         """Take over a follower's answer, which was to begin at `offset`: batches for readers, and the bounds."""

@@ -432,7 +432,8 @@ class PartitionProducer:
             answer.append_time if stamped else Timestamp(batch.max_timestamp),
             time.monotonic() + TOLD_SECONDS if durable and adjoins else 0.0,
         )
-        self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
+        if stable or self._known.unknown is None:  # Otherwise nothing is known of the records before it.
+            self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
         if stable < end:
             self._known.moved()
 

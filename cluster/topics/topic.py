@@ -32,7 +32,7 @@ class ClusterTopic:
         self.topic_id = metadata.topic_id
         self.internal = metadata.internal
         self.known: Mapping[int, ClusterPartition] = {}
-        """The partitions whose bounds are known, ascending; replaced as a whole."""
+        """The partitions that the metadata names, ascending; replaced as a whole."""
         self._leaders = leaders
         self._settings: TopicSettings | None = None
         self._settings_until = 0.0

@@ -91,7 +91,7 @@ class BoundsWatcher:
         now = time.monotonic()
         for one in self._catalog.partitions():
             leader = metadata.leader(one.name)
-            if leader.node == self._node and (self._sweeps or one.followed):
+            if leader.node == self._node and one.unknown is None and (self._sweeps or one.followed):
                 self._partitions[one.name] = one
                 self._epochs[one.name] = leader.epoch
                 if one.name not in self._refused and self._denied.get(one.name, 0.0) < now:

@@ -21,6 +21,15 @@ Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """A user's own partitioner: (topic, key, value, number of partitions) → partition."""
 
 
+Serves: TypeAlias = Callable[[int], bool]
+"""Returns whether a partition has a leader: records without a key leave out those that have none."""
+
+
+def _any(partition: int) -> bool:
+    del partition
+    return True
+
+
 class KeyedValue(NamedTuple):
     """The part of a record that a partitioner sees."""
 
@@ -31,11 +40,14 @@ class KeyedValue(NamedTuple):
 class Partitioner(Protocol):
     """The choice for one topic."""
 
-    def for_unkeyed(self, size: int, partitions: int) -> int | None:
-        """The one partition for a whole write of `size` bytes without keys; None: ask for each record."""
+    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
+        """The one partition for a whole write of `size` bytes without keys; None: ask for each record.
+
+        One that `serves`, if there is any.
+        """
         ...
 
-    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
         """The partition of each record, in order."""
         ...
 
@@ -48,9 +60,11 @@ class KafkaPartitioner:
         self._sticky: int | None = None
         self._sticky_bytes = 0
 
-    def for_unkeyed(self, size: int, partitions: int) -> int:
-        if self._sticky is None or self._sticky >= partitions:
+    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int:
+        if self._sticky is None or self._sticky >= partitions or not serves(self._sticky):
             self._sticky = self._pick(partitions)
+            if not serves(self._sticky) and (serving := [one for one in range(partitions) if serves(one)]):
+                self._sticky = serving[self._pick(len(serving))]
         chosen = self._sticky
         self._sticky_bytes += size
         if self._sticky_bytes >= BATCH_SIZE:
@@ -58,9 +72,9 @@ class KafkaPartitioner:
             self._sticky, self._sticky_bytes = None, 0
         return chosen
 
-    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
         unkeyed = [len(value or b"") + 1 for key, value in records if key is None]
-        sticky = self.for_unkeyed(sum(unkeyed), partitions) if unkeyed else 0
+        sticky = self.for_unkeyed(sum(unkeyed), partitions, serves) if unkeyed else 0
         return [sticky if key is None else partition_of_key(key, partitions) for key, _value in records]
 
 
@@ -70,11 +84,12 @@ class RoundRobinPartitioner:
     def __init__(self) -> None:
         self._next = 0
 
-    def for_unkeyed(self, size: int, partitions: int) -> int | None:
-        del size, partitions
+    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
+        del size, partitions, serves
         return None
 
-    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
+        del serves
         first = self._next
         self._next = (first + len(records)) % partitions
         return [(first + turn) % partitions for turn in range(len(records))]
@@ -87,11 +102,12 @@ class OwnPartitioner:
         self._topic = topic
         self._choose = choose
 
-    def for_unkeyed(self, size: int, partitions: int) -> int | None:
-        del size, partitions
+    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
+        del size, partitions, serves
         return None
 
-    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
+        del serves
         return [self._checked(record, partitions) for record in records]
 
     def _checked(self, record: KeyedValue, partitions: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
 from fusefs.appending.partitioners import KeyedValue, Partitioner
@@ -218,17 +218,22 @@ class TopicTarget:
         partitions = self._topic.partitions()
         return [
             (partitions[number], self._encoder.appends(share, partitions[number]))
-            for number, share in self._shares(lines, partitions[0], len(partitions)).items()
+            for number, share in self._shares(lines, partitions).items()
         ]
 
-    def _shares(self, lines: bytes, any_partition: Partition, partitions: int) -> dict[int, bytes]:
+    def _shares(self, lines: bytes, partitions: Mapping[int, Partition]) -> dict[int, bytes]:
         """The lines of each partition that gets some, in their order."""
+        count = len(partitions)
+
+        def serves(number: int) -> bool:
+            return not partitions[number].glance().offline
+
         if not self._encoder.form.suffix:  # Values alone carry no keys.
-            whole = self._partitioner.for_unkeyed(len(lines), partitions)
+            whole = self._partitioner.for_unkeyed(len(lines), count, serves)
             if whole is not None:
                 return {whole: lines}
-        records = key_values(self._encoder.appends(lines, any_partition))
-        chosen = self._partitioner.for_records(records, partitions)
+        records = key_values(self._encoder.appends(lines, partitions[0]))
+        chosen = self._partitioner.for_records(records, count, serves)
         shares: dict[int, list[bytes]] = {}
         for number, line in zip(chosen, lines_of(lines), strict=True):
             shares.setdefault(number, []).append(line)

@@ -8,7 +8,7 @@ from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.files.config import ConfigTarget, config_line
 from fusefs.files.text_file import TextFile
-from fusefs.groups.positions import check_position, find_position, lag_of, lags
+from fusefs.groups.positions import check_position, find_position, lag_of, lags, spelled_lag, total_lag
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory
 from fusefs.reports import Reports
@@ -69,7 +69,7 @@ class GroupStatusFile(GroupFile):
             "assignor": group.assignor or "-",
             "coordinator": group.coordinator,
             "members": len(group.members),
-            "lag": sum(behind.values()),
+            "lag": spelled_lag(total_lag(behind.values())),
         }
         rows = [
             *(f"{name} {value}" for name, value in lines.items()),
@@ -79,9 +79,9 @@ class GroupStatusFile(GroupFile):
         return "".join(f"{printable(row)}\n" for row in rows)
 
 
-def _placed(position: CommittedPosition, lag: int) -> str:
+def _placed(position: CommittedPosition, lag: int | None) -> str:
     by = f" by {position.metadata}" if position.metadata else ""
-    return f"position {position.offset} lag {lag} committed {spelled_time(position.committed_at)}{by}"
+    return f"position {position.offset} lag {spelled_lag(lag)} committed {spelled_time(position.committed_at)}{by}"
 
 
 def _described(member: MemberDescription) -> str:
@@ -177,4 +177,4 @@ class LagFile(_PartitionFile):
     __slots__ = ()
 
     def render(self) -> str:
-        return f"{lag_of(*self._found())}\n"
+        return f"{spelled_lag(lag_of(*self._found()))}\n"

@@ -43,7 +43,7 @@ class RecordLink(Link):
         """Raise FileError (ENOENT) where no record is visible, as far as that is known without asking a remote engine."""
         if not self.context.engine.remote:
             self._offset()
-        elif self._files.is_empty():
+        elif self._files.partition.unknown is None and self._files.is_empty():
             raise FileError(errno.ENOENT, "no record is visible")
 
     def attributes(self) -> Attributes:
@@ -62,6 +62,7 @@ class RecordLink(Link):
 
     def _offset(self) -> Offset:
         try:
+            self._files.partition.find_bounds()
             offset = self._find(self._files.partition, self._files.context.settings.isolation)
         except StorageError as error:
             raise file_error(error) from error

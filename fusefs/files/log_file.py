@@ -139,6 +139,7 @@ class ViewNode(FileNode):
 
     def _check_current(self) -> None:
         self._files.check_exists()
+        self._files.partition.find_bounds()
         if not self._positions_hold():
             raise FileError(errno.ESTALE)
 

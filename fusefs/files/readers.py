@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fusefs.allowance import leave_event_loop
-from fusefs.groups.positions import lags
+from fusefs.groups.positions import lags, spelled_lag, total_lag
 from storage.disk.names import CONSUMER_OFFSETS
 from storage.engine import Engine
 from storage.errors import GroupsUnsupportedError, StorageError
@@ -18,7 +18,7 @@ def lines_of_topic(engine: Engine, topic: str) -> list[str]:
 
     def groups() -> Iterator[str]:
         for group, positions in engine.groups.positions_in(topic).items():
-            yield f"group {group} lag {sum(lags(engine, positions).values())}"
+            yield f"group {group} lag {spelled_lag(total_lag(lags(engine, positions).values()))}"
 
     def queues() -> Iterator[str]:
         for name, queue in engine.share_groups.groups().items():
@@ -35,7 +35,7 @@ def lines_of_partition(engine: Engine, place: TopicPartition) -> list[str]:
         for group, positions in engine.groups.positions_in(place.topic).items():
             own = {one: position for one, position in positions.items() if one == place}
             for lag in lags(engine, own).values():
-                yield f"group {group} position {own[place].offset} lag {lag}"
+                yield f"group {group} position {own[place].offset} lag {spelled_lag(lag)}"
 
     def queues() -> Iterator[str]:
         for name, queue in engine.share_groups.groups().items():

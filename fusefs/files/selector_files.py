@@ -96,6 +96,7 @@ def _found_file(
     parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
 ) -> FileNode:
     isolation = files.context.settings.isolation
+    files.partition.find_bounds()
     # Most lookups are of one record that exists: it is read once, not first asked for and then read.
     if form is VALUES and isinstance(selector, Single):
         plain = find_plain(files.partition, selector.offset, isolation)

@@ -57,6 +57,10 @@ class StartFile(PartitionTextFile):
 
     def render(self) -> str:
         self._files.check_exists()
+        if (
+            self.context.engine.remote
+        ):  # The start of a log that could not be loaded is that of its checkpoint.
+            self._files.partition.find_bounds()
         return f"{self._files.partition.offsets().log_start_offset}\n"
 
     def target(self) -> LineTarget | None:

@@ -133,7 +133,9 @@ class MergedFile(FileNode):
         """Go over partitions for a while, one at least (blocking)."""
         until = time.monotonic() + SLICE_SECONDS
         while left:
-            shares.append(self._share(left.popleft()))
+            partition = left.popleft()
+            partition.find_bounds()
+            shares.append(self._share(partition))
             if time.monotonic() > until:
                 break
 

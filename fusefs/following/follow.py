@@ -146,6 +146,7 @@ class FollowHandle:
         self._filling = threading.Lock()
         self._streams: dict[int, _Stream] = {}
         for number, partition in followed.partitions().items():
+            partition.find_bounds()
             self._add(number, partition, partition.visible_end(followed.isolation))
         self._rest: Text = b""
         self._failure: Exception | None = None
@@ -159,12 +160,14 @@ class FollowHandle:
         stream = self._streams[number] = _Stream(self._followed.tails, source, start_offset)
         return stream
 
-    def _stream(self, number: int, partition: Partition) -> _Stream:
-        """Return the stream of a partition that was created since the opening, from its first record on, or was opened again."""
+    def _stream(self, number: int, partition: Partition) -> _Stream | None:
+        """Return the stream of a partition; None until it is known where one begins that was created since the opening."""
         stream = self._streams.get(number)
         if stream is None:
-            return self._add(number, partition, partition.log_start_offset)
-        stream.replace(stream.source._replace(partition=partition))
+            known = partition.unknown is None
+            return self._add(number, partition, partition.log_start_offset) if known else None
+        if stream.source.partition is not partition:  # It was opened again.
+            stream.replace(stream.source._replace(partition=partition))
         return stream
 
     async def read(self, position: int, size: int) -> Text:
@@ -225,9 +228,9 @@ class FollowHandle:
                 return True
             missing: NotAtHandError | None = None
             for number, partition in self._followed.partitions().items():
-                stream = self._streams.get(number)
-                if stream is None or stream.tail.source.partition is not partition:
-                    stream = self._stream(number, partition)
+                stream = self._stream(number, partition)
+                if stream is None:
+                    continue
                 try:
                     found = stream.next()
                 except NotAtHandError as error:  # The partitions behind need not wait for this one.

@@ -91,6 +91,7 @@ class AssignedPartition:
         if self._reader is not None:
             return
         partition, committed = self._source.partition, self._committed
+        partition.find_bounds()
         if committed is not None and self._is_in_range(committed.offset):
             self._reader = ChunkReader(self._source, committed.offset)
             self.done = self.said = committed.offset

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fusefs.times import TimeError, parse_time
 from storage.engine import Engine, Partition
@@ -38,9 +38,10 @@ def find_position(
 ) -> Offset:
     """Return the offset that is meant, within the log as Kafka's reset tool has it: what lies outside becomes its nearest end.
 
-    Raises InvalidPositionError.
+    Raises InvalidPositionError, PartitionOfflineError.
     """
     check_position(text)
+    partition.find_bounds()
     start_offset, end_offset = partition.log_start_offset, partition.visible_end(isolation)
     if text == EARLIEST:
         return start_offset
@@ -61,20 +62,41 @@ def find_position(
     return Offset(min(max(offset, start_offset), end_offset))
 
 
-def lag_of(partition: Partition, position: CommittedPosition | None) -> int:
-    """Return how many offsets lie between the position and the last stable offset; without one, all there are."""
+def lag_of(partition: Partition, position: CommittedPosition | None) -> int | None:
+    """Return how many offsets lie between the position and the last stable offset; without one, all there are.
+
+    None: nobody knows where the partition ends.
+    """
+    if partition.unknown is not None:
+        return None
     bounds = partition.offsets()
     return bounds.last_stable_offset - (bounds.log_start_offset if position is None else position.offset)
 
 
 def lags(
     engine: Engine, positions: Mapping[TopicPartition, CommittedPosition]
-) -> Mapping[TopicPartition, int]:
+) -> Mapping[TopicPartition, int | None]:
     """Return the lag in each partition in which a group has a position; those that were deleted are left out."""
-    found = {}
+    found: dict[TopicPartition, int | None] = {}
     for partition, position in sorted(positions.items()):
         try:
             found[partition] = lag_of(engine.partition(*partition), position)
         except UnknownTopicError:
             continue
     return found
+
+
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """Return the sum of lags; None if one of them is not known."""
+    known = list(lags)
+    return None if None in known else sum(one for one in known if one is not None)
+
+
+def spelled_lag(lag: int | None) -> str:
+    """Return a lag as it is shown: `-` if it is not known."""
+    return "-" if lag is None else str(lag)
+
+
+def read_lag(text: str) -> int | None:
+    """Read what `spelled_lag` wrote."""
+    return None if text.strip() == "-" else int(text)

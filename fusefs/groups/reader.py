@@ -462,7 +462,7 @@ def ends_of(what: GroupRead) -> dict[TopicPartition, Offset]:
     wanted = _wanted(what)
     if len(wanted) > INLINE_PARTITIONS:
         leave_event_loop()
-    return {
-        partition: what.engine.partition(*partition).visible_end(what.isolation)
-        for partition in _wanted(what)
-    }
+    found = {one: what.engine.partition(*one) for one in wanted}
+    for partition in found.values():
+        partition.find_bounds()
+    return {one: partition.visible_end(what.isolation) for one, partition in found.items()}

@@ -79,6 +79,13 @@ class OfflinePartition:
     def newest_timestamp(self) -> Timestamp:
         return NO_TIMESTAMP
 
+    @property
+    def unknown(self) -> str:
+        return self.reason
+
+    def find_bounds(self) -> None:
+        self._refuse()
+
     def offsets(self) -> PartitionOffsets:
         """Return an empty range at the checkpointed log start offset."""
         start = self._log_start_offset

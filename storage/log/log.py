@@ -213,6 +213,14 @@ class Log:
         return self.parts.rewrites
 
     @property
+    def unknown(self) -> str | None:
+        """None: a log that was loaded knows its records, also once it is offline."""
+        return None
+
+    def find_bounds(self) -> None:
+        """Do nothing: they are known."""
+
+    @property
     def aborted(self) -> tuple[AbortedSpan, ...]:
         """The aborted transactions that end at the log start or above, by ascending last offset."""
         return self.parts.state.aborted

@@ -120,6 +120,13 @@ class ServedPartition(ABC):
     def open_segment_file(self, name: str) -> memoryview:
         return self._ask(lambda log: log.open_segment_file(name))
 
+    @property
+    def unknown(self) -> str | None:
+        return self._serving.unknown
+
+    def find_bounds(self) -> None:
+        self._serving.find_bounds()
+
     def offsets(self) -> PartitionOffsets:
         return self._serving.offsets()
 

@@ -91,6 +91,13 @@ class MemoryPartition:
     def newest_timestamp(self) -> Timestamp:
         return NO_TIMESTAMP
 
+    @property
+    def unknown(self) -> str | None:
+        return None
+
+    def find_bounds(self) -> None:
+        pass
+
     def offsets(self) -> PartitionOffsets:
         high_watermark = self.log_end_offset if self.high_watermark is None else self.high_watermark
         stable = high_watermark if self.last_stable_offset is None else self.last_stable_offset

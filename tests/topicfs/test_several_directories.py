@@ -86,6 +86,14 @@ def test_what_was_repaired_is_online_again(two):
     assert b"line 1\n" == two("cat", "orders/1").output
 
 
+@pytest.mark.parametrize("words", [("orders/log",), ("orders/1",), ("orders/log", "--format", "csv")])
+def test_records_of_a_partition_that_is_offline_are_not_passed_over(two, words):
+    """What reads them fails and names the partition: its log was not loaded, so that nobody knows what is in it."""
+    Path("b/orders-1/leader-epoch-checkpoint").write_bytes(b"rubbish\n")
+    ran = two("cat", *words)
+    assert (1, True) == (ran.status, "orders-1: " in ran.errors.decode()), ran
+
+
 def test_a_daemon_without_a_mount_cannot_be_asked(two):
     """It is named; nothing is done behind its back."""
     lock = DirectoryLock(Path("b"))

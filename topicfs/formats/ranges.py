@@ -55,6 +55,7 @@ def _of_topic(engine: Engine, path: TopicPath, isolation: Isolation) -> list[Rec
         )
     found = []
     for number in sorted(partitions):
+        partitions[number].find_bounds()
         place = resolve(selector, partitions[number], isolation=isolation)
         assert not isinstance(place, RecordPlace)
         end = partitions[number].visible_end(isolation) if place.end_offset is None else place.end_offset
@@ -79,6 +80,7 @@ def _of_partition(partition: Partition, path: TopicPath, isolation: Isolation) -
 
 
 def _whole(partition: Partition, isolation: Isolation) -> RecordRange:
+    partition.find_bounds()
     return RecordRange(partition, partition.log_start_offset, partition.visible_end(isolation))
 
 

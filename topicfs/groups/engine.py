@@ -58,6 +58,7 @@ class EngineGroups:
 
     def bounds(self, partition: TopicPartition) -> PositionBounds:
         found = self._engine.partition(*partition)
+        found.find_bounds()
         return PositionBounds(found.log_start_offset, found.visible_end(ISOLATION))
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fusefs.groups.positions import read_lag
 from storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from storage.model import Offset, Timestamp, TopicPartition
 from topicfs.groups.view import GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
@@ -16,7 +17,7 @@ _MEMBER = re.compile(
     r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) partitions (?P<partitions>\S+)"
 )
 _PLACE = re.compile(
-    r"partition (?P<partition>\S+) position (?P<position>\d+) lag (?P<lag>-?\d+) committed (?:-|\S+ \S+|\S+)(?: by (?P<by>.*))?"
+    r"partition (?P<partition>\S+) position (?P<position>\d+) lag (?P<lag>-?\d+|-) committed (?:-|\S+ \S+|\S+)(?: by (?P<by>.*))?"
 )
 
 
@@ -42,8 +43,8 @@ def parse_status(name: str, text: str) -> GroupView:
                 MemberView(member["id"], member["reader"], tuple(_list(member["topics"])), partitions)
             )
         elif place is not None:
-            position, lag = Offset(int(place["position"])), int(place["lag"])
-            end_offset = Offset(position + lag)
+            position, lag = Offset(int(place["position"])), read_lag(place["lag"])
+            end_offset = Offset(position + (lag or 0))
             places.append(
                 PlaceView(_partition(place["partition"]), position, end_offset, lag, place["by"] or "")
             )
@@ -96,7 +97,9 @@ class MountGroups:
         )
 
     def _without_position(self, group: str, partition: TopicPartition) -> PlaceView:
-        lag = int((self._groups / group / partition.topic / str(partition.partition) / "lag").read_text())
+        lag = read_lag(
+            (self._groups / group / partition.topic / str(partition.partition) / "lag").read_text()
+        )
         return PlaceView(partition, None, self.bounds(partition).end_offset, lag)
 
     def _group(self, group: str) -> Path:

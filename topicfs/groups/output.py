@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from fusefs.groups.positions import spelled_lag
 from storage.messages import printable
 from topicfs.groups.scenarios import Reset
 from topicfs.groups.view import GroupSummary, GroupView
@@ -41,7 +42,14 @@ def say_positions(group: GroupView) -> None:
         member = group.member_of(place.partition)
         reader = ("-", "-") if member is None else (member.member_id, member.reader)
         rows.append(
-            (group.name, *place.partition, place.shown_position, place.end_offset, place.lag, *reader)
+            (
+                group.name,
+                *place.partition,
+                place.shown_position,
+                place.end_offset,
+                spelled_lag(place.lag),
+                *reader,
+            )
         )
     header = (
         "GROUP",
@@ -80,7 +88,7 @@ def say_state(group: GroupView) -> None:
         group.state,
         group.generation if group.generation >= 0 else "-",
         len(group.members),
-        group.lag,
+        spelled_lag(group.lag),
     )
     say_table(
         ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "GENERATION", "#MEMBERS", "LAG"), [row]

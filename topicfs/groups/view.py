@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from fusefs.groups.positions import total_lag
 from storage.model import Offset, Timestamp, TopicPartition
 
 EMPTY = "Empty"
@@ -38,7 +39,8 @@ class PlaceView:
     position: Offset | None
     end_offset: Offset
     """The last stable offset."""
-    lag: int
+    lag: int | None
+    """None if it is not known."""
     committed_by: str = ""
 
     @property
@@ -60,9 +62,9 @@ class GroupView:
     places: Sequence[PlaceView]
 
     @property
-    def lag(self) -> int:
-        """The lag in all partitions together."""
-        return sum(place.lag for place in self.places)
+    def lag(self) -> int | None:
+        """The lag in all partitions together; None if one of them is not known."""
+        return total_lag(place.lag for place in self.places)
 
     def member_of(self, partition: TopicPartition) -> MemberView | None:
         """Return the member that reads a partition."""

@@ -24,14 +24,15 @@ def partition() -> Iterator[ClusterPartition]:
     """An empty partition, of which nothing is asked here."""
     nobody: Any = None
     with closing(WindowCache()) as windows:
-        yield ClusterPartition(
+        found = ClusterPartition(
             TopicPartition("orders", 0),
             "id",
             PartitionServices(nobody, windows, None, None, EngineCounts()),
-            bounds=bounds(0),
             ask_settings=nobody,
             followed=lambda: None,
         )
+        found.learn(bounds(0))
+        yield found
 
 
 def bounds(end: int) -> PartitionBounds:
@@ -66,3 +67,9 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
     partition.note_append(late, 0.0)  # type: ignore[arg-type] # an int that lets another thread in
     late.other.join()
     assert 5 == partition.newest_timestamp
+
+
+def test_an_answer_is_not_taken_back_by_a_silence(partition: ClusterPartition) -> None:
+    """A reader that learned the bounds meanwhile is right, whatever a request has waited for in vain."""
+    partition.note_silence("no answer within 5 s")
+    assert (None, None) == (partition.unknown, partition.find_bounds())

@@ -13,7 +13,7 @@ from fusefs.appending.partitioners import (
     partitioner_factory,
 )
 from storage.errors import InvalidConfigError, InvalidRecordError
-from storage.partitioning import murmur2
+from storage.partitioning import murmur2, partition_of_key
 
 
 def signed(number: int) -> int:
@@ -53,6 +53,16 @@ def test_the_sticky_partition_is_one_that_exists():
     partitioner.for_unkeyed(1, 5)
 
     assert 1 == partitioner.for_unkeyed(1, 2)
+
+
+def test_without_keys_a_partition_without_a_leader_is_left_out():
+    """Unless none has one; a partition that loses its leader is left at once. Keys go where they always go."""
+    partitioner = KafkaPartitioner(pick=lambda count: count - 1)
+    assert 2 == partitioner.for_unkeyed(1, 3)
+    assert 1 == partitioner.for_unkeyed(1, 3, lambda number: number != 2)
+    records = [KeyedValue(b"k", b"v"), KeyedValue(None, b"v")]
+    assert [partition_of_key(b"k", 3), 0] == partitioner.for_records(records, 3, lambda number: number == 0)
+    assert 2 == partitioner.for_unkeyed(1, 3, lambda _: False)
 
 
 def test_keyless_records_among_keyed_ones_stay_together():

@@ -1,0 +1,169 @@
+"""Topics of a cluster while the leader of one of their partitions says nothing: unknown is not absent."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from cluster.errors import LEADER_NOT_AVAILABLE
+from cluster.protocol.messages import LIST_OFFSETS
+from fusefs.appending.partitioners import KafkaPartitioner
+from fusefs.appending.targets import Encoder, TopicTarget
+from fusefs.errors import FileError
+from fusefs.forms import FORMS
+from fusefs.groups.positions import lags
+from fusefs.reports import Reports
+from storage.disk.native import system_clock
+from storage.errors import PartitionOfflineError
+from storage.membership import Position
+from storage.model import Offset, TopicPartition
+from storage.partitioning import partition_of_key
+from testing.broker.client import Outgoing
+from tests.doubles.mount_client import mounted
+from tests.doubles.producing import connected, impatient, values
+from tests.doubles.relay import Relay
+from tests.doubles.remote_client import Program
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+TOPIC = "silent"
+TIME = 1_700_000_000_000
+PARTITIONS = 4
+SILENT = 2
+"""The partition whose leader says nothing of its bounds."""
+KV = next(form for form in FORMS if form.suffix == ".kv")
+TEXT = b"".join(b"key %d\tvalue %d\n" % (number, number) for number in range(40))
+
+
+@pytest.fixture
+def relay(served):
+    return Relay(served)
+
+
+@contextmanager
+def withheld(relay, topic, partition=SILENT):
+    """A block in which no broker says where the partition ends, as while its leader is being elected."""
+
+    def left_out(answer):
+        for one in answer["topics"]:
+            for each in one["partitions"]:
+                if (one["name"], each["partitionIndex"]) == (topic, partition):
+                    each |= {"errorCode": LEADER_NOT_AVAILABLE, "offset": -1, "timestamp": -1}
+        return answer
+
+    relay.always(LIST_OFFSETS, left_out)
+    try:
+        yield
+    finally:
+        relay.always(LIST_OFFSETS, None)
+
+
+@pytest.fixture
+def engine(address, client, relay):
+    """An engine that knows a topic of another client, of one record in each partition, but for the bounds of one."""
+    client.create_topic(TOPIC, partitions=PARTITIONS)
+    for number in range(PARTITIONS):
+        client.produce(TOPIC, [Outgoing(b"%d" % number, timestamp=TIME + number)], partition=number)
+    with withheld(relay, TOPIC), connected(address, relay.connect) as engine:
+        wait_until(lambda: engine.look() or TOPIC in engine.topics(), "the topic is listed")
+        yield engine
+    client.delete_topics([TOPIC])
+
+
+@pytest.fixture
+def silent(engine):
+    return engine.topic(TOPIC)
+
+
+@pytest.fixture
+async def program(engine):
+    async with mounted(engine, None) as client:
+        yield Program(client)
+
+
+def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
+    """The number of partitions is that of the metadata; the silent one is offline, and the others serve."""
+    assert list(range(PARTITIONS)) == list(silent.partitions())
+    states = [one.status().offline for one in silent.partitions().values()]
+    assert [SILENT] == [number for number, reason in enumerate(states) if reason is not None]
+    assert "its leader answers LEADER_NOT_AVAILABLE" == states[SILENT]
+    assert [SILENT] == [number for number, one in silent.partitions().items() if one.glance().offline]
+
+
+def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
+    """The hash of a key counts with the partitions that there are, whatever is known of them."""
+    target = TopicTarget(
+        f"{TOPIC}/log.kv", silent, Encoder(KV, system_clock, Reports(system_clock)), KafkaPartitioner()
+    )
+    target.append(TEXT)
+    expected = {number: [b"%d" % number] for number in range(PARTITIONS)}
+    for line in TEXT.splitlines():
+        key, value = line.split(b"\t")
+        expected[partition_of_key(key, PARTITIONS)].append(value)
+    assert expected == {number: values(client, TOPIC, number) for number in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize(
+    "path", ["log", "@2023-", f"{SILENT}/log", f"{SILENT}/-1", f"{SILENT}/0", f"{SILENT}/start"]
+)
+async def test_what_reads_it_fails_and_names_it(program, engine, path):
+    """With EIO: a stream without the partition's records would look whole."""
+    with impatient(engine, 0.2), pytest.raises(FileError) as refused:
+        await program.cat(f"{TOPIC}/{path}")
+    assert errno.EIO == refused.value.number
+    assert f"{TOPIC}-{SILENT}" in str(refused.value.reason)
+
+
+@pytest.mark.parametrize("path", ["follow", f"{SILENT}/follow"])
+async def test_who_follows_it_is_told(program, engine, path):
+    """Nobody knows where the records end that are there already."""
+    with impatient(engine, 0.2), pytest.raises(FileError) as refused:
+        await program.open(f"{TOPIC}/{path}")
+    assert errno.EIO == refused.value.number
+
+
+async def test_a_read_waits_for_the_answer(program, relay):
+    """What asked while there was none gets all records once there is one."""
+    found = []
+
+    async def read():
+        found.append(await program.cat(f"{TOPIC}/log"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        relay.always(LIST_OFFSETS, None)
+    assert [b"0\n1\n2\n3\n"] == found
+
+
+def test_the_partition_is_known_once_its_leader_answers(silent, relay):
+    """Its listeners are told, and it is followed as the others."""
+    heard = []
+    partition = silent.partitions()[SILENT]
+    partition.listen(lambda: heard.append(partition.offsets().log_end_offset))
+    relay.always(LIST_OFFSETS, None)
+    wait_until(lambda: partition.unknown is None, "its leader answers")
+    assert (None, 1, [1]) == (partition.status().offline, partition.offsets().log_end_offset, heard[:1])
+
+
+def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
+    """There may be records in it; another one that is empty is not proof."""
+    client.delete_records(TOPIC, 1, partition=0)
+    for number in set(range(PARTITIONS)) - {SILENT}:
+        client.delete_records(TOPIC, 1, partition=number)
+    with impatient(engine, 0.2), pytest.raises(PartitionOfflineError, match=f"{TOPIC}-{SILENT}"):
+        engine.delete_topic(TOPIC, with_records=False)
+    assert TOPIC in client.topics()
+
+
+def test_positions_and_lags_are_told_of_all(engine, client):
+    """A lag that nobody knows is not 0, and the count is what members go by."""
+    place = TopicPartition(TOPIC, SILENT)
+    engine.groups.set_positions("unanswered", {place: Position(Offset(0))})
+    assert {place: None} == lags(engine, engine.groups.positions("unanswered").committed)
+    assert PARTITIONS == engine.groups.partition_counts()[TOPIC]
