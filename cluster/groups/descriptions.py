@@ -7,7 +7,9 @@ member of the classic protocol, where the cluster allows that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from cluster.errors import UnsupportedVersionError
 from cluster.groups.requests import GroupClient
 from cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
 from storage.coordinators.wire import Values
@@ -55,7 +57,9 @@ def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescripti
             coordinator=coordinator,
             members=tuple(sorted(members, key=lambda one: one.member_id)),
         )
-    found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
+    found = None
+    with suppress(UnsupportedVersionError):  # Kafka 3 has no groups of the newer kind.
+        found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
     if found is None:
         raise UnknownGroupError(f"{client.group}: no such group")
     return GroupDescription(

@@ -1,0 +1,33 @@
+"""Groups as the brokers of another release describe them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE
+from storage.errors import UnknownGroupError
+from storage.membership import Position
+from storage.model import Offset, TopicPartition
+from tests.doubles.producing import connected, found
+from tests.doubles.relay import Relay
+
+pytestmark = pytest.mark.java
+
+
+def test_a_broker_without_the_newer_groups_has_none_of_that_name(address, client, served):
+    """Kafka 3.9 answers UNSUPPORTED_VERSION for them: a group that is not there can be made."""
+    relay = Relay(served)
+
+    def refused(answer):
+        return {**answer, "groups": [{**one, "errorCode": 35} for one in answer["groups"]]}
+
+    client.create_topic("other-release")
+    relay.always(CONSUMER_GROUP_DESCRIBE, refused)
+    with connected(address, relay.connect) as engine:
+        found(engine, "other-release")
+        with pytest.raises(UnknownGroupError):
+            engine.groups.describe("none-of-the-release")
+        place = TopicPartition("other-release", 0)
+        engine.groups.set_positions("first-of-the-release", {place: Position(Offset(0))})
+        assert [place] == list(engine.groups.positions("first-of-the-release").committed)
+    assert relay.requests[CONSUMER_GROUP_DESCRIBE.name]
