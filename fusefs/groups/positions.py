@@ -70,7 +70,8 @@ def lag_of(partition: Partition, position: CommittedPosition | None) -> int | No
     if partition.unknown is not None:
         return None
     bounds = partition.offsets()
-    return bounds.last_stable_offset - (bounds.log_start_offset if position is None else position.offset)
+    begin = bounds.log_start_offset if position is None else position.offset
+    return max(bounds.last_stable_offset - begin, 0)  # A position may be newer than what is known of the end.
 
 
 def lags(

@@ -1,0 +1,19 @@
+"""Positions and lags of groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.groups.positions import lag_of
+from storage.membership import CommittedPosition
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition
+
+
+@pytest.mark.parametrize(("position", "lag"), [(None, 5), (7, 3), (10, 0), (12, 0)])
+def test_a_lag_is_not_negative(position: int | None, lag: int):
+    """The end of a cluster's partition is known with a delay: a position of now may lie beyond it."""
+    partition = MemoryPartition(base_offset=5)
+    partition.log_end_offset = 10
+    committed = None if position is None else CommittedPosition(Offset(position))
+    assert lag == lag_of(partition, committed)
