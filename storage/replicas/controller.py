@@ -21,6 +21,7 @@ from storage.replicas.members.member import ReplicatingDirectories, ReplicatingD
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.follower import first_lost, log_end
+from storage.replicas.rules.presence import absences, mend_epochs
 from storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
@@ -156,7 +157,7 @@ class ReplicaController:
         with self._locked(concerned):
             for one in concerned:
                 self._cut_at_holes(one)
-            changes = {one.name: begun(one.state, self._ends(one.name)) for one in concerned}
+            changes = {one.name: begun(*self._presence(one)) for one in concerned}
             self._agree_and_take_roles(concerned, changes)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
@@ -178,13 +179,36 @@ class ReplicaController:
                 log.truncate_to(lost, "another replica has what a loss of power took here")
                 log.holes = ()
 
+    def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
+        """Return the state before an election, and the ends of the logs that lack nothing which another one in sync has.
+
+        Where none is whole all count, and of those that go equally far one leads that begins first.
+        """
+        name, state, logs = partition.name, partition.state, self.logs(partition.name)
+        in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
+        try:
+            mend_epochs(logs.values(), self._warn)
+            absent = absences(in_sync)
+        except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
+            self._warn(f"{name}: its replicas were not compared: {reason_of(error)}")
+            absent = {}
+        for number, one in absent.items():
+            remedy = ": it is copied again from another replica" if one.elsewhere else ""
+            self._warn(f"{one.path}: {one.cause}{remedy}")
+            if one.elsewhere:
+                del logs[number], in_sync[number]
+        first = min(in_sync, key=lambda one: in_sync[one].log_start_offset, default=None)
+        if first is not None and state.leader in in_sync:
+            before = in_sync[state.leader].log_start_offset
+            state = state if before == in_sync[first].log_start_offset else replace(state, leader=first)
+        return state, {number: log_end(log) for number, log in logs.items()}
+
     def _show(self, partitions: list[ReplicatedPartition]) -> None:
         """Show of each partition the log that would lead."""
         for partition in partitions:
-            state, logs = partition.state, self.logs(partition.name)
-            ends = {
-                number: end for number, end in self._ends(partition.name).items() if number in state.in_sync
-            }
+            logs = self.logs(partition.name)
+            state, ends = self._presence(partition)
+            ends = {number: end for number, end in ends.items() if number in state.in_sync}
             leader = elect(replace(state, leader=None), ends, prefer=state.leader).leader
             partition.show(None if leader is None else Replica(leader, logs[leader]))
 

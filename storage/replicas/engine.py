@@ -103,6 +103,8 @@ class ReplicatedEngine:
             changes=self._lock,
             rate=lambda: settings.config.follower_rate,
         )
+        for one in self._catching_up.values():
+            one.renew = self._healer.renewals.renew
         self._healer.topic_id = lambda name: (
             entry.topic_id if (entry := self.controller.entry(name)) else None
         )

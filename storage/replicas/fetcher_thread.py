@@ -20,7 +20,9 @@ from storage.model import TopicPartition
 from storage.replicas.controller import ReplicaController
 from storage.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
 from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.follower import fetch_once
+from storage.replicas.rules.follower import Step, steps
+from storage.replicas.rules.presence import absences, mend_epochs
+from storage.replicas.served_partition import Replica
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -138,6 +140,9 @@ class CopyingThread(ABC):
         if time.monotonic() < due:
             return
         try:
+            if self._is_copied_anew(partition):
+                self._pauses.pop(partition.name, None)
+                return
             with self._copying:
                 if not self._still_wants(partition):
                     return
@@ -151,6 +156,10 @@ class CopyingThread(ABC):
             self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_S)
             self._report(partition.name, reason_of(error))
 
+    def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
+        """Copy a log anew that copying on does not make whole; return whether that was so (StorageError, OSError; blocking)."""
+        return False
+
     def _report(self, partition: TopicPartition, reason: str) -> None:
         if self._told.get(partition) != reason:
             self._told[partition] = reason
@@ -160,12 +169,16 @@ class CopyingThread(ABC):
         """Copy until little is missing; False where it was stopped."""
         if log.parts.leads:
             log.follow(log.log_end_offset)
+        leader: Replica | None = None
+        copying: Iterator[Step] = iter(())
         while not self._stopping.is_set() and not self._holders and self._still_wants(partition):
-            leader = partition.leader
-            if leader is None:
+            if partition.leader is None:
                 return False
+            if partition.leader != leader:
+                leader = partition.leader
+                copying = steps(leader.log, log, max_bytes=STEP_BYTES)
             began = time.monotonic()
-            step = fetch_once(leader.log, log, max_bytes=STEP_BYTES)
+            step = next(copying)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # Appends do not wait for most of it.
                 return True
@@ -194,6 +207,22 @@ class FetcherThread(CopyingThread):
     ) -> None:
         super().__init__(member, partitions, rate=rate, warn=warn)
         self._controller = controller
+        self.renew: Callable[[ReplicatedPartition, str], str]
+        """Copies a replica of a directory anew; set by the engine."""
+
+    def _is_copied_anew(self, partition: ReplicatedPartition) -> bool:
+        number, leader = self._member.number, partition.leader
+        with self._copying:
+            if leader is None or not self._still_wants(partition):
+                return False
+            log = self._log(partition.name)
+            mend_epochs([log], self._warn)
+        if log.log_end_offset < leader.log.log_start_offset:
+            return False  # It starts over.
+        if number not in absences({number: log, leader.number: leader.log}):
+            return False
+        self.renew(partition, str(self._member))
+        return True
 
     def _wants(self, partition: ReplicatedPartition) -> bool:
         number, state = self._member.number, partition.state

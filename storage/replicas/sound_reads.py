@@ -129,8 +129,10 @@ class _Answers:
             self._others = [answer for log in followers if (answer := _ask(leader, log, asked))]
 
     def _is_enough(self) -> bool:
-        own = self.own
-        return own is not None and (not own.fetched.data or (own.sound and own.proves(self._asked.offset)))
+        own, leader, asked = self.own, self._leader, self._asked
+        if own is not None and not own.fetched.data:  # There is something, unless compaction removed it.
+            return leader.config.compacts or asked.offset >= leader.visible_end(asked.isolation)
+        return own is not None and own.sound and own.proves(asked.offset)
 
     def best(self) -> _Answer | None:
         """Return what is proven, by itself or by another replica, the leader's before the others'; None without it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.log.log import Log
-from storage.model import Timestamp
+from storage.model import Offset, Timestamp
 from storage.retention.decision import Decision, LogFacts, decide_retention, limit_text
 
 
@@ -12,10 +12,7 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
 
     Where all of it is due a follower waits for its leader, which begins another segment. Appends may come in between: they only make the end grow, which takes no segment out of the decision.
     """
-    segments = log.segments()
-    offsets = log.offsets()
-    facts = LogFacts(segments, offsets.log_start_offset, offsets.high_watermark)
-    decision = decide_retention(facts, log.config, now)
+    decision = _decide(log, now)
     if decision.roll_first:
         if not log.leads:
             return Decision((), roll_first=False)
@@ -23,3 +20,17 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
     for removal in decision.removals:
         log.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
     return decision
+
+
+def due_start(log: Log) -> Offset:
+    """Return where a log begins once what is due now is removed (OSError)."""
+    bases = log.chain.base_offsets
+    due = _decide(log, log.parts.clock()).count
+    return max(log.log_start_offset, bases[min(due, len(bases) - 1)])
+
+
+def _decide(log: Log, now: Timestamp) -> Decision:
+    segments = log.segments()
+    offsets = log.offsets()
+    facts = LogFacts(segments, offsets.log_start_offset, offsets.high_watermark)
+    return decide_retention(facts, log.config, now)

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.errors import StorageError
+from storage.findings import Finding
 from storage.log.log import Log
 from storage.model import Buffer, Offset, Position
 from storage.segment.scan import declared_size
@@ -99,6 +100,22 @@ def offset_at(copy: Copy, position: int) -> int | None:
     except OSError:
         return None
     return base if copy.segment.base_offset <= base < end else None
+
+
+def changed_files(copy: Copy) -> list[Finding]:
+    """Find files of a segment that are no longer those that the log has open: removed, cut or extended behind its back (OSError)."""
+    segment, parts = copy.segment, copy.log.parts
+    slots = segment.offset_index.slots, segment.time_index.slots
+    found = []
+    with parts.lock:  # No removal, no roll and no compaction meanwhile.
+        if segment not in parts.state.chain.segments:
+            return []
+        for path, size in [(copy.file, copy.end), *((one.path, one.used_bytes) for one in slots)]:
+            if not parts.files.exists(path):
+                found.append(Finding(path, None, "was removed"))
+            elif segment is not parts.state.chain.active and parts.files.size(path) != size:
+                found.append(Finding(path, None, f"has {parts.files.size(path)} bytes, and not {size}"))
+    return found
 
 
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:

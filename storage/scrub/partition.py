@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from storage.errors import StorageError
+from storage.findings import Finding
 from storage.log.log import Log
 from storage.messages import reason_of
 from storage.model import Offset, TopicPartition
 from storage.scrub.archive import PartitionArchive, RecordArchive
-from storage.scrub.copies import CopyMovedError, Guard, copy_at
+from storage.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.segment import Scrubbing, SegmentScrub
 from storage.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
@@ -38,8 +39,10 @@ class ScrubbedPartition:
     renew: Callable[[str], str] | None = None
     """Copies the log of a data directory anew from another one's that is sound; returns that (StorageError, OSError; blocking).
 
-    For logs that compaction made different.
+    For what cannot be healed batch by batch.
     """
+    absent: Callable[[], Iterable[Finding]] = tuple
+    """Returns what the logs lack, each with a file of the log (StorageError, OSError)."""
     is_open: bool = True
     """False where to ask for its logs opens them, for as long as the engine lives."""
 
@@ -69,7 +72,7 @@ class PartitionScrub:
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
         """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError).
 
-        At the end logs are copied anew in which damage is left that is in no other, and which compaction made different.
+        At the end logs are copied anew in which damage is left that is in no other.
         """
         try:
             yield from self._each_segment(start_offset)
@@ -85,6 +88,8 @@ class PartitionScrub:
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
                 self._report(found, batch=False)
+        for missing in self._partition.absent():
+            self._left(ScrubFinding(missing, None))
         offset = start_offset
         while True:
             base = self._next_base(offset)
@@ -111,7 +116,8 @@ class PartitionScrub:
         scrubbing = Scrubbing(
             epochs=replicas[0].log.epochs.entries,
             guard=self._partition.guard,
-            report=self._hold if self._may_renew(rewritten) else self._report,
+            report=self._hold if self._may_renew else self._report,
+            report_left=self._report,
             heals=self._partition.heals,
             archive=None if self._archive is None else PartitionArchive(self._archive, self._partition.name),
             rewritten=rewritten,
@@ -121,9 +127,17 @@ class PartitionScrub:
             yield size
         for beside in scrub_small_files(copies, heals=self._partition.heals):
             self._report(beside, batch=False)
+        for copy in copies:
+            for changed in changed_files(copy):
+                self._left(ScrubFinding(changed, None))
 
-    def _may_renew(self, rewritten: bool) -> bool:
-        return rewritten and self._partition.heals and self._partition.renew is not None
+    @property
+    def _may_renew(self) -> bool:
+        return self._partition.heals and self._partition.renew is not None
+
+    def _left(self, found: ScrubFinding) -> None:
+        """Keep a finding for which a log may be copied anew, where that can be; else report it."""
+        (self._hold if self._may_renew else self._report)(found, batch=True)
 
     def _hold(self, found: ScrubFinding, *, batch: bool) -> None:
         if batch and found.healed_from is None:

@@ -48,6 +48,8 @@ class Scrubbing:
     """The leader's leader epochs."""
     guard: Guard
     report: Report
+    report_left: Report
+    """Takes what copying a log again would not heal."""
     heals: bool
     """False: what is damaged is only reported."""
     archive: PartitionArchive | None = None
@@ -227,7 +229,7 @@ class SegmentScrub:
             if copy.read(position, len(batch)) != batch:
                 raise
         except (OSError, StorageError) as error:
-            self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}")
+            self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}", left=True)
             way.left.append(copy)  # The disk is failing: that is told once a segment.
         else:
             found = ScrubFinding(Finding(copy.file, Position(position), cause), *source)
@@ -250,9 +252,11 @@ class SegmentScrub:
         # Copies that compaction made different may have the same size: then the last batch of a segment says too little.
         return at == copy.end == source.end and not self._scrubbing.rewritten
 
-    def _tell(self, copy: Copy, position: int, cause: str) -> None:
+    def _tell(self, copy: Copy, position: int, cause: str, *, left: bool = False) -> None:
         self._damaged.add(copy.place)
-        self._scrubbing.report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
+        scrubbing = self._scrubbing
+        report = scrubbing.report_left if left and not scrubbing.rewritten else scrubbing.report
+        report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
     def _pass_archived(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
         """Write a batch that no copy has sound again as an archive's records prove it was; return whether that was possible."""
@@ -296,7 +300,8 @@ class SegmentScrub:
     def _pass_damage(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
         """Report a batch that no copy has sound, and go on behind it where that can be found; return whether."""
         for copy in going:
-            self._tell(copy, way.position, causes[copy.place] or "damaged")
+            left = len(going) == len(self._copies)
+            self._tell(copy, way.position, causes[copy.place] or "damaged", left=left)
         bounds = self._bounds(way, going)
         for position in self._next_positions(way.position, going):
             for copy in going:

@@ -34,10 +34,10 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
     parts = log.parts
     path = parts.directory / LEADER_EPOCHS
     with parts.lock:
-        if log.epochs.dirty or not parts.files.exists(path):
+        if log.epochs.dirty:
             return
         known = encode_epochs(log.epochs.entries)
-        found_bytes = parts.files.read_bytes(path)
+        found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
         # Empty, as it is made, until there is an epoch.
         if found_bytes == known or not (found_bytes or log.epochs.entries):
             return

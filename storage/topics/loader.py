@@ -13,9 +13,10 @@ from typing import NamedTuple
 from storage.config.topic import TopicConfig
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline_partition import OfflinePartition
+from storage.disk.names import LEADER_EPOCHS
 from storage.duties.log_cleaner import adopt
 from storage.engine import Partition
-from storage.errors import StorageError
+from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
@@ -91,7 +92,6 @@ def load(
     if directory is None:
         return _missing(directories, found)
     reopened = checkpointed is not None
-    clean = directory.clean and not reopened
     checkpointed = checkpointed or directory.writer.checkpointed(found.partition)
     if directory.failure is not None:
         return _offline(found, _place(found, directory), directory.failure, checkpointed.log_start_offset)
@@ -99,7 +99,7 @@ def load(
         reason = found.refused
     else:
         try:
-            log = load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
+            log = _load_readable(found, directory, checkpointed, warn, reopened=reopened)
         except (StorageError, OSError) as error:
             reason = reason_of(error)
         else:
@@ -108,6 +108,23 @@ def load(
             return log
     warn(f"{found.partition}: offline: {reason}")
     return _offline(found, _place(found, directory), reason, checkpointed.log_start_offset)
+
+
+def _load_readable(
+    found: PartitionToLoad, directory: OpenDirectory, checkpointed: Checkpointed, warn: Say, *, reopened: bool
+) -> Log:
+    """Load a log; of a replica a damaged file of leader epochs is removed, for they are made again of its batches."""
+    clean = directory.clean and not reopened
+    try:
+        return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
+    except CorruptionError as error:
+        files = directory.data.files
+        damaged = type(error) is CorruptionError and error.file.name == LEADER_EPOCHS
+        if not damaged or not directory.replicates or files.read_only:
+            raise
+        warn(f"{reason_of(error)}: made again of the batches")
+        files.unlink(error.file)
+        return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
 
 
 def load_found(

@@ -17,11 +17,13 @@ from storage.disk.filesystem import Clock
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.scrubber import Scrubber
 from storage.errors import StorageError
+from storage.findings import Finding
 from storage.messages import Say, reason_of
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.replicas.healing.renewal import Renewals
 from storage.replicas.members.member import ReplicatingDirectories
 from storage.replicas.partition import ReplicatedPartition
+from storage.replicas.rules.presence import absences
 from storage.replicas.sound_reads import Doctor
 from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 
@@ -81,7 +83,13 @@ class Healer:
             guard=lambda: partition.lock,
             topic_id=self.topic_id(partition.topic),
             renew=lambda place: self.renewals.renew(partition, place),
+            absent=lambda: self._absent(partition),
         )
+
+    def _absent(self, partition: ReplicatedPartition) -> list[Finding]:
+        with partition.lock:
+            logs = {one.number: one.log for one in partition.replicas_in_sync}
+            return [Finding(one.path, None, one.cause) for one in absences(logs).values()]
 
     def maintain(self, now: Timestamp) -> None:
         """Begin a scrub, or go on with one, where one is due (OSError)."""

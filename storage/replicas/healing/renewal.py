@@ -21,6 +21,7 @@ from threading import Event, Lock, RLock
 
 from storage.errors import StorageError
 from storage.log.log import Log
+from storage.log.soundness import torn_segments
 from storage.model import Offset
 from storage.replicas.controller import ReplicaController
 from storage.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThread, opened_again
@@ -28,7 +29,7 @@ from storage.replicas.members.member import ReplicatingDirectories, ReplicatingD
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.moves import ReplicaMoves
 from storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
-from storage.replicas.rules.follower import catch_up, fetch_once
+from storage.replicas.rules.follower import catch_up, steps
 from storage.replicas.rules.state import ReplicaId
 from storage.replicas.served_partition import Replica
 from storage.scrub.findings import ScrubCounts, ScrubFinding
@@ -112,6 +113,8 @@ class Renewals:
             guard=lambda: partition.lock,
             heals=False,
         )
+        if torn_segments(replica.log):
+            return False
         scrub = PartitionScrub(one, ScrubCounts(), found.append)
         for base_offset in replica.log.chain.base_offsets:
             for _ in scrub.segment(base_offset):
@@ -144,14 +147,14 @@ class Renewals:
 
     def _copy(self, source: Log, log: Log) -> None:
         """Copy until little is missing."""
-        while True:
+        began = time.monotonic()
+        for step in steps(source, log, max_bytes=STEP_BYTES):
             self._check_going_on()
-            began = time.monotonic()
-            step = fetch_once(source, log, max_bytes=STEP_BYTES)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # Appends do not wait for most of it.
                 return
             self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
+            began = time.monotonic()
 
     def _check_same(
         self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica
@@ -162,7 +165,7 @@ class Renewals:
         if partition.gone or entry is None or partition.number not in entry.partitions:
             raise RenewalError("its topic was deleted")
         is_there = source.log.offline_reason is None
-        if partition.leader != source or not is_there or member.number not in partition.state.in_sync:
+        if partition.leader != source or not is_there or member.number not in partition.state.assigned:
             raise RenewalError("its replicas changed meanwhile: the next scrub copies it")
 
     def _replace(

@@ -9,7 +9,7 @@ follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import FILE_NAME
@@ -141,13 +141,17 @@ def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
 
     Raises what `fetch_once` does; CorruptionError also where the leader's epochs are not those of its batches.
     """
-    copied = 0
+    return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
+
+
+def steps(leader: Log, follower: Log, *, max_bytes: int) -> Iterator[Step]:
+    """Repeat `fetch_once` until nothing is left to do (blocking); raises what `catch_up` does."""
     cuts_left = len(leader.epochs.entries) + len(follower.epochs.entries) + 2
     while True:
         step = fetch_once(leader, follower, max_bytes=max_bytes)
-        copied += step.copied_bytes
         cuts_left -= step.truncated
-        if cuts_left < 0:  # What is copied is cut off again, for ever, and appends wait meanwhile.
+        if cuts_left < 0:  # What is copied would be cut off again, for ever.
             raise CorruptionError(leader.directory / FILE_NAME, 0, "its epochs are not those of the batches")
+        yield step
         if not step.copied_bytes and not step.truncated:
-            return copied
+            return

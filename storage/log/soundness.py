@@ -1,0 +1,148 @@
+"""Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
+
+The first is looked up at the end of each closed segment, the second at the bounds of each leader epoch. A whole segment is
+read only where one of them does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import (
+    Entries,
+    EpochEntry,
+    assign,
+    epoch_for_offset,
+    truncate_from_start,
+)
+from storage.codec.headers import BatchHeader
+from storage.errors import CorruptionError
+from storage.log.log import Log
+from storage.model import Offset
+from storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from storage.segment.segment import Segment
+
+
+class TornSegment(NamedTuple):
+    """A closed segment whose batches do not end where the next segment begins."""
+
+    path: Path
+    base_offset: Offset
+    end_offset: Offset
+    """One past the last offset that it has in order."""
+    next_offset: Offset
+    """The base offset of the next segment."""
+
+    @property
+    def cause(self) -> str:
+        if self.end_offset == self.next_offset:
+            return "bytes behind its last batch are no batch"
+        return f"offsets {self.end_offset} to {self.next_offset - 1} are missing"
+
+
+def torn_segments(log: Log) -> tuple[TornSegment, ...]:
+    """Return the segments of a log that lack offsets, or have other bytes behind them (CorruptionError, OSError).
+
+    None of a topic that compacts, or that did: compaction removes offsets.
+    """
+    if log.config.compacts or log.parts.first_dirty_offset is not None:
+        return ()
+    state, found = log.parts.state, []
+    for segment, following in pairwise(state.chain.segments):
+        stop = following.base_offset
+        if stop > state.start_offset and not _ends_at(segment, stop):
+            end, position = _end_before(segment, stop)
+            if (end, position) != (stop, segment.size):
+                found.append(TornSegment(segment.log.path, segment.base_offset, end, stop))
+    return tuple(found)
+
+
+def _ends_at(segment: Segment, stop: Offset) -> bool:
+    """Return whether the last batch ends with the segment's file and the offset before `stop`, as the index leads to it."""
+    try:
+        last = segment.find_batch(stop - 1, segment.size)
+    except CorruptionError:
+        return False
+    return last is not None and (last.end_offset, last.end_position) == (stop, segment.size)
+
+
+def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
+    """Return where the batches end that are in order and below `stop`: one past their last offset, and the position."""
+    end, position = segment.base_offset, 0
+    for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES):
+        good = window.batches.count_ascending(end, stop - 1)
+        if good:
+            end = window.batches[good - 1].end_offset
+            position = window.position + window.batches[good - 1].end_position
+        if good < len(window.batches):
+            break
+    return end, position
+
+
+def true_epochs(log: Log) -> Entries | None:
+    """Return the leader epochs that a log's batches carry, where its own are not these; None where they are.
+
+    A single batch that disagrees is damaged itself: an epoch is not under its checksum (CorruptionError, OSError).
+    """
+    return None if _fit_at_bounds(log) else _carried(log)
+
+
+def replace_epochs(log: Log, entries: Entries) -> None:
+    """Give a log other leader epochs, in its file too (OSError)."""
+    parts = log.parts
+    with parts.lock:
+        parts.epochs.take_back(entries)
+        parts.noted_epoch = parts.latest_epoch()
+        parts.leader_epoch = max(parts.noted_epoch, 0)
+    parts.epochs.flush()
+
+
+def _fit_at_bounds(log: Log) -> bool:
+    """Return whether the batches at both sides of each epoch's beginning, the first and the last one carry its epoch."""
+    state, entries = log.parts.state, log.epochs.entries
+    bounds = [state.start_offset, state.end_offset, *(entry.start_offset for entry in entries)]
+    for offset in {one + step for one in bounds for step in (-1, 0)}:
+        if state.start_offset <= offset < state.end_offset:
+            segment = state.chain.segments[state.chain.floor(Offset(offset))]
+            batch = segment.find_batch(offset, state.end.bytes_of(segment))
+            if batch is not None and batch.leader_epoch >= 0:
+                written = Offset(max(batch.base_offset, state.start_offset))
+                if epoch_for_offset(entries, written) != batch.leader_epoch:
+                    return False
+    return True
+
+
+def _carried(log: Log) -> Entries | None:
+    state, known = log.parts.state, log.epochs.entries
+    runs: list[list[int]] = []  # Epoch, first offset, number of batches.
+    count = wrong = 0
+    for batch in _batches(log):
+        epoch, base = batch.leader_epoch, Offset(max(batch.base_offset, state.start_offset))
+        if epoch >= 0 and batch.end_offset > state.start_offset:
+            count, wrong = count + 1, wrong + (epoch_for_offset(known, base) != epoch)
+            if not runs or runs[-1][0] != epoch:
+                runs.append([epoch, base, 0])
+            runs[-1][2] += 1
+    if wrong == 0 or (wrong == 1 and count > 1):
+        return None
+    found: Entries = ()
+    for number, (epoch, first, batches) in enumerate(runs):
+        falls = any(later[0] < epoch for later in runs[number + 1 : number + 2])
+        if batches == 1 and (falls or (found and found[-1].epoch > epoch)):
+            continue
+        found = assign(found, EpochEntry(epoch, Offset(first if found else runs[0][1])))
+    for entry in known:
+        if entry.start_offset >= state.end_offset and (not found or entry.epoch > found[-1].epoch):
+            found = assign(found, entry)  # Nothing was written in it yet.
+    return truncate_from_start(found, state.start_offset)
+
+
+def _batches(log: Log) -> Iterator[BatchHeader]:
+    state = log.parts.state
+    for segment in state.chain.segments:
+        end = state.end.bytes_of(segment)
+        for window in windows(segment.log, 0, end, window_bytes=SCAN_WINDOW_BYTES):
+            yield from window.batches

@@ -1,0 +1,236 @@
+"""What one replica lost is taken from another: it leads nowhere before it has everything, and deletes nothing elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
+from storage.model import Offset
+from tests.doubles.flips import flip, path_of
+from tests.doubles.records import batch
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+
+LINES = [f"line {number:02} {'x' * 20}" for number in range(60)]
+
+
+def filled(disks: int = 2, **settings: object) -> Replicated:
+    """Replicas of a partition in six segments of ten batches, closed in order."""
+    made = Replicated(
+        disks, replicas=disks, internal_segment_bytes=1000, index_interval_bytes=200, **settings
+    )
+    made.engine.create_topic("orders")
+    for line in LINES:
+        made.append(line + "\n")
+    made.partition().sync()
+    made.engine.close()
+    return made
+
+
+@pytest.fixture
+def two() -> Replicated:
+    return filled()
+
+
+def logs(two: Replicated, number: int) -> list[Path]:
+    root = path_of(two, number, "x").parent
+    names = sorted(e.name for e in two.disk(number).list_directory(root) if e.name.endswith(".log"))
+    return [root / name for name in names]
+
+
+def remove(two: Replicated, number: int, which: int) -> None:
+    two.disk(number).unlink(logs(two, number)[which])
+
+
+def put(two: Replicated, number: int, name: str, data: bytes) -> None:
+    two.disk(number).write_bytes(path_of(two, number, name), data)
+
+
+def told(two: Replicated, text: str) -> bool:
+    return any(text in line for line in two.engine.warnings)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+@pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
+def test_a_removed_log_is_copied_again_and_deletes_nothing(two, number, which):
+    """Whichever it is, of the leader too: the other one leads, and keeps all of its files."""
+    good = two.files(3 - number)
+    remove(two, number, which)
+    two.open()
+    assert good == two.files(3 - number)
+    assert 3 - number == two.leader() or number == 2
+    assert LINES == two.lines()
+    two.engine.catch_up()
+    assert ((1, 2), LINES) == (two.in_sync(), two.lines())
+    assert good == two.files(1) == two.files(2)
+
+
+def test_it_says_what_is_missing(two):
+    """And that it is copied again."""
+    remove(two, 1, 2)
+    two.open()
+    assert ((2,), 2) == (two.in_sync(), two.leader())
+    assert told(two, "offsets 20 to 29 are missing: it is copied again from another replica")
+
+
+def test_what_no_other_replica_has_is_named_at_each_start(two):
+    """The other directory is left out: nobody else has the records, and the reader is not the first who notices."""
+    remove(two, 1, 2)
+    for _ in range(2):
+        two.open(two.roots[0], left_out=two.roots[1:])
+        assert told(two, "offsets 20 to 29 are missing")
+        assert LINES[:20] + LINES[30:] == two.lines()
+        two.engine.close()
+
+
+def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
+    """Neither is whole, so neither is copied; both serve, the one that begins first leads, and both are named."""
+    remove(two, 1, 0)
+    remove(two, 2, 2)
+    left = [logs(two, number) for number in (1, 2)]
+    two.open()
+    two.engine.catch_up()
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    assert told(two, "offsets 0 to 9 are missing")
+    assert told(two, "offsets 20 to 29 are missing")
+    assert left == [logs(two, number) for number in (1, 2)]
+    assert LINES == two.lines()
+
+
+def test_of_three_two_that_lack_something_are_copied_from_the_third():
+    """Each of what it lacks, one after the other."""
+    three = filled(3)
+    good = three.files(3)
+    remove(three, 1, 0)
+    remove(three, 2, 2)
+    three.open()
+    assert ((3,), LINES) == (three.in_sync(), three.lines())
+    three.engine.catch_up()
+    assert (1, 2, 3) == three.in_sync()
+    assert good == three.files(1) == three.files(2) == three.files(3)
+
+
+def test_a_kill_before_it_was_copied_does_not_let_it_join(two):
+    """What it lacks is found out again before it is in sync."""
+    good = two.files(2)
+    remove(two, 1, 2)
+    two.open()
+    two.append("more\n")
+    two.kill()
+    assert (2,) == two.in_sync()
+    two.engine.catch_up()
+    assert ((1, 2), [*LINES, "more"]) == (two.in_sync(), two.lines())
+    assert two.files(1) == two.files(2) != good
+
+
+def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_comes_back(two):
+    """While it was away nobody compared it."""
+    two.open()
+    remove(two, 1, 2)
+    break_disk(two.disk(1))
+    two.append("more\n")
+    assert (2,) == two.in_sync()
+    two.bring_back(1)
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    assert two.files(1) == two.files(2)
+
+
+def test_a_log_start_that_only_one_directory_has_is_not_the_others(two):
+    """The least log start of those in sync is agreed on."""
+    good = two.files(2)
+    path = two.roots[0] / LOG_START_OFFSETS
+    two.disk(1).write_bytes(path, b"0\n1\norders 0 60\n")
+    two.open()
+    assert (LINES, 2) == (two.lines(), two.leader())
+    two.engine.catch_up()
+    assert ((1, 2), 0) == (two.in_sync(), two.partition().log_start_offset)
+    assert good == two.files(1) == two.files(2)
+
+
+def test_deleted_records_do_not_come_back(two):
+    """The log start is on both disks before DeleteRecords is answered; a file that is lost below it is nobody's."""
+    two.open()
+    two.partition().delete_records(Offset(25))
+    two.engine.keep_log_starts()
+    two.kill()
+    assert ((1, 2), LINES[25:]) == (two.in_sync(), two.lines())
+    assert () == two.engine.warnings
+
+
+def test_retention_that_was_interrupted_repeats(two):
+    """What the other one would remove now is missing nowhere: nothing is copied for it."""
+    two.config = two.config.__class__(
+        replication_factor=2,
+        recovery_threads=1,
+        topic_defaults=two.config.topic_defaults.__class__(
+            segment_index_bytes=1200, internal_segment_bytes=1000, retention_bytes=3000
+        ),
+    )
+    remove(two, 1, 0)
+    two.open()
+    assert ((1, 2), ()) == (two.in_sync(), two.engine.warnings)
+
+
+def test_a_directory_that_was_away_follows_a_deletion(two):
+    """It is not in sync, so that its log start counts for nothing."""
+    two.open(two.roots[0], left_out=two.roots[1:])
+    two.append("more\n")
+    two.partition().delete_records(Offset(25))
+    two.engine.keep_log_starts()
+    two.reopen()
+    two.engine.catch_up()
+    assert ((1, 2), [*LINES[25:], "more"]) == (two.in_sync(), two.lines())
+    assert two.partition().log_start_offset == two.engine.controller.logs(ORDERS)[2].log_start_offset
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+@pytest.mark.parametrize(
+    "damaged",
+    [b"0\n1\n7 0\n", b"\xff\x00\xfe", b"", b"0\n1\n0 30\n", b"0\n2\n0 0\n9 99\n", b"0\n2\n0 0\n3 30\n"],
+)
+@pytest.mark.parametrize("alone", [False, True])
+def test_leader_epochs_that_are_not_those_of_the_batches_are_made_again(two, number, damaged, alone):
+    """Before anyone goes by them: nothing is cut anywhere."""
+    good = two.files(3 - number)
+    put(two, number, LEADER_EPOCHS, damaged)
+    if alone:
+        two.open(two.roots[number - 1], left_out=(two.roots[2 - number],))
+    else:
+        two.open()
+        assert good == two.files(3 - number)
+    two.engine.catch_up()
+    assert LINES == two.lines()
+    two.append("more\n")
+    log = two.engine.controller.logs(ORDERS)[number]
+    assert [0, 0] == [log.epochs.epoch_for_offset(Offset(offset)) for offset in (0, 59)]
+    if not alone:
+        assert (1, 2) == two.in_sync()
+        assert two.files(1) == two.files(2)
+    found: list[object] = []
+    two.engine.scrubber.run(tell=found.append)
+    assert [] == found
+
+
+def test_a_damaged_batch_makes_no_leader_epochs(two):
+    """An epoch is under no checksum: one batch that disagrees with the file and with all others is damaged itself."""
+    put(two, 1, LEADER_EPOCHS, b"0\n1\n0 0\n")
+    flip(two, 1, 15, mask=4)
+    two.open()
+    assert [0, 0] == [log.epochs.entries[0].epoch for log in two.engine.controller.logs(ORDERS).values()]
+    assert LINES == two.lines()
+
+
+def test_a_compacted_log_that_has_fewer_offsets_lacks_nothing():
+    """Each directory compacts by itself: of such a topic only the log starts are compared."""
+    two = Replicated(cleanup_policy=("compact",), internal_segment_bytes=1000)
+    two.engine.create_topic("orders")
+    for number in range(60):
+        two.partition().append(batch(b"value", key=b"%d" % (number % 3), timestamp=1 + number))
+    two.engine.close()
+    remove(two, 1, 2)
+    two.open()
+    assert ((1, 2), ()) == (two.in_sync(), two.engine.warnings)
