@@ -93,6 +93,7 @@ class ClusterEngine:
     foreign = False
     doing: str | None = None
     scrub: str | None = None
+    scrubbing: None = None
 
     def __init__(
         self,

@@ -357,6 +357,18 @@ class Replication(Protocol):
         ...
 
 
+class Scrubbing(Protocol):
+    """A scrub that can be asked for while the engine serves."""
+
+    def start(self) -> None:
+        """Scrub everything from the front, in a thread, unless one that was asked for goes on."""
+        ...
+
+    def report(self) -> list[str]:
+        """Return `state running` or `state idle`, how much was read and healed, and what was found since it was asked for."""
+        ...
+
+
 class Engine(Protocol):
     """Topics, and what can be done with them."""
 
@@ -383,6 +395,11 @@ class Engine(Protocol):
     @property
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two (*known*)."""
+        ...
+
+    @property
+    def scrubbing(self) -> Scrubbing | None:
+        """Its scrub; None where it has none (*known*)."""
         ...
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fusefs.errors import FileError, file_error
 from fusefs.files.metrics import MetricsFile
+from fusefs.files.scrub import ScrubFile
 from fusefs.files.status import DaemonStatusFile
 from fusefs.files.topic_files import AllTopics
 from fusefs.following.waiting_reads import Program
@@ -29,11 +30,15 @@ def _metrics(parent: RootDirectory, name: str) -> Node:
     return MetricsFile(parent.context, parent, name)
 
 
+def _scrub(parent: RootDirectory, name: str) -> Node:
+    return ScrubFile(parent.context, parent, name)
+
+
 NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@groups": _groups, "@status": _status}
 """The daemon's own names that are listed."""
 
-UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": _metrics}
-"""Those that are there by name alone: it is another text each time, so that copies of a mount would always differ."""
+UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": _metrics, "@scrub": _scrub}
+"""Those that are there by name alone: they are another text each time, so that copies of a mount would always differ."""
 
 
 class RootDirectory(Directory):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -36,6 +37,8 @@ RESTS = 99
 a hundredth of one processor, so that appends notice nothing, and half of the disk's time, which others have before it.
 """
 _SAVED_EVERY_S = 10.0
+_MOST_TOLD = 1000
+"""Findings of a scrub that was asked for that are remembered."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,6 +72,10 @@ class Scrubber:
         """Held while the thread is started: a close waits for it, or it is not started any more."""
         self._stopping = Event()
         self._thread: Thread | None = None
+        self._asked_for: Thread | None = None
+        """The scrub that somebody asked for, or the last one."""
+        self._told: deque[str] = deque(maxlen=_MOST_TOLD)
+        """What it found, the newest."""
         self._at = ScrubPosition(0)
         """Where the scrub is that goes on."""
 
@@ -102,8 +109,38 @@ class Scrubber:
         """End a scrub that goes on, after the step that it is at, and begin no other (blocking)."""
         with self._starting:
             self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in (self._thread, self._asked_for):
+            if thread is not None:
+                thread.join()
+
+    # One that is asked for.
+
+    def start(self) -> None:
+        """See `storage.engine.Scrubbing`."""
+        with self._starting:
+            if not self._stopping.is_set() and not self._is_asked_for:
+                self._told.clear()
+                self._asked_for = Thread(target=self._run_asked_for, name="scrub-now", daemon=True)
+                self._asked_for.start()
+
+    @property
+    def _is_asked_for(self) -> bool:
+        return self._asked_for is not None and self._asked_for.is_alive()
+
+    def _run_asked_for(self) -> None:
+        become_idle()
+        try:
+            with self._running:  # The duty goes on to its end first, and rests no more.
+                self.restart()
+            self.run(tell=lambda found: self._told.append(str(found)))
+        except (OSError, StorageError) as error:
+            self._told.append(f"scrub: {reason_of(error)}")
+
+    def report(self) -> list[str]:
+        """See `storage.engine.Scrubbing`."""
+        state = "running" if self._is_asked_for else "idle"
+        counts = [f"scrub {self.line}"] if self.line else []
+        return [f"state {state}", *counts, f"damaged {self.damaged}", *(f"found {one}" for one in self._told)]
 
     # A scrub.
 
@@ -190,7 +227,7 @@ class Scrubber:
     def _found(self, found: ScrubFinding, tell: Tell) -> None:
         if found.healed_from is None:
             self._at = self._at._replace(damaged=self._at.damaged + 1)
-        self.report(found)
+        self.tell_owner(found)
         tell(found)
 
     def _scrub(
@@ -206,7 +243,7 @@ class Scrubber:
                 self._at = self._at._replace(partition=str(name), offset=base, topic_id=topic_id)
                 advance(self.counts.read_bytes - before)
                 before = self.counts.read_bytes
-                if rests:
+                if rests and not self._is_asked_for:
                     took = max(rests * (time.thread_time() - worked), time.monotonic() - began)
                     self._stopping.wait(took)
                 if self._stopping.is_set():
@@ -219,7 +256,7 @@ class Scrubber:
             # What a disk does not give is its own report; the other partitions are scrubbed all the same.
             self._warn(f"{name}: not scrubbed to its end: {reason_of(error)}")
 
-    def report(self, found: ScrubFinding) -> None:
+    def tell_owner(self, found: ScrubFinding) -> None:
         """Tell the log what was healed, and as a warning what was not."""
         if found.healed_from is None:
             self._warn(str(found))

@@ -24,7 +24,7 @@ from storage.duties.due_logs import flush_if_due, roll_if_due
 from storage.duties.log_cleaner import LogCleaner
 from storage.duties.plan import PlannedStep, plan_log
 from storage.duties.schedule import Duty, Schedule, plan_duties
-from storage.duties.scrubber import scrubber_of_logs
+from storage.duties.scrubber import Scrubber, scrubber_of_logs
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Listeners, Partition, Replication, records_of
 from storage.errors import (
@@ -116,6 +116,10 @@ class LogManager:
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two."""
         return self._changes.progress.line
+
+    @property
+    def scrubbing(self) -> Scrubber:
+        return self.scrubber
 
     @property
     def scrub(self) -> str | None:

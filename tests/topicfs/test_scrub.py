@@ -218,7 +218,7 @@ def test_directories_that_somebody_owns_are_left_to_their_owner(two):
     with closing(open_replicas([Path("a"), Path("b")], in_background=False)):
         ran = two("scrub", BOTH)
     assert 1 == ran.status
-    assert b"its owner scrubs by itself every log.scrub.interval.hours" in ran.errors
+    assert b"topicfs scrub MOUNTPOINT" in ran.errors
 
 
 def test_no_data_directory_is_no_success(topicfs):

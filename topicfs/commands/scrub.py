@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,10 @@ from storage.messages import printable
 from topicfs.commands.check import line, new_progress, print_line
 from topicfs.data_directory import data_argument, opened_for_writing
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.terminal import console, plain
+
+_LOOK_EVERY_S = 0.2
 
 if TYPE_CHECKING:
     from storage.scrub.archive import RecordArchive
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
             "topicfs scrub /disk1/data,/disk2/data --restart",
             "from the front, though the last one was interrupted",
         ),
+        ("topicfs scrub ./mnt", "a mount: its daemon scrubs everything now, and what it found is printed"),
         (
             "topicfs scrub ./data --archive ./archive",
             "what no replica has is made again of the records that `topicfs pipeline archive` kept",
@@ -67,14 +72,22 @@ def scrub(
     directories without replicas. It is written only where its checksum, or all of its other bytes, prove that it is what
     was there; compressed batches of other programs may not be made again byte for byte, and are left then.
 
+    The path of a mount in place of directories asks its daemon, which serves meanwhile; it has always begun at the front.
+
     A daemon does this by itself, but for the archive, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
     from storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
 
+    if len(directories) == 1 and (directories[0] / "@scrub").exists():
+        if archive is not None:
+            raise click.UsageError("--archive needs the data directories, not a mount")
+        if _scrub_mount(directories[0] / "@scrub", as_program=as_program):
+            context.exit(1)
+        return
     found: list[ScrubFinding] = []
     records = None if archive is None else _records(archive)
-    instead = "its owner scrubs by itself every log.scrub.interval.hours, and counts in MOUNTPOINT/@status"
+    instead = "topicfs scrub MOUNTPOINT"
     with opened_for_writing(directories, through_mount=instead) as engine:
         become_idle()
         if engine.replication is not None:
@@ -100,6 +113,24 @@ def scrub(
         _summarize(directories, counts, damaged)
     if damaged:
         context.exit(1)
+
+
+def _scrub_mount(file: Path, *, as_program: bool) -> int:
+    """Have the daemon of a mount scrub everything, and print what it found; return how much is left damaged."""
+    with file.open("a") as asked:
+        asked.write("start\n")
+    while (lines := file.read_text().splitlines())[:1] == ["state running"]:
+        time.sleep(_LOOK_EVERY_S)
+    told = [line.removeprefix("found ") for line in lines if line.startswith("found ")]
+    values = dict(line.split(" ", 1) for line in lines if not line.startswith("found "))
+    damaged = int(values.get("damaged", 0))
+    if as_program:
+        click.echo(json.dumps({"findings": told, "damaged": damaged}))
+        return damaged
+    for one in told:
+        say(one)
+    say(f"{damaged or 'nothing'} damaged left; since the mount began: {values.get('scrub', '')}", error=True)
+    return damaged
 
 
 def _records(archive: Path) -> RecordArchive:

@@ -1,0 +1,53 @@
+"""`@scrub`: the scrub that somebody asked for. Writing `start` begins one, from the front."""
+
+from __future__ import annotations
+
+from fusefs.allowance import leave_event_loop
+from fusefs.appending.targets import LineTarget
+from fusefs.files.text_file import TextFile
+from storage.engine import Scrubbing
+from storage.errors import InvalidConfigError
+from storage.messages import printable
+
+START = "start"
+LINE_BYTES = 64
+
+
+class ScrubTarget:
+    """The target of the line that asks for a scrub."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(self, name: str, scrubbing: Scrubbing) -> None:
+        self.name = name
+        self._scrubbing = scrubbing
+
+    def check(self, lines: bytes) -> None:
+        text = lines.decode("utf-8", "replace").split("\n")[-2].strip()
+        if text != START:
+            raise InvalidConfigError(f"{text}: `{START}` alone can be written, to scrub everything")
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Begin a scrub; it goes on in a thread of the engine's."""
+        del durable
+        self.check(lines)
+        self._scrubbing.start()
+
+    def sync(self) -> None:
+        pass
+
+
+class ScrubFile(TextFile):
+    """The progress of the scrub, and what it found."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        leave_event_loop()
+        scrubbing = self.context.engine.scrubbing
+        lines = [] if scrubbing is None else scrubbing.report()
+        return "".join(f"{printable(line)}\n" for line in lines)
+
+    def target(self) -> LineTarget | None:
+        scrubbing = self.context.engine.scrubbing
+        return None if scrubbing is None else ScrubTarget(self.path, scrubbing)
