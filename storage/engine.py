@@ -357,7 +357,7 @@ class Replication(Protocol):
         ...
 
 
-class Scrubbing(Protocol):
+class ScrubOnDemand(Protocol):
     """A scrub that can be asked for while the engine serves."""
 
     def start(self) -> None:
@@ -398,7 +398,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def scrubbing(self) -> Scrubbing | None:
+    def scrubbing(self) -> ScrubOnDemand | None:
         """Its scrub; None where it has none (*known*)."""
         ...
 

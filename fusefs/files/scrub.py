@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.targets import LineTarget
 from fusefs.files.text_file import TextFile
-from storage.engine import Scrubbing
+from storage.engine import ScrubOnDemand
 from storage.errors import InvalidConfigError
 from storage.messages import printable
 
@@ -18,7 +18,7 @@ class ScrubTarget:
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, scrubbing: Scrubbing) -> None:
+    def __init__(self, name: str, scrubbing: ScrubOnDemand) -> None:
         self.name = name
         self._scrubbing = scrubbing
 
