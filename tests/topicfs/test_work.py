@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.topicfs.conftest import Topicfs
 
 
@@ -31,8 +38,13 @@ def test_exit_statuses(orders: Topicfs, tmp_path: Path):
     runs = out.read_text().split()
 
     assert {"one": 1, "two": 5, "three": 1} == {job: runs.count(job) for job in set(runs)}
-    assert b"orders-0-0: exit status 65: rejected" in ran.errors
-    assert b"orders-0-1: exit status 1: given back" in ran.errors
+    assert 3 == ran.status, "records were rejected"
+    said = ran.errors.decode().splitlines()
+    assert ["topicfs: orders-0-0: exit status 65: rejected"] == [line for line in said if "-0-0:" in line]
+    given_back = "topicfs: orders-0-1: exit status 1: given back"
+    assert [given_back] * 4 + ["topicfs: orders-0-1: exit status 1: rejected"] == [
+        line for line in said if "-0-1:" in line
+    ]
 
 
 def test_several_at_a_time(orders: Topicfs, tmp_path: Path):
@@ -70,3 +82,63 @@ def test_a_command_that_is_not_there(orders: Topicfs):
     assert 1 == orders("work", "g", "orders", "--drain", "--", "/no/such/command").status
 
     assert 0 == orders("work", "g", "orders", "--drain", "--", "true").status
+
+
+def test_a_command_that_runs_longer_than_the_lease(orders: Topicfs, directory: Path, tmp_path: Path):
+    """It keeps its record: no other worker is given it."""
+    with closing(open_engine([directory])) as engine:
+        engine.share_groups.create("g").alter({"share.record.lock.duration.ms": "1000"})
+    out = tmp_path / "out"
+    script = f"echo $TOPICFS_OFFSET >> {out}; sleep 2.2"
+    ran = orders("work", "g", "orders", "--drain", "--jobs", "4", "--", "sh", "-c", script)
+
+    assert (0, b"") == (ran.status, ran.errors)
+    assert ["0", "1", "2"] == sorted(out.read_text().split())
+
+
+def test_a_key_that_no_environment_can_hold(topicfs: Topicfs, tmp_path: Path):
+    """It is left out, and said; the record is done."""
+    out = tmp_path / "out"
+    topicfs("topics", "create", "orders")
+    topicfs("append", "orders/0/log.kv", stdin=b"k" * 200_000 + b"\tlarge\nk\tsmall\n")
+    script = f'echo "$(cat) ${{TOPICFS_KEY-none}}" >> {out}'
+    ran = topicfs("work", "g", "orders", "--drain", "--", "sh", "-c", script)
+
+    assert (0, "large none\nsmall k\n") == (ran.status, out.read_text())
+    assert b"topicfs: orders-0-0: TOPICFS_KEY is left out: 200000 characters\n" == ran.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number: signal.Signals):
+    """What runs ends and is accepted, nothing more is begun; the others are given to the next worker."""
+    out, go = tmp_path / "out", tmp_path / "go"
+    script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done; echo done >> {out}"
+    words = ("work", "g", "orders", "--", "sh", "-c", script)
+    with (tmp_path / "said").open("wb") as said:
+        worker = FORKS.start(COMMAND, *words, files=(None, None, said.fileno()))
+    with worker:
+        wait_until(out.exists, "it runs")
+        worker.send_signal(number)
+        go.touch()
+        assert {signal.SIGTERM: 0, signal.SIGINT: 130}[number] == worker.wait(PATIENCE_S)
+    assert ["begun", "done"] == out.read_text().split()
+    assert "" == (tmp_path / "said").read_text()
+    assert 0 == orders("work", "g", "orders", "--drain", "--", "sh", "-c", script).status
+    assert ["begun", "done"] * 3 == out.read_text().split()
+
+
+def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
+    """Its record is given back when the command has ended, not before."""
+    out = tmp_path / "out"
+    script = f"trap 'echo ended >> {out}; exit 7' TERM; echo begun >> {out}; while :; do sleep 0.02; done"
+    words = ("work", "g", "orders", "--", "sh", "-c", script)
+    with (tmp_path / "said").open("wb") as said:
+        worker = FORKS.start(COMMAND, *words, files=(None, None, said.fileno()))
+    with worker:
+        wait_until(out.exists, "it runs")
+        worker.terminate()
+        while "ended" not in out.read_text():
+            worker.terminate()
+        assert 0 == worker.wait(PATIENCE_S)
+    assert ["begun", "ended"] == out.read_text().split()
+    assert "topicfs: orders-0-0: exit status 7: given back\n" == (tmp_path / "said").read_text()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
 
 import click
 
 from storage.errors import RecordNotHeldError, StorageError
+from storage.messages import reason_of
 from storage.share_groups import Acknowledgement
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
@@ -22,6 +27,18 @@ from topicfs.places import Place, place_option
 
 REJECTS = 65
 """Exit status (EX_DATAERR) of a command that a record's data do not suit, now or ever."""
+
+GIVEN_UP = 3
+"""Exit status of `topicfs work` if records were rejected."""
+
+FIRST_RENEWAL_SECONDS = 0.3
+"""A third of the shortest lease that can be set; shorter commands cost no renewal."""
+
+RECONNECT_SECONDS = 0.5
+DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
+Reconnect = Callable[[OSError], bool]
+
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(
@@ -49,27 +66,30 @@ def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: 
     """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each.
 
     The record's value is on its standard input; TOPICFS_KEY, TOPICFS_OFFSET, TOPICFS_PARTITION, TOPICFS_TOPIC,
-    TOPICFS_TIMESTAMP and TOPICFS_HEADERS are in its environment. Exit status 0 accepts the record, 65 rejects it for good, any other
-    gives it back: it is delivered again, five times in all. What a worker held that died is delivered again at once.
+    TOPICFS_TIMESTAMP and TOPICFS_HEADERS are in its environment, but for a key or headers that are too large for one. Exit
+    status 0 accepts the record, 65 rejects it for good, any other gives it back: it is delivered again, five times in
+    all, and is rejected then. The record stays with its command, however long that runs. What a worker held that died is
+    delivered again at once.
 
-    While a daemon owns the directory this works through its mount, so that any number of workers share a queue.
+    While a daemon owns the directory this works through its mount, so that any number of workers share a queue; if the
+    daemon ends, it waits for the next one. SIGTERM and Ctrl-C let commands that run end first; a second one ends them,
+    too. The exit status is 3 if records were rejected.
     """
-    failures: list[Exception] = []
-    with _sources(place, group, topic, waits=not drain) as new_source:
-        threads = [
-            threading.Thread(target=_work, args=(new_source, command, failures), daemon=True)
-            for _ in range(jobs)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
+    with _sources(place, group, topic, waits=not drain) as (new_source, reconnect):
+        workers = Workers(new_source, reconnect, command)
+        interrupted = workers.run(jobs)
+        if workers.failures:
+            raise workers.failures[0]
+    if interrupted:
+        raise KeyboardInterrupt
+    if workers.has_rejected:
+        raise click.exceptions.Exit(GIVEN_UP)
 
 
 @contextmanager
-def _sources(place: Place, group: str, topic: str, *, waits: bool) -> Iterator[Callable[[], JobSource]]:
+def _sources(
+    place: Place, group: str, topic: str, *, waits: bool
+) -> Iterator[tuple[Callable[[], JobSource], Reconnect]]:
     """Give what opens a session: of the daemon's mount, or of an engine of one's own."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
@@ -77,37 +97,161 @@ def _sources(place: Place, group: str, topic: str, *, waits: bool) -> Iterator[C
             (mountpoint / "@groups" / group).mkdir()
         if not (mountpoint / topic).is_dir():
             raise StorageError(f"{topic}: no such topic")
-        yield lambda: MountJobs(mountpoint, group, topic, waits=waits)
+
+        def open_mount() -> JobSource:
+            found = serving_mount(place)
+            if found is None:
+                raise OSError(errno.ENOTCONN, "no daemon serves the directory")
+            return MountJobs(found, group, topic, waits=waits)
+
+        yield open_mount, partial(_wait_for_daemon, place)
         return
     with place.opened_for_writing(through_mount=f"topicfs work {group} {topic}") as engine:
         engine.topic(topic)
         if engine.share_groups.unavailable is not None:
             raise StorageError(f"{group}: {engine.share_groups.unavailable}")
-        yield lambda: EngineJobs(engine, group, topic, waits=waits)
+        yield partial(EngineJobs, engine, group, topic, waits=waits), lambda _error: False
 
 
-def _work(new_source: Callable[[], JobSource], command: Sequence[str], failures: list[Exception]) -> None:
-    try:
-        with closing(new_source()) as source:
-            while (job := source.take()) is not None:
-                _do(source, job, command)
-    except (StorageError, OSError) as error:
-        failures.append(error)
+def _wait_for_daemon(place: Place, error: OSError) -> bool:
+    """Wait until a daemon serves the directory again; return False if the error does not mean that the daemon ended."""
+    if error.errno not in DISCONNECTED and serving_mount(place) is not None:
+        return False
+    say(f"topicfs: {reason_of(error)}: waiting for a daemon to serve the directory again", error=True)
+    while serving_mount(place) is None:
+        time.sleep(RECONNECT_SECONDS)
+    return True
 
 
-def _do(source: JobSource, job: Job, command: Sequence[str]) -> None:
-    done = subprocess.run(  # noqa: S603 - what the user gives is what is run
-        command, input=job.value, env={**os.environ, **job.environment()}, check=False
-    )
-    word = {0: Acknowledgement.ACCEPT, REJECTS: Acknowledgement.REJECT}.get(
-        done.returncode, Acknowledgement.RELEASE
-    )
-    if word is not Acknowledgement.ACCEPT:
-        fate = "rejected" if word is Acknowledgement.REJECT else "given back"
-        say(f"topicfs: {job.place}: exit status {done.returncode}: {fate}", error=True)
-    try:
-        source.settle(job, word)
-    except (RecordNotHeldError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.ESTALE:
-            raise
-        say(f"topicfs: {job.place}: held too long, and another's by now", error=True)
+class Workers:
+    """Threads that take records and run the command for each; used once, by the main thread."""
+
+    def __init__(
+        self, new_source: Callable[[], JobSource], reconnect: Reconnect, command: Sequence[str]
+    ) -> None:
+        self._new_source = new_source
+        self._reconnect = reconnect
+        self._command = command
+        self._lock = threading.Lock()
+        self._running: dict[int, subprocess.Popen[bytes] | None] = {}
+        """The commands of the threads that hold a record, by thread; None before it is started."""
+        self._stopping = False
+        self._events: SimpleQueue[int] = SimpleQueue()
+        """The number of a signal; 0: a worker has ended."""
+        self.failures: list[Exception] = []
+        self.has_rejected = False
+
+    def run(self, jobs: int) -> bool:
+        """Work with `jobs` threads until all have ended; return whether Ctrl-C ended them.
+
+        After a signal, or a failure of one of them, no further record is begun; what is running is waited for.
+        """
+        handlers = {number: signal.getsignal(number) for number in ENDINGS}
+        for number in ENDINGS:
+            if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
+                signal.signal(number, lambda number, _frame: self._events.put(number))
+        try:
+            for _ in range(jobs):
+                threading.Thread(target=self._work, daemon=True).start()
+            return self._wait(jobs)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _wait(self, alive: int) -> bool:
+        interrupted = False
+        while alive:
+            number = self._events.get()
+            with self._lock:
+                if number == 0:
+                    alive -= 1
+                elif self._stopping:
+                    for process in filter(None, self._running.values()):
+                        process.terminate()
+                self._stopping = self._stopping or number != 0 or bool(self.failures)
+                interrupted = interrupted or number == signal.SIGINT
+                if self._stopping and not self._running:
+                    break  # The others wait for a record, or for a daemon.
+        return interrupted
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping:
+                try:
+                    with closing(self._new_source()) as source:
+                        self._take_all(source)
+                except OSError as error:
+                    if not self._reconnect(error):
+                        raise
+                else:
+                    return
+        except (StorageError, OSError) as error:
+            self.failures.append(error)
+        finally:
+            self._events.put(0)
+
+    def _take_all(self, source: JobSource) -> None:
+        while (job := source.take()) is not None:
+            with self._lock:
+                if self._stopping:
+                    return
+                self._running[threading.get_ident()] = None
+            try:
+                self._do(source, job)
+            finally:
+                with self._lock:
+                    del self._running[threading.get_ident()]
+
+    def _do(self, source: JobSource, job: Job) -> None:
+        with _started(self._command, job) as process:
+            self._running[threading.get_ident()] = process
+            _feed(process, source, job)
+        word = {0: Acknowledgement.ACCEPT, REJECTS: Acknowledgement.REJECT}.get(
+            process.returncode, Acknowledgement.RELEASE
+        )
+        try:
+            given_up = source.settle(job, word)
+        except (RecordNotHeldError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ESTALE:
+                raise
+            say(f"topicfs: {job.place}: held too long, and another's by now", error=True)
+            return
+        self.has_rejected = self.has_rejected or given_up
+        if word is not Acknowledgement.ACCEPT:
+            fate = "rejected" if given_up else "given back"
+            say(f"topicfs: {job.place}: {_end_of(process)}: {fate}", error=True)
+
+
+def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
+    """Start the command; a key or headers that do not fit into its environment are left out."""
+    told = job.environment()
+    optional = [name for name in ("TOPICFS_HEADERS", "TOPICFS_KEY") if name in told]
+    while True:
+        try:
+            return subprocess.Popen(  # noqa: S603 - what the user gives is what is run
+                command, stdin=subprocess.PIPE, env={**os.environ, **told}
+            )
+        except OSError as error:
+            if error.errno != errno.E2BIG or not optional:
+                raise
+            name = max(optional, key=lambda one: len(told[one]))
+            optional.remove(name)
+            say(f"topicfs: {job.place}: {name} is left out: {len(told.pop(name))} characters", error=True)
+
+
+def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None:
+    """Give a command its record and wait for its end, renewing the lease meanwhile."""
+    value: bytes | None = job.value
+    seconds = FIRST_RENEWAL_SECONDS
+    while process.returncode is None:
+        try:
+            process.communicate(value, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            value = None
+            with suppress(StorageError, OSError):  # It is told when the record is settled.
+                seconds = source.renew(job) / 3
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> str:
+    status = process.returncode
+    return f"exit status {status}" if status >= 0 else f"ended by signal {-status}"

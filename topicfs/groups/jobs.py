@@ -12,8 +12,11 @@ from typing import Any, Protocol
 
 from fusefs.forms import JSON
 from storage.engine import Engine
+from storage.messages import reason_of
 from storage.share_groups import Acknowledgement, RecordName
+from topicfs.lines import say
 
+LEASE_SETTING = "share.record.lock.duration.ms"
 LINE_BYTES = 1 << 20
 """Read of a record at once."""
 
@@ -49,8 +52,12 @@ class JobSource(Protocol):
         """Hold the next record; waits for one. None: there is none, and it does not wait."""
         ...
 
-    def settle(self, job: Job, word: Acknowledgement) -> None:
-        """Say what became of a record: when it returns, that is kept."""
+    def renew(self, job: Job) -> float:
+        """Begin the record's lease again; return its length in seconds."""
+        ...
+
+    def settle(self, job: Job, word: Acknowledgement) -> bool:
+        """Say what became of a record: when it returns, that is kept. Return whether the queue has given it up."""
         ...
 
     def close(self) -> None:
@@ -63,22 +70,41 @@ class MountJobs:
 
     def __init__(self, mountpoint: Path, group: str, topic: str, *, waits: bool) -> None:
         self._mountpoint = mountpoint
+        self._group = mountpoint / "@groups" / group
         flags = os.O_RDWR if waits else os.O_RDWR | os.O_NONBLOCK
-        self._descriptor = os.open(mountpoint / "@groups" / group / topic / "take.json", flags)
+        self._descriptor = os.open(self._group / topic / "take.json", flags)
 
     def take(self) -> Job | None:
-        line = b""
-        while not line.endswith(b"\n"):
+        while True:
+            line = b""
+            while not line.endswith(b"\n"):
+                try:
+                    line += os.read(self._descriptor, LINE_BYTES)
+                except BlockingIOError:
+                    return None
+            shown = json.loads(line)
+            place = RecordName(shown["topic"], shown["partition"], shown["offset"])
+            record = self._mountpoint / place.topic / str(place.partition) / str(place.offset)
             try:
-                line += os.read(self._descriptor, LINE_BYTES)
-            except BlockingIOError:
-                return None
-        shown = json.loads(line)
-        place = RecordName(shown["topic"], shown["partition"], shown["offset"])
-        record = self._mountpoint / place.topic / str(place.partition) / str(place.offset)
-        return Job(place, record.read_bytes(), shown)
+                return Job(place, record.read_bytes(), shown)
+            except OSError as error:
+                # This record alone cannot be read, or is deleted by now: the queue gives it up after some deliveries.
+                say(f"topicfs: {place}: {reason_of(error)}: given back", error=True)
+                self.settle(Job(place, b"", shown), Acknowledgement.RELEASE)
 
-    def settle(self, job: Job, word: Acknowledgement) -> None:
+    def renew(self, job: Job) -> float:
+        self._acknowledge(job, Acknowledgement.RENEW)
+        lines = (self._group / "config").read_text().splitlines()
+        settings = dict(line.removeprefix("# ").partition("=")[::2] for line in lines)
+        return int(settings[LEASE_SETTING]) / 1000
+
+    def settle(self, job: Job, word: Acknowledgement) -> bool:
+        self._acknowledge(job, word)
+        if word is not Acknowledgement.RELEASE:
+            return word is Acknowledgement.REJECT
+        return (self._group / job.place.topic / "rejected" / str(job.place)).exists()
+
+    def _acknowledge(self, job: Job, word: Acknowledgement) -> None:
         os.write(self._descriptor, f"{word.name.lower()} {job.place}\n".encode())
 
     def close(self) -> None:
@@ -89,7 +115,8 @@ class EngineJobs:
     """A session of the command's own engine."""
 
     def __init__(self, engine: Engine, group: str, topic: str, *, waits: bool) -> None:
-        self._session = engine.share_groups.group(group).open([topic], holder=f"topicfs {os.getpid()}")
+        self._group = engine.share_groups.group(group)
+        self._session = self._group.open([topic], holder=f"topicfs {os.getpid()}")
         self._news = threading.Event()
         self._session.listen(self._news.set)
         self._waits = waits
@@ -113,8 +140,15 @@ class EngineJobs:
         )
         return Job(place, leased.record.value or b"", json.loads(line))
 
-    def settle(self, job: Job, word: Acknowledgement) -> None:
+    def renew(self, job: Job) -> float:
+        self._session.acknowledge({job.place: Acknowledgement.RENEW})
+        return self._group.settings.share_record_lock_duration_ms / 1000
+
+    def settle(self, job: Job, word: Acknowledgement) -> bool:
         self._session.acknowledge({job.place: word})
+        if word is not Acknowledgement.RELEASE:
+            return word is Acknowledgement.REJECT
+        return any(one.place == job.place for one in self._group.rejected(job.place.topic))
 
     def close(self) -> None:
         self._session.close()

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,67 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
     assert set(lines) - {"poison"} == set(counts)
     assert sum(counts.values()) <= jobs + 10, "only what a killed worker was at came twice"
     assert ["orders-0-250"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+
+
+@pytest.mark.parametrize("end", [Mount.stop, Mount.kill])
+def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount], object]):
+    """Whether the daemon ended in order or was killed."""
+    done = mount.base / "done"
+    done.touch()
+    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take; seq 3 > orders/0/log")
+    words = (
+        "work",
+        "q",
+        "orders",
+        "--data",
+        str(mount.data),
+        "--jobs",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        f"echo $(cat) >> {done}",
+    )
+    worker = FORKS.start(COMMAND, *words)
+    try:
+        wait_until(lambda: len(done.read_text().split()) == 3, "three are done")
+        wait_until(lambda: status(mount)["lag"] == "0", "and accepted")
+        end(mount)
+        mount.start()
+        mount.bash("seq 4 6 >> orders/0/log")
+        wait_until(lambda: len(done.read_text().split()) == 6, "the others are done")
+        worker.terminate()
+        assert 0 == worker.wait(PATIENCE_S)
+    finally:
+        worker.kill()
+        worker.wait(PATIENCE_S)
+    assert list("123456") == sorted(done.read_text().split())
+
+
+def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
+    """For as long as its command runs, over several leases."""
+    done = mount.base / "done"
+    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take")
+    mount.bash("echo share.record.lock.duration.ms=1000 > @groups/q/config; seq 2 > orders/0/log")
+    script = f"echo $(cat) >> {done}; sleep 2.2"
+    words = (
+        "work",
+        "q",
+        "orders",
+        "--data",
+        str(mount.data),
+        "--jobs",
+        "3",
+        "--drain",
+        "--",
+        "sh",
+        "-c",
+        script,
+    )
+    ended = FORKS.run(COMMAND, *words)
+
+    assert (0, b"") == (ended.status, ended.errors)
+    assert ["1", "2"] == sorted(done.read_text().split())
 
 
 def test_a_queue_of_a_read_only_mount(unmounted: Mount):
