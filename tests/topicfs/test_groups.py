@@ -164,3 +164,10 @@ def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], rea
 
     assert 0 != ran.status
     assert reason in ran.errors.decode()
+
+
+def test_records_of_queues_are_no_aborted_upgrade(orders: Topicfs, caplog: pytest.LogCaptureFixture):
+    """What a queue keeps in __consumer_offsets is not called unknown by what reads the groups there."""
+    assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
+    assert 0 == orders("groups", "list").status
+    assert "Unknown record type" not in caplog.text

@@ -16,6 +16,7 @@ from typing import Any
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
+from storage.coordinators.share_group_records import GroupRecord
 from storage.disk.filesystem import Clock
 from storage.engine import Partition
 from storage.errors import (
@@ -110,7 +111,9 @@ class Shard:
         except (StorageError, OSError, ValueError, AssertionError) as error:
             self.fail(f"cannot be loaded: {reason_of(error)}")
             return
-        for kind in sorted(loaded.unknown_types):
+        for kind in sorted(
+            loaded.unknown_types.difference(GroupRecord)
+        ):  # Queues' records are read elsewhere.
             self.log.warning(
                 "Unknown record type %d while loading offsets and group metadata from %s. Ignoring it. It could be a "
                 "left over from an aborted upgrade.",
