@@ -17,7 +17,7 @@ import pytest
 from storage.codec.batch import read_header
 from storage.codec.binary.fields import CODEC_MASK
 from storage.disk.lock import DirectoryLock
-from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, TOPIC_SETTINGS
+from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, MIRROR, TOPIC_SETTINGS
 from storage.manager import open_engine
 from testing.processes import started
 from tests.doubles.engines import append_lines
@@ -38,6 +38,20 @@ def test_a_last_line_without_end_is_a_record_too(topicfs):
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
+
+
+def test_a_mirrors_directory_takes_no_append(topicfs, tmp_path: Path):
+    """The mirror would refuse the directory afterwards: the append is refused before anything changes, with the remedy."""
+    topicfs("topics", "create", "orders")
+    assert 0 == topicfs("append", "orders/0/log", stdin=b"one\n").status
+    [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
+    journal.write_text("{}")
+    refused = topicfs("append", "orders/0/log", stdin=b"two\n")
+    assert 1 == refused.status
+    assert f"or end the copy for good: rm {journal.relative_to(Path.cwd())}" in refused.errors.decode()
+    assert b"one\n" == topicfs("cat", "orders/0/log").output
+    journal.unlink()
+    assert 0 == topicfs("append", "orders/0/log", stdin=b"two\n").status
 
 
 @pytest.mark.parametrize(
