@@ -14,8 +14,7 @@ An engine that is `remote` may have to wait for its answers, and promises this:
 * What changes something waits, and is marked with `storage.remote.changes`: it is called in threads that may wait.
   When it returns, what is *known* shows it.
 
-Each wait has an end: what does not answer in time raises PartitionOfflineError, and so does every call once `close`
-was called.
+Each wait has an end: what does not answer in time raises PartitionOfflineError, as does every call after `close`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from storage.config.broker import EngineConfig
 from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
 from storage.counts.engine_counts import EngineCounts
+from storage.findings import ScrubOnDemand
 from storage.membership import Groups
 from storage.model import (
     Appended,
@@ -354,18 +354,6 @@ class Replication(Protocol):
 
     def cancel_move(self, partition: TopicPartition) -> None:
         """Leave a replica where it is that is on its way, and remove its copy (InvalidConfigError where none is, OSError)."""
-        ...
-
-
-class ScrubOnDemand(Protocol):
-    """A scrub that can be asked for while the engine serves."""
-
-    def start(self) -> None:
-        """Scrub everything from the front, in a thread, unless one that was asked for goes on."""
-        ...
-
-    def report(self) -> list[str]:
-        """Return `state running` or `state idle`, how much was read and healed, and what was found since it was asked for."""
         ...
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.targets import LineTarget
 from fusefs.files.text_file import TextFile
-from storage.engine import ScrubOnDemand
 from storage.errors import InvalidConfigError
+from storage.findings import ScrubOnDemand
 from storage.messages import printable
 
 START = "start"

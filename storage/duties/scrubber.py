@@ -116,7 +116,7 @@ class Scrubber:
     # One that is asked for.
 
     def start(self) -> None:
-        """See `storage.engine.ScrubOnDemand`."""
+        """See `storage.findings.ScrubOnDemand`."""
         with self._starting:
             if not self._stopping.is_set() and not self._is_asked_for:
                 self._told.clear()
@@ -137,7 +137,7 @@ class Scrubber:
             self._told.append(f"scrub: {reason_of(error)}")
 
     def report(self) -> list[str]:
-        """See `storage.engine.ScrubOnDemand`."""
+        """See `storage.findings.ScrubOnDemand`."""
         state = "running" if self._is_asked_for else "idle"
         counts = [f"scrub {self.line}"] if self.line else []
         return [f"state {state}", *counts, f"damaged {self.damaged}", *(f"found {one}" for one in self._told)]

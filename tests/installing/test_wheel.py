@@ -119,4 +119,8 @@ def test_with_the_mount_it_mounts(wheel, plain, tmp_path):
         assert "hello\n" == (mountpoint / "orders/0/log").read_text()
     finally:
         run(plain, "topicfs", "umount", "mnt", at=tmp_path)
+        # The other tests know the environment without it.
+        subprocess.run(
+            [plain / "python", "-m", "pip", "--quiet", "uninstall", "--yes", "pyfuse3"], check=True
+        )
     assert not is_mounted(mountpoint)

@@ -137,7 +137,8 @@ class PartitionModel:
                 if batch.base_offset >= max(since, self.durable_start)
             ]
             from_start = start if loaded else self.durable_start
-            fewer = () if certain and since >= from_start else (*here[:1], self.end)
+            later = [one for one in here if one >= start]
+            fewer = () if certain and since >= from_start else (*here[:1], *later[:1], self.end)
             options.append({max(since, start), *(max(one, start) for one in fewer)})
         return {min((self.end, *combination)) for combination in product(*options)}
 
