@@ -56,8 +56,8 @@ def _directories(name: str) -> list[Path]:
     matches = sorted(one for one in map(Path, glob.glob(local)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise PipelineError(
-            f"{name}: no data directory there; path names one, several after commas, or a glob, and without a lost one "
-            "of several with replicas"
+            f"{name}: no data directory there; path names one, several after commas, or a glob; "
+            "of replicas the option without names a lost one"
         )
     return matches
 

@@ -123,7 +123,10 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
         ),
         (
             {"path": "nowhere"},
-            "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
+            (
+                "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob; "
+                "of replicas the option without names a lost one"
+            ),
         ),
     ],
 )
