@@ -419,7 +419,7 @@ def test_a_member_counts_before_its_coordinator_knows_it(
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
     member = joined(through, topic, topic)
-    wait_until(lambda: 0 in through.groups.partitions_of(topic))
+    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the other engine knows it, too")
     for call in ("set a position", "delete", "another assignor"):
         with pytest.raises(GroupNotEmptyError):
             CALLS[call](through, topic)
