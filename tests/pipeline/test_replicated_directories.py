@@ -17,7 +17,7 @@ from pipeline.places.paths import data_directories
 from pipeline.sink.options import parse_sink_options
 from pipeline.source.directories import SourceDirectories
 from storage.config.broker import EngineConfig
-from storage.disk.native import system_clock
+from storage.disk.native import NativeFileSystem, system_clock
 from storage.model import TopicPartition
 from storage.replicas.startup import open_directories
 from storage.staging.record import read_committed
@@ -122,8 +122,6 @@ def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_p
 
 
 def _files() -> Any:
-    from storage.disk.native import NativeFileSystem  # noqa: PLC0415
-
     return NativeFileSystem(read_only=True)
 
 

@@ -120,7 +120,7 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
     with file.open("a") as asked:
         asked.write("start\n")
     while (lines := file.read_text().splitlines())[:1] == ["state running"]:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_LOOK_EVERY_S)  # A file of a mount tells nobody that it changed.
     told = [line.removeprefix("found ") for line in lines if line.startswith("found ")]
     values = dict(line.split(" ", 1) for line in lines if not line.startswith("found "))
     damaged = int(values.get("damaged", 0))

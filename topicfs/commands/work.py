@@ -119,7 +119,7 @@ def _wait_for_daemon(place: Place, error: OSError) -> bool:
         return False
     say(f"topicfs: {reason_of(error)}: waiting for a daemon to serve the directory again", error=True)
     while serving_mount(place) is None:
-        time.sleep(RECONNECT_SECONDS)
+        time.sleep(RECONNECT_SECONDS)  # Nothing tells that a daemon has begun.
     return True
 
 
