@@ -142,7 +142,7 @@ class Partition(Protocol):
         ...
 
     def offsets(self) -> PartitionOffsets:
-        """Return the bounds: log start, last stable offset, high watermark, log end (*known*); an empty range if they are `unknown`."""
+        """Return log start, last stable offset, high watermark and log end (*known*). While `unknown` has a reason the range is empty."""
         ...
 
     def visible_end(self, isolation: Isolation) -> Offset:

@@ -1,4 +1,4 @@
-"""`@scrub`: the scrub that somebody asked for. Writing `start` begins one, from the front."""
+"""The file `@scrub`. Writing `start` begins a scrub of everything; reading shows the state of the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data directories that an option `path` names: one, several after commas, globs; and those that `without` leaves out."""
+"""The data directories that the option `path` names: one, several after commas, or a glob. The option `without` leaves some out."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class SourceDirectories:
     """Data directories, read again by each `refresh`; logs that have not changed since stay open."""
 
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
-        """Read the directories (StorageError, PipelineError, OSError); `left_out`: those with replicas that are not waited for."""
+        """Read the directories (StorageError, PipelineError, OSError). `left_out` are the replica directories to do without."""
         self._paths = tuple(paths)
         self._in_sync = _replicas_in_sync(paths, left_out)
         self._files = NativeFileSystem(read_only=True)

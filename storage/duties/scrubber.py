@@ -73,7 +73,7 @@ class Scrubber:
         self._stopping = Event()
         self._thread: Thread | None = None
         self._asked_for: Thread | None = None
-        """The scrub that somebody asked for, or the last one."""
+        """The thread of the last scrub that somebody asked for."""
         self._told: deque[str] = deque(maxlen=_MOST_TOLD)
         """What it found, the newest."""
         self._at = ScrubPosition(0)

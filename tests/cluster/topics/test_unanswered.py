@@ -65,7 +65,7 @@ def withheld(relay, topic, partition=SILENT):
 
 @pytest.fixture
 def engine(address, client, relay):
-    """An engine that knows a topic of another client, of one record in each partition, but for the bounds of one."""
+    """An engine and a topic with one record in each partition. The engine knows the bounds of all partitions but one."""
     client.create_topic(TOPIC, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         client.produce(TOPIC, [Outgoing(b"%d" % number, timestamp=TIME + number)], partition=number)
@@ -152,7 +152,7 @@ def test_the_partition_is_known_once_its_leader_answers(silent, relay):
 
 
 def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
-    """There may be records in it; another one that is empty is not proof."""
+    """A partition that has not answered may hold records, even if the others are empty."""
     client.delete_records(TOPIC, 1, partition=0)
     for number in set(range(PARTITIONS)) - {SILENT}:
         client.delete_records(TOPIC, 1, partition=number)

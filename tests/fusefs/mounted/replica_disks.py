@@ -64,7 +64,7 @@ class ReplicaDisks:
             os.close(directory)
 
     def bring_back(self, number: int) -> None:
-        """Mount an ext4 that died again, once the daemon has let go of it."""
+        """Mount an ext4 file system again that was shut down, once the daemon has closed its files."""
         subprocess.run(["umount", "-l", str(self.disks[number])], check=True)
         listed = ["losetup", "-j", str(self.image)]
         wait_until(lambda: not subprocess.check_output(listed), "nobody uses the one that died")

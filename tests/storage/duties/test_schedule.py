@@ -353,7 +353,7 @@ def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: M
 
 
 def test_a_shorter_period_begins_with_its_setting() -> None:
-    """A duty whose period changes is due one new period after the change, whatever its first delay was."""
+    """After its period changes, a duty is next due one new period later. Its first delay does not count."""
     for delay_ms in (0, 900_000):
         old, new = ({Duty.RETENTION: Plan(period, delay_ms)} for period in (300_000, 1_000))
         begun = Schedule.begin(old, Timestamp(0)).done([Duty.RETENTION], Timestamp(1_000_000))

@@ -287,7 +287,7 @@ def test_a_takeover_after_the_source_deleted_records() -> None:
 
 
 def test_a_takeover_without_a_metadata_log() -> None:
-    """Settings that are elsewhere are asked about before anything is written."""
+    """Without the topics' settings a takeover is refused before it writes anything."""
     disk, _ = prepared_disk(LOG_DIR)
     directories = BrokerDirectories(log_dirs=[LOG_DIR])
     check_refused(

@@ -54,7 +54,7 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
-    """Then the other one may die, and nothing is appended twice."""
+    """If the other directory dies after that, a repeated micro-batch appends nothing twice."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
