@@ -226,6 +226,14 @@ class DirectoryLockedError(StorageError):
         self.holder_pid = holder_pid
 
 
+class MissingReplicasError(StorageError):
+    """A directory of a set of replicas that may have later records is not there, and nobody agreed to go on without it."""
+
+
+class ForkedReplicasError(StorageError):
+    """Two directories of a set of replicas were written to independently: each may have records that the other lacks."""
+
+
 class NotALogDirectoryError(StorageError):
     """A directory that holds something other than Kafka's own entries."""
 

@@ -9,6 +9,7 @@ A later version is read like this one, and unknown lines are ignored (kafka-stor
 from __future__ import annotations
 
 import re
+import reprlib
 from pathlib import Path
 
 from storage.checkpoints.atomic import prepare, put_in_place, write_atomically
@@ -32,7 +33,7 @@ def decode_partition_metadata(data: bytes, *, file: Path) -> str:
     for line in data.decode(errors="replace").splitlines():
         name, colon, value = line.partition(":")
         if not colon:
-            raise CorruptionError(file, 0, f"{line!r} is not `name: value`")
+            raise CorruptionError(file, 0, f"{reprlib.repr(line)} is not `name: value`")
         fields[name.strip()] = value.strip()
     if not re.fullmatch(r"\d{1,9}", fields.get("version", ""), re.ASCII):
         raise CorruptionError(file, 0, f"version {fields.get('version')}, expected {VERSION} or a later one")

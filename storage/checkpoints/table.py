@@ -12,6 +12,7 @@ mean no rows; everything else that is not as shown is corruption (kafka-storage.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 def field_number(text: str, *, file: Path) -> int:
     """Read a decimal field; raises CorruptionError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS) and not _INTEGER.fullmatch(text):
-        raise CorruptionError(file, 0, f"{text!r} is no number")
+        raise CorruptionError(file, 0, f"{reprlib.repr(text)} is no number")
     return int(text)
 
 
@@ -69,12 +70,12 @@ def _lines(data: bytes, file: Path) -> list[tuple[int, str]]:
 def _number(lines: list[tuple[int, str]], index: int, file: Path) -> int:
     position, text = lines[index]
     if not _INTEGER.fullmatch(text.strip()):
-        raise CorruptionError(file, position, f"{text!r} is no number")
+        raise CorruptionError(file, position, f"{reprlib.repr(text)} is no number")
     return int(text)
 
 
 def _row(line: str, position: int, width: int, file: Path) -> list[str]:
     fields = line.split()
     if len(fields) != width or line[:1].isspace():
-        raise CorruptionError(file, position, f"{line!r} does not have {width} fields")
+        raise CorruptionError(file, position, f"{reprlib.repr(line)} does not have {width} fields")
     return fields

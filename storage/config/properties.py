@@ -13,6 +13,7 @@ equal names counts.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -91,7 +92,7 @@ def _unescape_one(match: re.Match[str]) -> str:
     if len(escape) > 1:
         return chr(int(escape[1:], 16))
     if escape == "u":
-        raise PropertiesError(f"malformed \\u escape in {match.string!r}")
+        raise PropertiesError(f"malformed \\u escape in {reprlib.repr(match.string)}")
     return _NAMED_ESCAPES.get(escape, escape)
 
 
@@ -100,7 +101,7 @@ def _join_surrogates(text: str) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise PropertiesError(f"half a surrogate pair in {text!r}") from None
+        raise PropertiesError(f"half a surrogate pair in {reprlib.repr(text)}") from None
 
 
 def _escape_name(name: str) -> str:

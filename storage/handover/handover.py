@@ -332,7 +332,9 @@ class Handover:
         """Close the data directory in order, whatever state it was in, and return its topics."""
         if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
-        with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
+        alone = len(self._data) == 1 and self._files.exists(self._data[0] / names.REPLICAS)
+        machine = Machine(files=self._files)
+        with closing(open_engine(self._data, machine=machine, one_of_many=alone)) as engine:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 
     def _find_journal(self) -> Path:

@@ -78,7 +78,8 @@ def open_engine(
         raise ValueError(f"read_only={read_only} on a disk with read_only={disk.read_only}")
     paths = [path.absolute() for path in ([directory] if isinstance(directory, Path) else directory)]
     _check_different(paths)
-    _check_without_replicas(paths, disk)
+    if not one_of_many:
+        _check_without_replicas(paths, disk)
     warnings = WarningBook(clock)
     settings = config if isinstance(config, LiveSettings) else LiveSettings(config or EngineConfig())
     counts = machine.counts or EngineCounts()
@@ -115,11 +116,15 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
-    for path in paths[1:] and paths:
+    """Raise StorageError if directories of a set of replicas are to be written to without the others, or read as one."""
+    for path in paths if len(paths) > 1 or not files.read_only else ():
         with suppress(OSError):
             if files.exists(path / names.REPLICAS):
                 raise StorageError(
                     f"{path}: holds replicas of what is in the other directories; name one directory alone"
+                    if files.read_only
+                    else f"{path}: is one of several directories with replicas, and cannot be written to alone; name all of "
+                    f"them, or: topicfs mount --replicas N {path} --without OTHER MOUNTPOINT"
                 )
 
 

@@ -56,8 +56,6 @@ class ReplicaController:
         self._counts = members.counts
         self.doctors: Callable[[ReplicatedPartition], Doctor]
         """Returns who heals a partition; set by the engine."""
-        self.waiting: dict[TopicPartition, frozenset[ReplicaId]] = {}
-        """Partitions that wait for directories that are away and may have later records than the others."""
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
         """Returns the log of a replica that is on its way to a directory."""
 
@@ -129,11 +127,7 @@ class ReplicaController:
 
     def directory_failed(self, member: ReplicatingDirectory) -> None:
         """Go on without the replicas of a directory that serves no longer (blocking)."""
-        concerned = [
-            one
-            for one in self._partitions()
-            if member.number in one.state.in_sync and one.name not in self.waiting
-        ]
+        concerned = [one for one in self._partitions() if member.number in one.state.in_sync]
         with self._locked(concerned):
             try:
                 self._settle(concerned, {member.number})
@@ -150,7 +144,7 @@ class ReplicaController:
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
         """Elect a leader of each partition: after a start, as after a failure, what the logs hold decides (blocking)."""
-        concerned = [one for one in partitions if one.name not in self.waiting]
+        concerned = list(partitions)
         if self._agreement.read_only:
             self._show(concerned)
             return
@@ -249,24 +243,12 @@ class ReplicaController:
         self._log_change(partition, state)
         self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
 
-    def returned(self, member: ReplicatingDirectory) -> None:
-        """Go on with the partitions that waited for a directory, and those that have no leader (blocking)."""
-        waited = [name for name, missing in self.waiting.items() if member.number in missing]
-        if member.copy is not None:
-            self._agreement.take_later(member.copy, waited)
-        for name in waited:
-            self.waiting[name] -= {member.number}
-            if not self.waiting[name]:
-                del self.waiting[name]
-        for partition in self._partitions():
-            if partition.name in waited:
-                with partition.lock:
-                    partition.state = self._agreement.state(partition.name)
+    def returned(self) -> None:
+        """Go on with the partitions that have no leader, now that a directory is back (blocking)."""
         self.begin([one for one in self._partitions() if one.leader is None])
 
     def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
         """Elect a replica that was not in sync, because somebody asked for it (blocking)."""
-        self.waiting.pop(partition.name, None)
         with self._locked([partition]):
             state = elect_unclean(partition.state, self._ends(partition.name), replica)
             self._warn(
@@ -333,7 +315,8 @@ class ReplicaController:
             changed = without(partition.state, gone, known)
             if changed != partition.state:
                 changes[partition.name] = changed
-                self._log_change(partition, changed)
+                if partition.leader is not None:  # Without any directory each duty comes here again.
+                    self._log_change(partition, changed)
         self._agree_and_take_roles(partitions, changes, but=gone)
 
     def _agree_and_take_roles(

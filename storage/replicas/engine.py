@@ -33,11 +33,11 @@ from storage.replicas.healing.healer import Healer
 from storage.replicas.healing.renewal import Renewals
 from storage.replicas.members.agreement import Agreement
 from storage.replicas.members.copies import MembersWithCopies
+from storage.replicas.members.histories import check_returned
 from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from storage.replicas.members.reconciliation import adopt, reconcile
 from storage.replicas.moves import ReplicaMoves
 from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.state import ReplicaId
 from storage.replicas.topics import ReplicatedTopic, TopicTable
 from storage.shares.groups import QueueGroups
 from storage.staging.record import CommitRecord
@@ -212,21 +212,11 @@ class ReplicatedEngine:
 
     # Beginning.
 
-    def begin(self, waiting: Mapping[TopicPartition, frozenset[ReplicaId]]) -> None:
-        """Bring the directories in line with what is agreed on, and elect the leaders (blocking).
-
-        Those of `waiting` get none until directories are there that may have later records.
-        """
-        self.controller.waiting.update(waiting)
-        for name, missing in waiting.items():
-            places = ", ".join(str(self._members[number]) for number in missing)
-            self._warnings.add(
-                f"{name}: waits for {places}, which may have later records; --without goes on without it"
-            )
+    def begin(self) -> None:
+        """Bring the directories in line with what is agreed on, and elect the leaders (blocking)."""
         with self._lock:
             if not self._read_only:
-                for member in self._members.serving:
-                    adopt(member, self._agreement)
+                adopt(self._members.serving, self._agreement)
             self._table.begin()
             if not self._read_only:
                 for member in self._members.serving:
@@ -235,7 +225,6 @@ class ReplicatedEngine:
                 self._settle_commits(one for one in self._members if one.copy and one.copy.revision < newest)
             self.controller.begin(self._partitions())
             if not self._read_only:
-                self._agreement.settle()
                 self._moves.pause_cleaning()
         self._want_all()
 
@@ -342,6 +331,7 @@ class ReplicatedEngine:
                     # What it was just being given by the one that led would be behind what it gets as the leader.
                     with self._catching_up[number].held():
                         self.controller.elect_unclean(partition, number)
+                    self._table.fill_again(partition)
                     break
             else:
                 raise StorageError(f"{name}: no replica of it is there in {directory}")
@@ -419,7 +409,8 @@ class ReplicatedEngine:
 
     def _bring_back(self, member: ReplicatingDirectory) -> None:
         """Try to open a directory that is away (blocking)."""
-        if not member.attempt(self._agreement.content.cluster_id):
+        content = self._agreement.content
+        if not member.attempt(content.cluster_id, lambda: check_returned(member, content, self._members)):
             return
         self._settle(member)
         if not member.serves:
@@ -427,8 +418,8 @@ class ReplicatedEngine:
         self._warnings.add(f"{member}: serves again")
         self._settle_commits([member])
         try:
-            self._agreement.settle()
-            self.controller.returned(member)
+            self._agreement.put_topics({})
+            self.controller.returned()
             self._share_groups.places_changed()
             self._moves.pause_cleaning()
         except (StorageError, OSError) as error:

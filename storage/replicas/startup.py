@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,25 +12,38 @@ from types import MappingProxyType
 from storage.checkpoints.identifiers import new_id
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
-from storage.disk.filesystem import FileSystem
+from storage.disk import names
+from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import StorageError
+from storage.errors import (
+    CorruptionError,
+    DirectoryLockedError,
+    MissingReplicasError,
+    NotALogDirectoryError,
+    StorageError,
+)
 from storage.manager.manager import LogManager
 from storage.manager.startup import Machine, open_engine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.members.agreement import Agreement, doubtful, newest_of
-from storage.replicas.members.member import Opening, ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicaFile, read_replica_file
+from storage.replicas.members.agreement import Agreement
+from storage.replicas.members.histories import check_copy, last_written, newest_of
+from storage.replicas.members.member import (
+    NOT_OPENED,
+    Opening,
+    ReplicatingDirectories,
+    ReplicatingDirectory,
+)
+from storage.replicas.members.state_file import ReplicaFile
 from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
 
-def holds_replicas(directories: Sequence[Path], files: FileSystem | None = None) -> bool:
-    """Return whether any of the directories was opened with replicas before (StorageError, OSError)."""
-    disk = files or NativeFileSystem(read_only=True)
+def holds_replicas(directories: Sequence[Path]) -> bool:
+    """Return whether any of the directories was opened with replicas before."""
+    files = NativeFileSystem(read_only=True)
     for one in directories:
         with suppress(OSError):
-            if read_replica_file(disk, one) is not None:
+            if files.exists(one / names.REPLICAS):
                 return True
     return False
 
@@ -44,10 +58,11 @@ def open_directories(
 ) -> LogManager | ReplicatedEngine:
     """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
 
-    See `open_replicas` and `storage.manager.open_engine`, of which several directories hold each partition once.
+    See `open_replicas` and `storage.manager.open_engine`, of which several directories hold each partition once. One directory
+    of several that replicate is opened alone only to read it.
     """
     several = len(directories) + len(left_out) > 1
-    if replicated or (several and holds_replicas(directories)):
+    if replicated or ((several or not read_only) and holds_replicas(directories)):
         return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
     return open_engine(directories, read_only=read_only, config=config)
 
@@ -63,29 +78,36 @@ def open_replicas(
 ) -> ReplicatedEngine:
     """Open data directories as one engine whose partitions have replicas in several of them (blocking).
 
-    A directory that cannot be opened is away, and is tried again while the engine serves; its replicas are out of sync.
-    All directories that ever replicated here must be named, in `directories` or in `left_out`: what is in one that is left
-    out is not waited for, even if it may have more than the others.
+    A directory that cannot be opened is away, and is tried again while the engine serves; its replicas are out of sync. If it may
+    have later records than the others its path must be in `left_out`, unless more than half of three or more directories are
+    there. Nothing is changed on any disk before the directories are found to go together.
 
-    Raises DirectoryLockedError, CorruptionError, StorageError (a directory that is not named), OSError where none can be
-    opened.
+    Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError (directories that do not
+    belong together), OSError where none can be opened.
     """
     machine = machine or Machine()
     disk, clock = machine.files or NativeFileSystem(read_only=read_only), machine.clock or system_clock
     warnings = WarningBook(clock)
     settings = LiveSettings(config or EngineConfig())
     opening = Opening(settings=settings, files=disk, clock=clock, flushers=machine.flushers)
-    members, content = _number(directories, opening, warnings, left_out)
+    absent = {str(path.absolute()) for path in left_out}
+    if not read_only and isinstance(disk, NativeFileSystem):
+        _check_unlocked(directories)
+    members, found, content = _number(directories, opening, warnings)
+    if not read_only:
+        _check_there(found, members, absent, None)
     try:
-        _open_each(members, content)
-        _, having = newest_of(tuple(members))
+        _open_each(content, [one for one in members if one.copy is not None])
+        _check_there(found, members, absent, warnings if read_only else None)
+        _open_each(content, [one for one in members if one.copy is None])
+        _check_serving(members)
         if settings.config.replication_factor > 1:
             content = replace(content, replicas=settings.config.replication_factor)
-        agreement = Agreement(content, members, read_only=read_only, warn=warnings.add)
+        agreement = Agreement(content, members, read_only=read_only, clock=clock)
         engine = ReplicatedEngine(
             members, agreement, settings, warnings, clock=opening.clock, in_background=in_background
         )
-        engine.begin(doubtful(content, members, having))
+        engine.begin()
     except BaseException:
         for member in members:
             member.close()
@@ -94,38 +116,35 @@ def open_replicas(
 
 
 def _number(
-    directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: Sequence[Path]
-) -> tuple[ReplicatingDirectories, ReplicaFile]:
-    """Give each directory its number: the one it had, or the next one where it is new."""
+    directories: Sequence[Path], opening: Opening, warnings: WarningBook
+) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
+    """Give each directory its number: the one it had, or the next one if it is new.
+
+    Returns them, what was agreed on, and the same with new disks in the place of others.
+    """
     found = [
         ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
     ]
     for member in found:
-        try:
-            member.look()
-        except OSError as error:
-            member.failure = reason_of(error)
-    newest, _ = newest_of(found)
-    content = newest or ReplicaFile(cluster_id=_cluster_of(found, opening) or new_id())
+        _try(member, member.look)
+    newest = newest_of(found)
+    damaged = next((member for member in found if member.failure != NOT_OPENED), None)
+    if newest is None and damaged is not None:
+        raise StorageError(f"{damaged}: {damaged.failure}")  # The others would begin a new set.
+    cluster_id = next((member.cluster_id for member in found if member.cluster_id), None)
+    content = newest or ReplicaFile(cluster_id=cluster_id or new_id(), set_id=new_id())
     by_id = {one.directory_id: number for number, one in content.directories.items()}
     by_path = {one.path: number for number, one in content.directories.items()}
     replaced: dict[ReplicaId, ReplicaId] = {}
     next_number = max(content.directories, default=0) + 1
     for member in found:
         known = by_id.get(member.directory_id) if member.directory_id else None
-        if (
-            known is None
-            and member.copy is None
-            and not member.directory_id
-            and not _is_empty(member, opening)
-        ):
+        if known is None and not member.directory_id and not _is_empty(member, opening):
             known = by_path.get(str(member.path))  # It cannot be looked into: it is the one that was there.
         at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
         if known is None and at_path is not None:
             member.mountpoint = at_path.mountpoint
-            try:
-                member.check_mounted()
-            except OSError:
+            if not _try(member, member.check_mounted):
                 known = by_path[str(member.path)]
         if known is None:
             known, next_number = ReplicaId(next_number), next_number + 1
@@ -134,13 +153,20 @@ def _number(
                 replaced[before] = known
                 warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
         member.number = known
-    members = ReplicatingDirectories(found)
-    _check_named(content, members, replaced, left_out)
-    return members, _with_replaced(content, replaced)
+        if member.failure == NOT_OPENED:
+            _try(member, lambda one=member: check_copy(one, content))  # type: ignore[misc]
+    return ReplicatingDirectories(found), content, _with_replaced(content, replaced)
 
 
-def _cluster_of(members: Sequence[ReplicatingDirectory], opening: Opening) -> str | None:
-    return next((found for member in members if (found := member.cluster_id(opening.files))), None)
+def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
+    """Do a step with a directory; if it cannot be done the directory is away, for that reason. Return whether it was done."""
+    try:
+        step()
+    except (OSError, CorruptionError, NotALogDirectoryError) as error:
+        if isinstance(error, NotALogDirectoryError) and member.copy is None:
+            raise  # The caller named a wrong directory.
+        member.failure = reason_of(error)
+    return member.failure in {None, NOT_OPENED}
 
 
 def _is_empty(member: ReplicatingDirectory, opening: Opening) -> bool:
@@ -151,18 +177,35 @@ def _is_empty(member: ReplicatingDirectory, opening: Opening) -> bool:
         return False
 
 
-def _check_named(
-    content: ReplicaFile,
-    members: ReplicatingDirectories,
-    replaced: dict[ReplicaId, ReplicaId],
-    left_out: Sequence[Path],
+def _check_unlocked(directories: Sequence[Path]) -> None:
+    """Raise DirectoryLockedError if a process owns a directory: before anything is read that it may be writing."""
+    for directory in directories:
+        with suppress(OSError, CorruptionError):
+            holder = find_holder(directory.absolute())
+            if holder is not None:
+                raise DirectoryLockedError(directory.absolute(), holder.pid)
+
+
+def _check_there(
+    content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str], warnings: WarningBook | None
 ) -> None:
-    absent = {str(path.absolute()) for path in left_out}
-    for number, one in content.directories.items():
-        if members.get(number) is None and number not in replaced and one.path not in absent:
-            raise StorageError(
-                f"{one.path}: holds replicas, too; name it as well, or leave it out with --without {one.path}"
-            )
+    """Raise MissingReplicasError if directories that may have later records are not there; to read it is a warning (`warnings`)."""
+    there = {one.number for one in members if one.failure in {None, NOT_OPENED}} & set(content.directories)
+    missing = [number for number in last_written(content) if number not in there]
+    paths = [path for number in missing if (path := content.directories[number].path) not in left_out]
+    if not paths or 2 * len(there) > len(content.directories) > 2:
+        return
+    reasons = {
+        str(one): "another disk" if one.failure in {None, NOT_OPENED} else one.failure for one in members
+    }
+    places = ", ".join(f"{path} ({reasons.get(path, 'not named')})" for path in paths)
+    text = f"{places} may have later records than the other directories, and is not there"
+    if warnings is None:
+        raise MissingReplicasError(
+            f"{text}; bring back its disk and name all directories, or go on without what only it has: "
+            f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} …"
+        )
+    warnings.add(text)
 
 
 def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:
@@ -193,15 +236,13 @@ def _with_others(state: ReplicaState, replaced: dict[ReplicaId, ReplicaId]) -> R
     )
 
 
-def _open_each(members: ReplicatingDirectories, content: ReplicaFile) -> None:
-    """Open all that can be (StorageError or OSError where none can, or one is somebody else's)."""
-    problem: Exception | None = None
-    for member in members:
-        try:
-            member.open(content.cluster_id)
-        except OSError as error:
-            member.failure = reason_of(error)
-            problem = error
+def _check_serving(members: ReplicatingDirectories) -> None:
     if not members.serving:
-        assert problem is not None, "no data directory was named"
-        raise problem
+        raise StorageError("; ".join(f"{one}: {one.failure}" for one in members))
+
+
+def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> None:
+    """Open those that can be (StorageError if one is somebody else's)."""
+    for member in wanted:
+        if member.failure == NOT_OPENED:
+            _try(member, lambda one=member: one.open(content.cluster_id))  # type: ignore[misc]

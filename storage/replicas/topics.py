@@ -165,6 +165,18 @@ class TopicTable:
         entry = self._agreement.content.topics[topic.name]
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
+    def fill_again(self, partition: ReplicatedPartition) -> None:
+        """Give a partition replicas on other disks for those on disks that were replaced (StorageError, OSError).
+
+        A start does not, where nobody else had the partition's last records: an unclean election is asked for first.
+        """
+        state, known = partition.state, self._agreement.content.directories
+        kept = tuple(one for one in state.assigned if one in known)
+        others = [member.number for member in self._members.serving if member.number not in kept]
+        missing = min(len(state.assigned) - len(kept), len(others))
+        if missing and state.moving is None:
+            self._reassign(partition, (*kept, *place(others, self._states(), missing)))
+
     def _states(self) -> list[ReplicaState]:
         return [
             state for entry in self._agreement.content.topics.values() for state in entry.partitions.values()

@@ -95,8 +95,10 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
         return RegistryCopy(entries, int(content.get("revision", 0)), directories, groups)
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptionError(file, 0, f"not as expected: {error!r}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise CorruptionError(
+            file, 0, f"not as expected: {type(error).__name__}: {str(error)[:80]}"
+        ) from None
 
 
 def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:

@@ -69,11 +69,11 @@ def test_what_no_replica_has_is_left(two):
 
 
 def test_one_of_the_directories_says_that_the_others_would_help(two):
-    """It heals nothing by itself."""
+    """It heals nothing by itself, and is not opened alone."""
     flip("a" / LOG)
     ran = two("scrub", "a")
     assert 1 == ran.status
-    assert b"name them as well" in ran.errors
+    assert b"bring back its disk and name all directories" in ran.errors
 
 
 def test_programs_get_one_object(two):

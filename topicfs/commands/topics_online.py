@@ -48,14 +48,14 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     A failed flush, a damaged file, a disk that was gone: what is there is recovered, and served. A daemon that owns
     the directory is asked through its mount. One line a partition; exit status 1 if any stays offline.
     """
-    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     wanted = tuple(place.strip("/") for place in places)
     for place in wanted:
         parse_path(place)
     try:
-        engine = open_engine(directories)
+        engine = open_directories(directories)
     except DirectoryLockedError as error:
         mountpoint = mountpoint_of(error.holder_pid)
         if mountpoint is None:

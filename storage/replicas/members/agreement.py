@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 
+from storage.checkpoints.identifiers import new_id
+from storage.disk.filesystem import Clock
 from storage.errors import StorageError
-from storage.messages import Say, reason_of
+from storage.messages import reason_of
 from storage.model import TopicPartition
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from storage.replicas.members.member import ReplicatingDirectories
 from storage.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
+from storage.replicas.rules.history import ReplicaRun, extended
 from storage.replicas.rules.state import ReplicaId, ReplicaState
 
 
@@ -19,12 +22,14 @@ class Agreement:
     """The content of the file, and its copies. Safe from any thread; its lock is held while it is written, and no other is taken then."""
 
     def __init__(
-        self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, warn: Say
+        self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, clock: Clock
     ) -> None:
         self._content = content
+        self._clock = clock
+        self._in_run: tuple[ReplicaId, ...] = ()
+        """The directories that were told of the present run; none before the first change."""
         self._members = members
         self.read_only = read_only
-        self._warn = warn
         self._lock = Lock()
 
     @property
@@ -48,19 +53,13 @@ class Agreement:
         if changes:
             self._change(change)
 
-    def take_later(self, copy: ReplicaFile, partitions: Iterable[TopicPartition]) -> None:
-        """Take over what another copy says of partitions, where it has later states (OSError; blocking)."""
-        changes = {}
-        for partition in partitions:
-            entry = copy.topics.get(partition.topic)
-            theirs = None if entry is None else entry.partitions.get(partition.partition)
-            if theirs is not None and theirs.version > self.state(partition).version:
-                changes[partition] = theirs
-        self.put_states(changes)
-
     def put_topic(self, name: str, entry: ReplicatedTopicEntry) -> None:
         """Add a topic, or change it (OSError; blocking)."""
-        self._change(lambda topics: topics.__setitem__(name, entry))
+        self.put_topics({name: entry})
+
+    def put_topics(self, entries: Mapping[str, ReplicatedTopicEntry]) -> None:
+        """Add topics, or change them, and have every directory that serves told, even if there are none (OSError; blocking)."""
+        self._change(lambda topics: topics.update(entries))
 
     def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the settings of a group of readers; none removes its entry (OSError; blocking)."""
@@ -84,17 +83,6 @@ class Agreement:
     def _is_any_away(self) -> bool:
         return any(not member.serves for member in self._members)
 
-    def settle(self) -> None:
-        """Write it to every directory that serves: one that is new has no copy, one that came back an old one (OSError)."""
-        with self._lock:
-            directories = {
-                member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
-                for member in self._members
-                if member.directory_id
-            }
-            known = {**self._content.directories, **directories}
-            self._write(replace(self._content, directories=MappingProxyType(known)))
-
     def _change(self, change: Callable[[dict[str, ReplicatedTopicEntry]], None]) -> None:
         with self._lock:
             topics = dict(self._content.topics)
@@ -102,57 +90,44 @@ class Agreement:
             self._write(replace(self._content, topics=MappingProxyType(topics)))
 
     def _write(self, content: ReplicaFile) -> None:
-        content = replace(content, revision=self._content.revision + 1)
-        if not self.read_only:
-            self._write_copies(content)
-        self._content = content
-
-    def _write_copies(self, content: ReplicaFile) -> None:
-        written = 0
+        if self.read_only:
+            self._content = replace(content, revision=self._content.revision + 1)
+            return
         error: OSError | None = None
-        for member in self._members.serving:
-            try:
-                member.write(content)
-                written += 1
-            except OSError as problem:
-                error = problem
-                member.fail(f"failed: {reason_of(problem)}")
-            except StorageError:
-                pass  # Somebody else has noticed meanwhile that it failed.
-        if not written:
-            # A copy may have been written all the same: the next one must be newer.
-            self._content = replace(self._content, revision=content.revision)
-            raise error or OSError("no data directory serves")
+        serving = self._members.serving
+        while serving:
+            content = self._begun(content, tuple(member.number for member in serving))
+            told = []
+            for member in serving:
+                try:
+                    member.write(content)
+                    told.append(member)
+                except OSError as problem:
+                    error = problem
+                    member.fail(f"failed: {reason_of(problem)}")
+                except StorageError:
+                    pass  # Somebody else has noticed meanwhile that it failed.
+            if len(told) == len(serving):
+                self._content = content
+                return
+            # A directory that failed may have this copy all the same: the next one goes on from it.
+            self._content = replace(self._content, revision=content.revision, runs=content.runs)
+            serving = tuple(told)
+        raise error or OSError("no data directory serves")
 
-
-def newest_of(
-    members: Sequence[ReplicatingDirectory],
-) -> tuple[ReplicaFile | None, tuple[ReplicatingDirectory, ...]]:
-    """Return the newest copy, and the directories that have it."""
-    copies = [member for member in members if member.copy is not None]
-    if not copies:
-        return None, ()
-    revision = max(member.copy.revision for member in copies if member.copy)
-    having = tuple(member for member in copies if member.copy and member.copy.revision == revision)
-    return having[0].copy, having
-
-
-def doubtful(
-    content: ReplicaFile, members: ReplicatingDirectories, having: tuple[ReplicatingDirectory, ...]
-) -> dict[TopicPartition, frozenset[ReplicaId]]:
-    """Return the partitions that wait for directories that are away, given that only `having` say what is agreed on.
-
-    A directory that is away and in sync may have been written to since: where all those that are here had failed before
-    the last run ended. One that served to the end, and was closed in order, was told of everything; otherwise nobody can
-    tell, and no leader is elected among the others.
-    """
-    if any(member.was_closed_in_order for member in having):
-        return {}
-    away = {member.number for member in members if member.copy is None and not member.serves}
-    found = {}
-    for name, entry in content.topics.items():
-        for number, state in entry.partitions.items():
-            missing = away & set(state.in_sync)
-            if missing and missing != set(state.in_sync):
-                found[TopicPartition(name, number)] = frozenset(missing)
-    return found
+    def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
+        """Return the content as it is written next: in a new run if other directories serve than before."""
+        directories = {
+            member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
+            for member in self._members.serving
+        }
+        runs = self._content.runs
+        if serving != self._in_run:
+            runs = extended(runs, ReplicaRun(new_id(), self._clock(), serving))
+            self._in_run = serving
+        return replace(
+            content,
+            revision=self._content.revision + 1,
+            runs=runs,
+            directories=MappingProxyType({**content.directories, **directories}),
+        )

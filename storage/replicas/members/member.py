@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
+from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, mountpoint_of
 from storage.errors import StorageError
@@ -33,6 +33,7 @@ from storage.replicas.rules.state import ReplicaId
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Between two attempts at a directory that is away."""
+NOT_OPENED = "not opened yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +57,11 @@ class ReplicatingDirectory:
         """That of its meta.properties, once it was opened."""
         self.mountpoint = ""
         """Path at which its file system is mounted, as far as is known."""
-        self.was_closed_in_order = False
-        """True if it served until the end of the last run, so that its copy of what is agreed on was the newest."""
         self.copy: ReplicaFile | None = None
         """Its own copy, as it was found."""
-        self.failure: str | None = "not opened yet"
+        self.cluster_id: str | None = None
+        """The cluster that its meta.properties names."""
+        self.failure: str | None = NOT_OPENED
         """The reason why it does not serve; None while it does."""
         self._engine: MemberManager | None = None
         self._opening = opening
@@ -100,13 +101,18 @@ class ReplicatingDirectory:
         return not self.serves and time.monotonic() >= self._next_attempt
 
     def look(self) -> None:
-        """Read what is known of it before it is opened (StorageError, OSError)."""
+        """Read what is known of it before it is opened (CorruptionError, OSError)."""
+        self.copy = None
         self.check_mounted()
         files = self._opening.files
-        self.copy = read_replica_file(files, self.path)
-        self.was_closed_in_order = self.copy is not None and is_marked_clean(files, self.path)
-        meta = read_meta_properties(files, self.path)
-        self.directory_id = (meta.directory_id if meta else None) or ""
+        try:
+            self.copy = read_replica_file(files, self.path)
+        finally:  # What can be read beside damage counts, too.
+            meta = read_meta_properties(files, self.path)
+            self.directory_id = (meta.directory_id if meta else None) or ""
+            self.cluster_id = meta.cluster_id if meta else None
+        if meta is None and self.copy is not None:
+            raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.META_PROPERTIES))
 
     def check_mounted(self) -> None:
         """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""
@@ -114,14 +120,6 @@ class ReplicatingDirectory:
             return
         if str(mountpoint_of(self.path)) != self.mountpoint:
             raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
-
-    def cluster_id(self, files: FileSystem) -> str | None:
-        """Return the cluster that its meta.properties names; None where it has none, or cannot be read."""
-        try:
-            meta = read_meta_properties(files, self.path)
-        except OSError:
-            return None
-        return None if meta is None else meta.cluster_id
 
     def open(self, cluster_id: str) -> None:
         """Open it, and make it first where there is nothing (StorageError, OSError; blocking)."""
@@ -169,14 +167,21 @@ class ReplicatingDirectory:
             self._next_attempt = time.monotonic() + self._pause_s
             self._warn(f"{self.path}: {reason}")
 
-    def attempt(self, cluster_id: str) -> bool:
-        """Try to open it again; return whether it serves. The pause until the next attempt grows (blocking)."""
+    def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
+        """Try to open it again; return whether it serves. The pause until the next attempt grows (blocking).
+
+        `check` raises StorageError if its copy, which was read then, does not allow it.
+        """
         self.close()
         try:
             self.look()
+            check()
             self.open(cluster_id)
         except (StorageError, OSError) as error:
-            self.failure = reason_of(error)
+            reason, before = reason_of(error), self.failure
+            self.failure = reason
+            if isinstance(error, StorageError) and reason != before:
+                self._warn(f"{self.path}: {reason}")
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._next_attempt = time.monotonic() + self._pause_s
             return False

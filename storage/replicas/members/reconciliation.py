@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from storage.errors import DuplicatePartitionError
@@ -14,30 +14,36 @@ from storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntr
 from storage.replicas.rules.state import new_state
 
 
-def adopt(member: ReplicatingDirectory, agreement: Agreement) -> None:
-    """Take in the topics of a directory that replicates for the first time: each partition has one replica, there (OSError).
+def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
+    """Take in the topics of directories that replicate for the first time: each partition has one replica, there (OSError).
 
-    Raises DuplicatePartitionError where another directory has a partition of the same name.
+    All of them in one step, which also tells every directory that serves what is agreed on. Raises DuplicatePartitionError if
+    two directories have a partition of the same name.
     """
-    if member.copy is not None:
-        return
     content = agreement.content
-    for name, topic in member.engine.topics().items():
-        known = content.topics.get(name)
-        if topic.topic_id in content.deleted:
-            continue
-        states = {number: new_state((member.number,)) for number in topic.served}
-        if known is not None:
-            both = set(known.partitions) & set(states)
-            if both or known.topic_id != topic.topic_id:
-                raise DuplicatePartitionError(
-                    f"{name}: is in {member} and in another of the directories; move one of the two away"
-                )
-            states |= known.partitions
-        entry = ReplicatedTopicEntry(
-            topic.topic_id, topic.overrides, 1, MappingProxyType(dict(sorted(states.items())))
-        )
-        agreement.put_topic(name, entry)
+    entries: dict[str, ReplicatedTopicEntry] = {}
+    for member in members:
+        for name, topic in member.engine.topics().items() if member.copy is None else ():
+            known = entries.get(name) or content.topics.get(name)
+            if topic.topic_id in content.deleted:
+                continue
+            taken = {} if known is None else known.partitions
+            states = {
+                number: new_state((member.number,))
+                for number in topic.served
+                if number not in taken or member.number not in taken[number].assigned
+            }
+            if known is not None:
+                both = set(known.partitions) & set(states)
+                if both or known.topic_id != topic.topic_id:
+                    raise DuplicatePartitionError(
+                        f"{name}: is in {member} and in another of the directories; move one of the two away"
+                    )
+                states |= known.partitions
+            entries[name] = ReplicatedTopicEntry(
+                topic.topic_id, topic.overrides, 1, MappingProxyType(dict(sorted(states.items())))
+            )
+    agreement.put_topics(entries)
 
 
 def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> None:

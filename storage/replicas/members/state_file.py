@@ -1,6 +1,7 @@
 """The file of the states of all replicas: plain text, the same in every data directory that serves.
 
-    topicfs.replicas:  {"version": 1, "revision": 12, "cluster": "3Fb0…", "replicas": 2,
+    topicfs.replicas:  {"version": 2, "set": "Kz1u…", "runs": [["h2Qa…", 1700000000000, [1, 2]], …],
+                        "revision": 12, "cluster": "3Fb0…", "replicas": 2,
                         "directories": {"1": {"path": "/disk1/data", "id": "MMIw…", "mountpoint": "/disk1"}, "2": {…}},
                         "topics": {"orders": {"id": "1EvP…", "overrides": {"retention.ms": "-1"}, "replicas": 2,
                                    "partitions": {"0": {"assigned": [1, 2], "in_sync": [1, 2], "leader": 1,
@@ -9,16 +10,17 @@
                         "deleted": ["9fKx…"]}
 
 A broker passes it over. Each change is written to one directory after the other under the next `revision`, each time
-atomically; where copies differ the newest counts. A directory that failed gets no more copies, so that what it says of
-who is in sync is old when it comes back: another copy is newer. A replica that is being moved has `"moving": [1, 3]` in
-its partition: from directory 1 to directory 3. `deleted` has the ids of topics that were deleted while
-some directory was away, which must not come back with it.
+atomically. `runs` is the history of the set, oldest first (`storage.replicas.rules.history`): it tells an older copy from one
+that was written independently. Of copies with the same history the highest revision counts. A directory that failed gets no
+more copies. `set` is the id of the set of directories. Version 1 had neither: the cluster's id stands for the set's. A replica
+that is being moved has `"moving": [1, 3]` in its partition: from directory 1 to directory 3. `deleted` has the ids of topics
+that were deleted while some directory was away, which must not come back with it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -28,9 +30,11 @@ from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptionError
+from storage.model import Timestamp
+from storage.replicas.rules.history import MAX_TIME_MS, ReplicaRun, Runs
 from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,18 @@ class ReplicaFile:
     deleted: tuple[str, ...] = ()
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     """The settings given for each group of readers that has any."""
+    set_id: str = ""
+    """Id of the set of directories; empty until the set is written for the first time."""
+    runs: Runs = ()
+    """The history of the set, oldest first."""
 
 
 def encode_replica_file(content: ReplicaFile) -> bytes:
     """Return the file's bytes."""
     plain = {
         "version": VERSION,
+        "set": content.set_id,
+        "runs": [[run.id, run.began_ms, list(run.directories)] for run in content.runs],
         "revision": content.revision,
         "cluster": content.cluster_id,
         "replicas": content.replicas,
@@ -93,7 +103,7 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
     """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and ignored."""
     try:
         plain = json.loads(data)
-        if plain["version"] != VERSION:
+        if plain["version"] not in (1, VERSION):
             raise CorruptionError(file, 0, f"version {plain['version']}, expected {VERSION}")
         directories = {
             ReplicaId(int(number)): KnownDirectory(
@@ -111,11 +121,15 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
             groups=MappingProxyType(
                 {name: MappingProxyType(dict(one)) for name, one in plain.get("groups", {}).items()}
             ),
+            set_id=str(plain["cluster"] if plain["version"] == 1 else plain["set"]),
+            runs=() if plain["version"] == 1 else tuple(map(_run, plain["runs"])),
         )
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptionError(file, 0, f"not as expected: {error!r}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise CorruptionError(
+            file, 0, f"not as expected: {type(error).__name__}: {str(error)[:80]}"
+        ) from None
 
 
 def read_replica_file(files: FileSystem, directory: Path) -> ReplicaFile | None:
@@ -133,9 +147,13 @@ def write_replica_file(files: FileSystem, directory: Path, content: ReplicaFile)
     write_atomically(files, directory / names.REPLICAS, encode_replica_file(content))
 
 
-def newest(copies: Iterable[ReplicaFile]) -> ReplicaFile | None:
-    """Return the copy that counts; None where there is none."""
-    return max(copies, key=lambda copy: copy.revision, default=None)
+def _run(plain: list[Any]) -> ReplicaRun:
+    run_id, began_ms, directories = plain
+    if not 0 <= int(began_ms) <= MAX_TIME_MS:
+        raise ValueError(f"a run that began at {began_ms}")
+    return ReplicaRun(
+        str(run_id), Timestamp(int(began_ms)), tuple(ReplicaId(int(one)) for one in directories)
+    )
 
 
 def _plain_topic(entry: ReplicatedTopicEntry) -> dict[str, Any]:

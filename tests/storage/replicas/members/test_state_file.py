@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import pytest
 
-from storage.errors import CorruptionError, DuplicatePartitionError, StorageError
-from storage.model import TopicPartition
+from storage.errors import CorruptionError, DuplicatePartitionError
+from storage.model import Timestamp, TopicPartition
 from storage.replicas.members.member import ReplicatingDirectory
 from storage.replicas.members.state_file import (
     KnownDirectory,
@@ -18,9 +18,10 @@ from storage.replicas.members.state_file import (
     decode_replica_file,
     encode_replica_file,
 )
+from storage.replicas.rules.history import ReplicaRun
 from storage.replicas.rules.state import ReplicaId, new_state
 from tests.doubles.engines import append_lines
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk, opened
 
 FILE = Path("/a/topicfs.replicas")
@@ -41,53 +42,43 @@ def test_what_is_written_is_read():
         ),
         topics=MappingProxyType({"orders": entry}),
         deleted=("gone",),
+        set_id="set",
+        runs=(ReplicaRun("first", Timestamp(1), (one, two)), ReplicaRun("second", Timestamp(2), (two,))),
     )
     assert content == decode_replica_file(encode_replica_file(content), file=FILE)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "revision": "x"}'])
+def test_a_file_of_version_1_is_read():
+    """It has no history, and the cluster's id stands for the set's."""
+    data = b'{"version":1,"revision":7,"cluster":"c","replicas":2,"directories":{},"topics":{},"deleted":[]}'
+    content = decode_replica_file(data, file=FILE)
+    assert ("c", (), 7) == (content.set_id, content.runs, content.revision)
+
+
+DAMAGED_RUNS = (
+    b'[["a", -1, [1]]]',
+    b'[["a", 1, 1]]',
+    b'[["a", 1]]',
+    b"[1]",
+    b'[["a", 99999999999999999999, []]]',
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"{}", b"[]", b'{"version": 3}', b'{"version": 2}', b'{"version": 1, "revision": "x"}'),
+        *(
+            b'{"version":2,"revision":1,"cluster":"c","directories":{},"topics":{},"deleted":[],"set":"s","runs":%b}'
+            % runs
+            for runs in DAMAGED_RUNS
+        ),
+    ],
+)
 def test_a_damaged_file_is_named(data: bytes):
     """With its path and what is wrong."""
     with pytest.raises(CorruptionError, match="topicfs.replicas"):
         decode_replica_file(data, file=FILE)
-
-
-def test_a_partition_waits_for_a_directory_that_may_have_more():
-    """After a crash, with one of two away that was in sync: nobody leads; `left_out` goes on with what is there."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    break_disk(two.disk(2))
-    two.disk(2).fail("read_bytes", times=1_000_000)
-    two.kill()
-    assert two.partition().leader is None
-    assert any("waits for /b, which may have later records" in line for line in two.engine.warnings)
-    two.open(two.roots[0], left_out=(two.roots[1],))
-    assert ["a"] == two.lines()
-
-
-def test_a_partition_goes_on_where_its_directory_served_to_the_end():
-    """After a close in order the copies are the newest: one that is away is not waited for."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    two.engine.close()
-    break_disk(two.disk(2))
-    two.disk(2).fail("read_bytes", times=1_000_000)
-    two.open()
-    assert 1 == two.leader()
-    assert ["a"] == two.lines()
-
-
-def test_every_directory_that_replicates_must_be_named():
-    """One that is left out by mistake could have more than the others."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.engine.close()
-    with pytest.raises(
-        StorageError, match=r"/b: holds replicas, too; name it as well, or leave it out with --without /b"
-    ):
-        two.open(two.roots[0])
 
 
 def test_topics_that_were_there_before_get_replicas():
@@ -116,31 +107,6 @@ def test_a_partition_that_is_in_two_directories_is_refused():
         two.disks.unlink(root / "topicfs.replicas")
     with pytest.raises(DuplicatePartitionError, match="orders: is in /b and in another of the directories"):
         two.open()
-
-
-def test_each_directory_alone_is_a_broker_of_its_own():
-    """It opens by itself, with all that was in sync there."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\nb\n")
-    two.engine.close()
-    with closing(opened(two.disks, two.clock, two.roots[1])) as engine:
-        assert 2 == engine.partition(*ORDERS).offsets().high_watermark
-
-
-def test_a_directory_that_comes_back_with_later_records_is_gone_on_with():
-    """The partition that waited for it serves again by itself, and the others catch up."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    break_disk(two.disk(1))
-    two.append("a\n")  # In the second directory alone; the first one was not told.
-    two.disk(1).heal()
-    two.disk(2).fail("read_bytes", times=1_000_000)
-    two.kill()
-    assert two.partition().leader is None
-    two.bring_back(2)
-    assert ["a"] == two.lines()
-    assert (1, 2) == two.in_sync()
 
 
 def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
