@@ -12,6 +12,7 @@ import click
 from storage.engine import Engine, Replication
 from storage.errors import DirectoryLockedError, StorageError
 from topicfs.callers import completion
+from topicfs.commands.replicas_resolve import resolve
 from topicfs.data_directory import data_option, mountpoint_of, opened_for_reading, require_directories
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
@@ -31,6 +32,9 @@ def replicas() -> None:
 
     With a mount the same is done by cat MOUNT/orders/replicas and by writing there.
     """
+
+
+replicas.add_command(resolve)
 
 
 @replicas.command(

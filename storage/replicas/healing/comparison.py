@@ -1,0 +1,195 @@
+"""The comparison of a log that is given up with the one that is kept: from where on they differ, and what only the first one has.
+
+    kept     ████████████████▓▓▓▓▓▓▓▓▓▓▓▓
+    lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
+                             ▲ the log is cut here, and follows the one that is kept
+
+Batches are compared by their headers, which include the checksums: damage to the records of a batch is no difference. Logs that
+compaction has been through differ without a fork. They are compared record by record, and the one that is given up is emptied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from storage.codec.batch import scan, set_producer
+from storage.codec.binary.fields import (
+    ATTRIBUTES_POSITION,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    TRANSACTIONAL_MASK,
+)
+from storage.codec.columns import decode_each
+from storage.codec.headers import BatchHeader
+from storage.errors import CorruptBatchError, CorruptionError, StorageError
+from storage.log.log import Log
+from storage.messages import reason_of
+from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, Record
+
+_ATTRIBUTES = struct.Struct(">H")
+_READ_BYTES = 1 << 20
+
+
+class Batch(NamedTuple):
+    """A batch of a log."""
+
+    header: BatchHeader
+    data: bytes
+
+
+class Loss(NamedTuple):
+    """The records that only the log that is given up has."""
+
+    records: int
+    first_offset: Offset
+    end_offset: Offset
+    first_ms: int
+    last_ms: int
+    damaged: int
+    """Batches that are damaged, which no file can save."""
+    problem: str
+    """The reason why the rest of the log cannot be read; empty where all of it can."""
+
+
+class Parting:
+    """Two logs of a partition; without `kept` everything in `lost` is given up."""
+
+    def __init__(self, kept: Log | None, lost: Log) -> None:
+        """Compare the logs (CorruptionError if the one that is kept is damaged where they differ, OSError; blocking)."""
+        self.kept, self.lost = kept, lost
+        self._by_record = any(
+            log.config.compacts or log.parts.first_dirty_offset is not None for log in (kept, lost) if log
+        )
+        self.offset = lost.log_start_offset if kept is None or self._by_record else _parting(kept, lost)
+        """The offset from which on the log that is given up is cut."""
+
+    @property
+    def cuts(self) -> bool:
+        """True if something is cut."""
+        return self.offset < self.lost.log_end_offset
+
+    def loss(self) -> Loss | None:
+        """Return what would be lost; None: nothing (OSError; blocking)."""
+        records, damaged, problem = 0, 0, ""
+        first, end = self.lost.log_end_offset, self.offset
+        first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
+        try:
+            for header, data in self.batches():
+                records += max(header.record_count, 0)
+                damaged += scan(data, check_crc=True).problem is not None
+                last_ms = max(last_ms, header.max_timestamp)
+                first_ms = header.max_timestamp if first_ms < 0 else min(first_ms, header.max_timestamp)
+                first, end = min(first, header.base_offset), header.end_offset
+        except StorageError as error:
+            problem = reason_of(error)
+        if not records and not problem:
+            return None
+        return Loss(records, first, end, first_ms, last_ms, damaged, problem)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches with records that would be lost (CorruptionError, OSError; blocking)."""
+        compared = self._by_record and self.kept is not None
+        theirs = _Records(self.kept) if compared and self.kept is not None else None
+        for batch in _batches(self.lost, self.offset):
+            if batch.header.is_control or not batch.header.record_count:
+                continue
+            if theirs is None or not theirs.include(batch):
+                yield batch
+
+    def saved(self) -> Iterator[bytes]:
+        """Yield these batches as any log takes them: sound, not aborted, and without a producer (OSError; blocking)."""
+        aborted = self.lost.aborted
+        try:
+            for header, data in self.batches():
+                is_aborted = header.is_transactional and any(
+                    one.producer_id == header.producer_id
+                    and one.first_offset <= header.base_offset <= one.last_offset
+                    for one in aborted
+                )
+                if not is_aborted and scan(data, check_crc=True).problem is None:
+                    yield _plain(header, data)
+        except CorruptionError:
+            return  # The loss that was shown names it.
+
+
+def _parting(kept: Log, lost: Log) -> Offset:
+    """Return the end of what both logs have from where both begin on; where they cannot be compared, the start of `lost`."""
+    start = max(kept.log_start_offset, lost.log_start_offset)
+    if start >= min(kept.log_end_offset, lost.log_end_offset):
+        return lost.log_start_offset
+    agreed: Offset | None = None
+    for ours, theirs in zip(_batches(kept, start), _readable(lost, start), strict=False):
+        if not _same(ours, theirs):
+            problem = scan(ours.data, check_crc=True).problem
+            if problem is not None:
+                raise CorruptionError(kept.directory, ours.header.position, f"not compared: {problem.cause}")
+            break
+        agreed = theirs.header.end_offset
+    return lost.log_start_offset if agreed is None else agreed
+
+
+def _same(one: Batch, other: Batch) -> bool:
+    if min(one.header.magic, other.header.magic) < CURRENT_MAGIC:
+        return one.data == other.data
+    return one.data[:HEADER_SIZE] == other.data[:HEADER_SIZE]
+
+
+def _batches(log: Log, start: Offset) -> Iterator[Batch]:
+    """Yield a log's batches from the one that holds an offset on (CorruptionError, OSError)."""
+    offset = start
+    while offset < log.log_end_offset:
+        data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+        batches = scan(data)
+        if not len(batches):
+            raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")
+        for header in batches:
+            if header.end_offset > offset:
+                yield Batch(header, data[header.position : header.end_position])
+                offset = header.end_offset
+
+
+def _readable(log: Log, start: Offset) -> Iterator[Batch]:
+    try:
+        yield from _batches(log, start)
+    except CorruptionError:
+        return
+
+
+class _Records:
+    """The records of the log that is kept, asked for in the order of their offsets."""
+
+    def __init__(self, log: Log) -> None:
+        self._records = _records(log)
+        self._next = next(self._records, None)
+
+    def include(self, batch: Batch) -> bool:
+        """Return whether the log has all records of a batch; it has none of one that is damaged."""
+        try:
+            return all(self._has(record) for columns in decode_each(batch.data) for record in columns)
+        except CorruptBatchError:
+            return False
+
+    def _has(self, record: Record) -> bool:
+        while self._next is not None and self._next.offset < record.offset:
+            self._next = next(self._records, None)
+        return self._next is not None and self._next == record
+
+
+def _records(log: Log) -> Iterator[Record]:
+    for batch in _readable(log, log.log_start_offset):
+        try:
+            for columns in decode_each(batch.data):
+                yield from columns
+        except CorruptBatchError:
+            continue
+
+
+def _plain(header: BatchHeader, data: bytes) -> bytes:
+    if header.magic < CURRENT_MAGIC or header.producer_id == NO_PRODUCER_ID:
+        return data
+    batch = bytearray(data)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, header.attributes & ~TRANSACTIONAL_MASK)
+    set_producer(batch, 0, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=-1)
+    return bytes(batch)

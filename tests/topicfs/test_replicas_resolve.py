@@ -1,0 +1,268 @@
+"""`topicfs replicas resolve`: directories that were written to independently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from storage.codec.records import encode
+from storage.config.broker import EngineConfig
+from storage.disk import names
+from storage.disk.native import NativeFileSystem
+from storage.errors import ForkedReplicasError
+from storage.model import Appended, Offset, Record, Timestamp, TopicPartition
+from storage.replicas.engine import ReplicatedEngine
+from storage.replicas.healing.resolution import Resolution
+from storage.replicas.startup import open_replicas
+from tests.doubles.engines import append_lines, read_lines
+
+A, B = Path("a"), Path("b")
+BOTH = "a,b"
+KILLED = 9
+RESOLVE = ("replicas", "resolve", "--keep", "a", BOTH)
+
+
+def started(*directories: Path, left_out: tuple[Path, ...] = ()) -> ReplicatedEngine:
+    """An engine over directories that replicate."""
+    return open_replicas(
+        directories, config=EngineConfig(replication_factor=2), left_out=left_out, in_background=False
+    )
+
+
+def appended(engine: ReplicatedEngine, *lines: str, topic: str = "orders") -> Appended:
+    return append_lines(engine.partition(topic, 0), "".join(f"{line}\n" for line in lines))
+
+
+def keyed(engine: ReplicatedEngine, value: str) -> None:
+    """Append a record whose key is its value."""
+    record = Record(Offset(0), Timestamp(1_700_000_000_000), value.encode(), value.encode(), ())
+    engine.partition("orders", 0).append(encode([record]))
+
+
+def files(*directories: Path) -> dict[Path, bytes]:
+    """Every file below directories."""
+    return {
+        path: path.read_bytes() for one in directories for path in sorted(one.rglob("*")) if path.is_file()
+    }
+
+
+@pytest.fixture
+def forked(topicfs):
+    """Each directory was written to alone: a has 2 lines more, b has 3, and a topic and settings of its own."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders")
+        engine.create_topic("compacted", overrides={"cleanup.policy": "compact"})
+        appended(engine, "common")
+    with closing(started(A, left_out=(B,))) as engine:
+        appended(engine, "a1", "a2")
+    with closing(started(B, left_out=(A,))) as engine:
+        appended(engine, "b1", "b2", "b3")
+        engine.create_topic("audit", replicas=1)
+        appended(engine, "seen", topic="audit")
+        engine.alter_config("orders", {"retention.ms": "1000000"})
+    (A / names.COMMITTED_WRITES).write_bytes(b'{"version": 1, "queries": {}}\n')
+    (B / names.QUEUES).write_bytes(b"")
+    with pytest.raises(ForkedReplicasError):
+        started(A, B)
+    return topicfs
+
+
+def check_resolved() -> None:
+    """Both directories serve, have what a had, and are equal once they have caught up."""
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        assert ["common", "a1", "a2"] == read_lines(engine.partition("orders", 0))
+        assert {"orders", "compacted"} == set(engine.topics())
+        assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
+        assert "1000000" not in engine.topic("orders").overrides.values()
+    assert (A / "orders-0" / f"{0:020}.log").read_bytes() == (B / "orders-0" / f"{0:020}.log").read_bytes()
+    assert not (B / "audit-0").exists()
+
+
+def test_without_yes_it_shows_what_would_be_lost(forked):
+    """Records with offsets and times, topics, settings; exit status 1, and nothing on any disk changes."""
+    before = files(A, B)
+    ran = forked(*RESOLVE)
+    assert (1, before) == (ran.status, files(A, B))
+    lines = ran.text.splitlines()
+    here = B.absolute()
+    assert any(
+        line.startswith(f"orders/0: only in {here}: 3 records, offsets 1 to 3, 2023-11-14") for line in lines
+    )
+    assert any(
+        line.startswith(f"audit/0: only in {here}: 1 records, offsets 0 to 0, 2023-11-14") for line in lines
+    )
+    assert f"audit: the topic is only in {here}, and would be deleted" in lines
+    assert f"orders: retention.ms is 1000000 in {here}; kept is -1" in lines
+    assert 4 == len(lines)
+
+
+def test_with_yes_one_history_is_left(forked):
+    """The other directory follows the one that is kept, and has its small files."""
+    assert 0 == forked(*RESOLVE, "--yes").status
+    assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
+    assert not (B / names.QUEUES).exists()
+    check_resolved()
+    ran = forked(*RESOLVE)
+    assert (0, b"nothing to resolve" in ran.errors) == (ran.status, True)
+
+
+def test_what_is_saved_can_be_appended(forked):
+    """One file per partition, which `topicfs append` takes; the lines get the next offsets."""
+    assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
+    assert ["audit-0.batch", "orders-0.batch"] == sorted(path.name for path in Path("lost").iterdir())
+    saved = Path("lost/orders-0.batch").read_bytes()
+    assert 0 == forked("append", "orders/0/log.batch", "--data", BOTH, stdin=saved).status
+    assert b"common\na1\na2\nb1\nb2\nb3\n" == forked("cat", "orders/0/log", "--data", BOTH).output
+
+
+def test_the_other_one_can_be_kept(forked):
+    """What is kept is what is named."""
+    assert 0 == forked("replicas", "resolve", "--keep", "b", BOTH, "--yes").status
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        assert ["common", "b1", "b2", "b3"] == read_lines(engine.partition("orders", 0))
+        assert {"orders", "compacted", "audit"} == set(engine.topics())
+
+
+def test_a_compacting_topic_is_compared_by_record(topicfs):
+    """Its logs differ without a fork: only records that the other lacks count, and its log is copied again."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders", overrides={"cleanup.policy": "compact"})
+        keyed(engine, "common")
+    with closing(started(A, left_out=(B,))) as engine:
+        keyed(engine, "a1")
+    with closing(started(B, left_out=(A,))) as engine:
+        keyed(engine, "b1")
+        keyed(engine, "b2")
+    assert "2 records, offsets 1 to 2" in topicfs(*RESOLVE).text
+    assert 0 == topicfs(*RESOLVE, "--yes").status
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        assert ["common", "a1"] == read_lines(engine.partition("orders", 0))
+        assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
+
+
+def test_the_only_replica_stays(topicfs):
+    """A partition with one replica, in the directory that is given up, keeps its records."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders")
+        engine.create_topic("single", replicas=1)
+        (number,) = engine.replicated(TopicPartition("single", 0)).state.assigned
+        appended(engine, "only", topic="single")
+    keep, other = (A, B) if number == 2 else (B, A)
+    for one, without in ((keep, other), (other, keep)):
+        with closing(started(one, left_out=(without,))) as engine:
+            appended(engine, str(one))
+    ran = topicfs("replicas", "resolve", "--keep", str(keep), BOTH, "--yes")
+    assert (0, False) == (ran.status, "single" in ran.text)
+    with closing(started(A, B)) as engine:
+        assert ["only"] == read_lines(engine.partition("single", 0))
+        assert [str(keep)] == read_lines(engine.partition("orders", 0))
+
+
+def test_a_file_that_is_saved_already_is_not_replaced(forked):
+    """Another one's records are in it: nothing is changed."""
+    Path("lost").mkdir()
+    Path("lost/orders-0.batch").write_bytes(b"other")
+    before = files(A, B)
+    ran = forked(*RESOLVE, "--save", "lost", "--yes")
+    assert (1, before, b"other") == (ran.status, files(A, B), Path("lost/orders-0.batch").read_bytes())
+    assert b"has other records already" in ran.errors
+
+
+def test_a_directory_that_is_not_named_is_not_kept(forked):
+    """--keep names one of the directories."""
+    ran = forked("replicas", "resolve", "--keep", "c", BOTH, "--yes")
+    assert 1 == ran.status
+    assert b"c: is not one of a, b" in ran.errors
+
+
+def test_a_damaged_directory_is_not_given_up_unseen(forked):
+    """What it has cannot be shown: the message says what to repair, and nothing is changed; it is not kept either."""
+    (B / names.META_PROPERTIES).write_bytes(b"\xff")
+    before = files(A, B)
+    ran = forked(*RESOLVE, "--yes")
+    assert (1, before) == (ran.status, files(A, B))
+    assert b"meta.properties" in ran.errors
+    assert b"repair it, or keep another directory" in ran.errors
+    ran = forked("replicas", "resolve", "--keep", "b", BOTH, "--yes")
+    assert (1, before) == (ran.status, files(A, B))
+
+
+def test_a_kept_replica_in_sync_must_be_there(topicfs):
+    """Without it nothing tells which records the others have alone: the message names its directory."""
+    three = (A, B, Path("c"))
+    with closing(started(*three)) as engine:
+        engine.create_topic("single", replicas=1)
+        (number,) = engine.replicated(TopicPartition("single", 0)).state.assigned
+        engine.create_topic("orders", replicas=3)
+    absent = three[number - 1]
+    keep, other = (one for one in three if one != absent)
+    with closing(started(other, absent, left_out=(keep,))) as engine:
+        engine.set_replicas("single", 2)
+        engine.catch_up()
+        appended(engine, str(other), topic="single")
+    with closing(started(keep, left_out=(other, absent))) as engine:
+        appended(engine, str(keep))
+    before = files(*three)
+    ran = topicfs("replicas", "resolve", "--keep", str(keep), f"{keep},{other}", "--yes")
+    assert (1, before) == (ran.status, files(*three))
+    assert f"bring back {absent.absolute()} (not named), and name it".encode() in ran.errors
+
+
+def test_directories_in_use_are_refused(forked):
+    """With the process that has them."""
+    with closing(started(A)):
+        ran = forked(*RESOLVE)
+    assert 1 == ran.status
+    assert b"in use by" in ran.errors
+
+
+class KilledAfter(NativeFileSystem):
+    """The machine's disk, whose process is killed after a number of changes."""
+
+    def __init__(self, changes: int) -> None:
+        super().__init__()
+        self.changes = changes
+
+    def count(self) -> None:
+        if not self.changes:
+            os._exit(KILLED)
+        self.changes -= 1
+
+
+def _counted(name: str) -> Callable[..., object]:
+    def change(self: KilledAfter, *given: object, **named: object) -> object:
+        self.count()
+        return getattr(NativeFileSystem, name)(self, *given, **named)
+
+    return change
+
+
+for _name in ("write_bytes", "rename", "unlink", "sync_directory", "make_directory"):
+    setattr(KilledAfter, _name, _counted(_name))
+
+
+@pytest.mark.parametrize("changes", [*range(0, 36, 2), 1_000])
+def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
+    """After each number of changes of the disk: a start is refused until the last one; the same command ends it."""
+    pid = os.fork()
+    if not pid:
+        with closing(Resolution([A, B], A)) as resolution:
+            resolution.save(Path("lost"))
+            resolution.apply(KilledAfter(changes))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in {0, KILLED}
+    saved = files(Path("lost"))
+    if status == KILLED:
+        with suppress(ForkedReplicasError):  # Its last step may be done, except for flushing the directory.
+            started(A, B).close()
+        assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
+    assert (2, saved) == (len(saved), files(Path("lost")))
+    check_resolved()
