@@ -17,8 +17,9 @@ RUNS = {
     "queries": "tests.soak.queries",
     "scrub": "tests.soak.scrub",
     "crossings": "tests.soak.crossings",
+    "restarts": "tests.soak.restarts",
     "fuzz": "tests.fuzz",
 }
 """Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
 a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, files appended while leaders go, streaming queries that are killed, replicas
-whose bits flip, an engine whose features meet in random steps, and arbitrary or hostile batches."""
+whose bits flip, an engine whose features meet in random steps, replicas that start with some of their directories, and arbitrary or hostile batches."""

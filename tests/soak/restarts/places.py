@@ -1,0 +1,217 @@
+"""The data directories: what their logs hold, what is damaged in them, and a disk on which they fail and processes die."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from storage.codec.columns import decode
+from storage.disk import lock, names
+from storage.disk.filesystem import Clock, DirectoryEntry
+from storage.errors import StorageError
+from storage.model import TopicPartition
+from tests.soak.crossings.disk import MortalDirectory
+
+HEADER_BYTES = 12
+"""Base offset and length, in front of each batch."""
+CHECKPOINTS = (
+    names.RECOVERY_POINTS,
+    names.LOG_START_OFFSETS,
+    names.HIGH_WATERMARKS,
+    names.CLEANER_OFFSETS,
+    names.CLEAN_SHUTDOWN,
+)
+SMALL_FILES = (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, *CHECKPOINTS)
+PARTITION_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
+
+
+class FailingDirectory(MortalDirectory):
+    """The machine's disk, on which the process dies and directories fail."""
+
+    def __init__(self, clock: Clock, chance: Random) -> None:
+        super().__init__(clock, chance)
+        self.broken: set[Path] = set()
+        """Data directories whose disks answer every call with an error."""
+        self.changes = 0
+
+    def dies(self, operation: str, path: Path) -> bool:
+        self.check(path)
+        self.changes += 1
+        return super().dies(operation, path)
+
+    def check(self, path: Path) -> None:
+        """Raise OSError if a path is on a disk that fails."""
+        if any(one == path or one in path.parents for one in self.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
+        self.check(path)
+        return super().list_directory(path, prefix=prefix)
+
+    def read_bytes(self, path: Path) -> bytes:
+        self.check(path)
+        return super().read_bytes(path)
+
+
+@dataclass(eq=False)
+class Place:
+    """A data directory."""
+
+    path: Path
+    damaged: dict[Path, bytes] = field(default_factory=dict)
+    """The content that damaged files had, by their paths, until the directory serves again."""
+
+    @property
+    def away(self) -> Path:
+        """The path of the directory while its disk is away."""
+        return self.path.with_name(f"{self.path.name}-away")
+
+    def take_away(self) -> None:
+        """Take the disk away."""
+        if self.path.exists() and not self.away.exists():
+            self.path.rename(self.away)
+
+    def bring_back(self) -> bool:
+        """Bring the disk back; return whether it was thrown away, as another was put in its place meanwhile."""
+        replaced = self.away.exists() and (self.path / names.REPLICAS).exists()
+        if replaced:
+            shutil.rmtree(self.away)
+        elif self.away.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.away.rename(self.path)
+        return replaced
+
+    def replace_disk(self) -> None:
+        """Put an empty disk in the place of the one that is there."""
+        shutil.rmtree(self.path)
+        self.damaged.clear()
+
+    def release_lock(self) -> None:
+        """Release the lock of a process that died, as the system does."""
+        path = self.path / names.LOCK
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{number}").split(" (deleted)")[0] == str(path):
+                    found = os.fstat(int(number))
+                    lock._held.pop(lock._Identity(found.st_dev, found.st_ino), None)
+                    os.close(int(number))
+            except OSError:
+                continue
+
+    # Damage.
+
+    def damage_small_file(self, chance: Random) -> str | None:
+        """Damage a small file of the directory, or of a partition in it; return what was done."""
+        files = [self.path / name for name in SMALL_FILES]
+        for partition in sorted(self.path.glob("*-[0-9]")):
+            files += [partition / name for name in PARTITION_FILES]
+        present = [file for file in files if file.is_file() and file not in self.damaged]
+        if not present:
+            return None
+        # What the directories agree on as often as all others together.
+        agreed = [file for file in present if file.name in SMALL_FILES[:3]]
+        file = chance.choice(agreed if agreed and chance.random() < 0.5 else present)
+        kind = chance.choice(sorted(DAMAGES))
+        self.damaged[file] = file.read_bytes()
+        DAMAGES[kind](file)
+        return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
+
+    def damage_segment(self, chance: Random) -> str | None:
+        """Cut or remove the log of a closed segment; return what was done."""
+        logs = [
+            file
+            for partition in sorted(self.path.glob("*-[0-9]"))
+            for file in sorted(partition.glob("*.log"))[:-1]
+        ]
+        if not logs:
+            return None
+        file = chance.choice(logs)
+        if chance.random() < 0.5:
+            file.unlink()
+            return f"{self.path.name}: removed {file.relative_to(self.path)}"
+        size = chance.randrange(file.stat().st_size)
+        os.truncate(file, size)
+        return f"{self.path.name}: cut {file.relative_to(self.path)} to {size}"
+
+    def repair(self) -> list[str]:
+        """Put the files back that were damaged; return their names."""
+        repaired = []
+        for file, content in self.damaged.items():
+            if file.parent.exists():
+                _remove(file)
+                file.write_bytes(content)
+                repaired.append(f"{self.path.name}: {file.name}")
+        self.damaged.clear()
+        return repaired
+
+
+def _remove(file: Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        file.rmdir()
+    else:
+        file.unlink(missing_ok=True)
+
+
+def _garble(file: Path) -> None:
+    file.write_bytes(bytes(range(255, 0, -1)))
+
+
+def _replaced(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    def replace(file: Path) -> None:
+        file.unlink()
+        make(file)
+
+    return replace
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "emptied": lambda file: os.truncate(file, 0),
+    "garbled": _garble,
+    "halved": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "removed": Path.unlink,
+    "FIFO in the place of": _replaced(os.mkfifo),
+    "directory in the place of": _replaced(Path.mkdir),
+}
+
+
+Batches = dict[int, bytes]
+"""The batches of a log, by their base offsets."""
+Held = dict[bytes, int]
+"""The offsets of the records of a log, by their values."""
+
+
+def read_batches(files: Iterable[Path]) -> Batches:
+    """Read the whole, sound batches in files, without an engine."""
+    found: Batches = {}
+    for file in files:
+        data, position = file.read_bytes(), 0
+        while position + HEADER_BYTES <= len(data):
+            end = position + HEADER_BYTES + int.from_bytes(data[position + 8 : position + 12], "big")
+            if not position + HEADER_BYTES < end <= len(data):
+                break
+            batch = data[position:end]
+            found[int.from_bytes(batch[:8], "big")] = batch
+            position = end
+    return found
+
+
+def held(batches: Batches) -> Held:
+    """Return the records of batches; damaged batches have none."""
+    found: Held = {}
+    for batch in batches.values():
+        try:
+            for columns in decode(memoryview(batch)):
+                found.update({record.value or b"": int(record.offset) for record in columns})
+        except StorageError:
+            continue
+    return found
+
+
+def batches_in(place: Path, partition: TopicPartition) -> Batches:
+    """Read the batches of a partition in a data directory."""
+    return read_batches(sorted((place / names.partition_directory(partition)).glob("*.log")))

@@ -1,0 +1,367 @@
+"""The world: data directories that replicate, in one life after the other."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from random import Random
+
+from storage.codec.records import encode_lines
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.errors import StorageError
+from storage.manager import Machine
+from storage.model import Offset
+from storage.replicas.engine import ReplicatedEngine
+from storage.replicas.startup import open_replicas
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.mortal_disk import Killed
+from tests.soak.restarts.expectation import (
+    PARTITIONS,
+    PLAIN,
+    Disks,
+    Expectation,
+    compare_replicas,
+    read_disks,
+)
+from tests.soak.restarts.places import FailingDirectory, Place, batches_in, held, read_batches
+from topicfs.main import run
+
+MOST_REFUSALS = 8
+"""Commands in one start, at most: each directory may be damaged, away and forked."""
+STEPS = 25
+"""Of a life, at most."""
+FARTHEST_OPENING, FARTHEST = 15.0, 60.0
+"""Mean number of changes of the disk before a kill in a start, and in a life."""
+
+
+class World:
+    """Some data directories, and what must be in them."""
+
+    def __init__(self, base: Path, seed: int, counts: Counter[str], *, segments: bool = True) -> None:
+        """Make the directories and the topics; without `segments` only small files are damaged."""
+        chance = Random(seed)
+        number = chance.choice((2, 2, 3))
+        self.places = [Place(base / f"d{one}") for one in range(1, number + 1)]
+        self.base, self.counts, self._segments = base, counts, segments
+        self.clock = ManualClock()
+        self.config = EngineConfig(
+            recovery_threads=1,
+            replication_factor=number,
+            topic_defaults=TopicConfig(segment_index_bytes=1_200, internal_segment_bytes=500),
+        )
+        self.expected = Expectation()
+        self.log: list[str] = []
+        self.number = 0
+        self.saved: set[bytes] = set()
+        self.chance = chance
+        engine = self._start(self.places, dies=False)
+        assert engine is not None
+        engine.create_topic("plain", partitions=len(PLAIN))
+        engine.create_topic("retained", overrides={"retention.bytes": "1500"})
+        self._append(engine)
+        self._close(engine)
+
+    # Lives.
+
+    def live(self, chance: Random) -> None:
+        """Prepare the directories, start, work, and end in order or not; compare all along (AssertionError)."""
+        self.chance = chance
+        named = self._prepare()
+        before = self._disks()
+        self.expected.forget_destroyed(before)
+        engine = self._start(named, dies=True)
+        if engine is not None:
+            self._work(engine)
+        self.expected.compare_disks(before, self._disks(), self.saved)
+
+    def end(self) -> None:
+        """Bring all directories back, and let all replicas be in sync; then nothing is missing (AssertionError)."""
+        self.chance = Random(0)
+        for place in self.places:
+            self._bring_back(place)
+            self._note(*place.repair())
+        before = self._disks()
+        self.expected.forget_destroyed(before)
+        engine = self._start(self.places, dies=False)
+        assert engine is not None
+        if self.expected.replaced:
+            self._elect_unclean(engine)
+        for _ in range(4):
+            self._maintain(engine)
+            engine.catch_up()
+        for partition in PARTITIONS:
+            state = engine.replicated(partition).state
+            assert set(state.assigned) == set(state.in_sync), f"{partition}: {state}; {engine.warnings}"
+        self.expected.compare(engine)
+        self._close(engine)
+        self.expected.compare_disks(before, self._disks(), self.saved)
+
+    def _prepare(self) -> list[Place]:
+        """Bring back, take away, damage; return the directories that are named."""
+        chance = self.chance
+        for place in self.places:
+            if chance.random() < 0.6:
+                self._bring_back(place)
+            if chance.random() < 0.5:
+                self._note(*(f"repaired {one}" for one in place.repair()))
+        present = chance.sample(self.places, chance.randint(1, len(self.places)))
+        named = []
+        for place in self.places:
+            if place in present:
+                self._bring_back(place)
+                named.append(place)
+            elif chance.random() < 0.5:
+                place.take_away()
+                named += [place] if chance.random() < 0.5 else []
+        self._damage(present)
+        self._note("named " + " ".join(f"{one.path.name}{'' if one.path.exists() else '?'}" for one in named))
+        return named
+
+    def _damage(self, present: Sequence[Place]) -> None:
+        """Damage files of directories, and throw a disk away, now and then."""
+        chance = self.chance
+        for place in present:
+            if chance.random() < 0.15:
+                self._note(place.damage_small_file(chance))
+            if chance.random() < 0.08 and self._segments:
+                self._note(place.damage_segment(chance))
+        if len(present) > 1 and chance.random() < 0.04:
+            present[0].replace_disk()
+            self.expected.replaced = True
+            self._note(f"replaced {present[0].path.name}")
+
+    def _bring_back(self, place: Place) -> None:
+        if place.bring_back():
+            self._note(f"{place.path.name}: the disk that was away is thrown away")
+            self.expected.replaced = True
+
+    def _elect_unclean(self, engine: ReplicatedEngine) -> None:
+        """Go on without the disks that were thrown away."""
+        for name in PARTITIONS:
+            partition = engine.replicated(name)
+            if partition.leader is None:
+                self._note(f"{name}: unclean election")
+                self.expected.acknowledged[name].clear()
+                for number in engine.controller.logs(name):
+                    engine.elect_unclean(name, str(number))
+                    break
+
+    def _work(self, engine: ReplicatedEngine) -> None:
+        if self.chance.random() < 0.4:
+            self.disk.steps_left = int(self.chance.expovariate(1 / FARTHEST))
+        try:
+            for _ in range(self.chance.randint(0, STEPS)):
+                self._act(engine)
+            if self.chance.random() < 0.7:
+                self._close(engine)
+                return
+            self.disk.kill()
+            self._note("killed")
+        except Killed as killed:
+            self._note(f"killed at {killed}")
+        self.counts["kills"] += 1
+        self._die()
+
+    def _act(self, engine: ReplicatedEngine) -> None:
+        actions = (
+            [self._append] * 8
+            + [self._delete_records, self._maintain, self._catch_up, self._catch_up]
+            + [self._fail, self._heal, self.expected.compare]
+        )
+        self.chance.choice(actions)(engine)
+
+    # Starts.
+
+    def _start(self, named: Sequence[Place], *, dies: bool) -> ReplicatedEngine | None:
+        """Open the directories, as refusals say; None if the process died on the way."""
+        left_out: set[Path] = set()
+        for _ in range(MOST_REFUSALS):
+            self.disk = FailingDirectory(self.clock, self.chance)
+            if dies and self.chance.random() < 0.15:
+                self.disk.steps_left = int(self.chance.expovariate(1 / FARTHEST_OPENING))
+            before = self._disks()
+            try:
+                engine = open_replicas(
+                    [place.path for place in named],
+                    config=self.config,
+                    machine=Machine(files=self.disk, clock=self.clock, flushers=ManualFlusher),
+                    left_out=sorted(left_out),
+                    in_background=False,
+                )
+            except Killed as killed:
+                self._note(f"killed in the start at {killed}")
+                self.counts["kills in starts"] += 1
+                self._die()
+                return None
+            except (StorageError, OSError) as error:
+                self._note(f"refused: {error}")
+                self.counts[f"refused: {type(error).__name__}"] += 1
+                self._do_as_told(str(error), named, left_out)
+                continue
+            self.disk.steps_left = None
+            self._compare_start(engine, before)
+            return engine
+        raise AssertionError(f"refused {MOST_REFUSALS} times")
+
+    def _compare_start(self, engine: ReplicatedEngine, before: Disks) -> None:
+        self.counts["starts"] += 1
+        serving = [Path(one.path) for one in engine.directories() if one.offline is None]
+        self._note(*(f"{one.path}: {one.offline}" for one in engine.directories() if one.offline is not None))
+        self._note(f"serves in {' '.join(path.name for path in serving)}")
+        for place in self.places:
+            if place.path in serving:
+                place.damaged.clear()
+        if engine.topics():
+            there = [place.path for place in self.places if not place.away.exists()]
+            self.expected.compare_start(engine, before, serving=[path for path in serving if path in there])
+
+    def _do_as_told(self, message: str, named: Sequence[Place], left_out: set[Path]) -> None:
+        """Do what a refusal says; only damage to each directory that is named and there has no command (AssertionError)."""
+        without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
+        if "topicfs replicas resolve" in message:
+            self._resolve(shlex.split(message[message.index("topicfs replicas resolve") :])[1:])
+        elif without:
+            assert not without <= left_out, f"does not help: {message}"
+            left_out |= without
+        else:
+            there = [place for place in named if place.path.exists()]
+            assert all(place.damaged for place in there), f"refused without a command: {message}"
+            for place in named:
+                self._bring_back(place)
+                self._note(*(f"repaired {one}" for one in place.repair()))
+
+    def _resolve(self, words: list[str]) -> None:
+        assert not self.disk.changes, f"{self.disk.changes} changes before a fork was refused"
+        self.counts["resolved"] += 1
+        before = self._disks()
+        folder = self.base / f"saved{self.counts['resolved']}"
+        where = words.index("--keep") + 1
+        kept = words[where]
+        for keep in [kept, *(one for one in words[-1].split(",") if one != kept)]:
+            words[where] = keep
+            status, said = _command(words)
+            self._note(f"{shlex.join(words)}: {said}")
+            assert status == 1, f"{words}: {said}"
+            assert before == self._disks()
+            if "keep another directory" not in said:
+                break
+        else:
+            self.counts["forks that need another disk"] += 1
+            for place in self.places:
+                self._bring_back(place)
+                self._note(*(f"repaired {one}" for one in place.repair()))
+            return
+        status, said = _command([*words, "--save", str(folder), "--yes"])
+        self._note(f"{shlex.join(words)}: {said}")
+        assert status == 0, f"{words}: {said}"
+        for file in folder.rglob("*"):  # One by one: partitions have the same offsets.
+            self.saved |= set(held(read_batches([file])))
+
+    # Steps.
+
+    def _append(self, engine: ReplicatedEngine) -> None:
+        partition = engine.replicated(self.chance.choice(PARTITIONS))
+        values = [b"%d" % (self.number + n) for n in range(self.chance.randint(1, 4))]
+        self.number += len(values)
+        self.expected.uncertain |= set(values)
+        (batch,) = encode_lines(b"".join(value + b"\n" for value in values), timestamp=self.clock())
+        try:
+            appended = partition.append(batch, encoded_here=True, durable=self.chance.random() < 0.5)
+        except (OSError, StorageError):
+            return
+        self.expected.uncertain -= set(values)
+        for offset, value in enumerate(values, appended.base_offset):
+            self.expected.acknowledged[partition.name][value] = offset
+        self.counts["records"] += len(values)
+
+    def _delete_records(self, engine: ReplicatedEngine) -> None:
+        name = self.chance.choice(PLAIN)
+        partition = engine.replicated(name)
+        bounds = partition.offsets()
+        before = self.chance.randint(bounds.log_start_offset, bounds.high_watermark)
+        if self.chance.random() < 0.5:
+            before = min(before, bounds.log_start_offset + 5)
+        with suppress(OSError, StorageError):
+            self.expected.deleted_below[name] = max(self.expected.deleted_below.get(name, 0), before)
+            partition.delete_records(Offset(before))
+
+    def _maintain(self, engine: ReplicatedEngine) -> None:
+        for member in engine._members:
+            member._next_attempt = 0.0
+        for one in (*engine._catching_up.values(), *engine._moves._threads.values()):
+            one._pauses.clear()
+        self.clock.advance(300_000)
+        engine.maintenance(self.clock())
+
+    def _catch_up(self, engine: ReplicatedEngine) -> None:
+        engine.catch_up()
+
+    def _fail(self, engine: ReplicatedEngine) -> None:
+        serving = [Path(one.path) for one in engine.directories() if one.offline is None]
+        if serving and self.chance.random() < 0.5:
+            path = self.chance.choice(serving)
+            self.disk.broken.add(path)
+            self._note(f"{path.name} fails")
+
+    def _heal(self, engine: ReplicatedEngine) -> None:
+        if self.disk.broken:
+            self.disk.broken.clear()
+            self._note("all disks work")
+            for _ in range(2):
+                self._maintain(engine)
+            engine.catch_up()
+
+    # Ends.
+
+    def _close(self, engine: ReplicatedEngine) -> None:
+        states = {one: engine.replicated(one).state for one in PARTITIONS}
+        starts = {one: engine.replicated(one).log_start_offset for one in PARTITIONS}
+        paths = {member.number: member.path for member in engine._members if member.serves}
+        try:
+            engine.close()
+        except (OSError, StorageError) as error:
+            self._note(f"closed: {error}")
+        else:
+            self._note("closed")
+            self.counts["closed"] += 1
+        self._die()
+        if self.disk.broken:
+            return
+        for partition, state in states.items():
+            logs = {
+                paths[number].name: batches_in(paths[number], partition)
+                for number in state.in_sync
+                if number in paths
+            }
+            if len(logs) > 1:
+                compare_replicas(logs, partition, starts[partition])
+
+    def _die(self) -> None:
+        for place in self.places:
+            place.release_lock()
+
+    def _disks(self) -> Disks:
+        return read_disks(
+            [place.path for place in self.places],
+            {place.path: place.away for place in self.places if place.away.exists()},
+        )
+
+    def _note(self, *lines: str | None) -> None:
+        self.log += [f"    {line}" for line in lines if line is not None]
+
+
+def _command(words: Sequence[str]) -> tuple[int, str]:
+    """Run the command in this process; return its exit status, and what it printed."""
+    text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with redirect_stdout(text), redirect_stderr(text):
+        status = run(words, sys.stderr)
+    text.flush()
+    return status, text.buffer.getvalue().decode()  # type: ignore[attr-defined]
