@@ -13,6 +13,7 @@ they go by is published as one immutable value (`storage.log.state`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
@@ -250,6 +251,14 @@ class Log:
 
     def sync(self) -> None:
         self._appender.flush()
+
+    def flush_epochs(self) -> None:
+        """Write the file of leader epochs where it lags behind; not once another log may own that path (blocking)."""
+        parts = self.parts
+        with parts.lock:
+            if not parts.closed and not parts.gone:
+                with suppress(OSError):  # On a full disk the next epoch, or the close, tries again.
+                    parts.epochs.flush()
 
     def supersede(self) -> None:
         """Take note that another log serves in its place: reads end too, for its files may be others by now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -162,8 +161,6 @@ class LogLoader:
         high_watermark = checkpointed.high_watermark
         if high_watermark is not None:
             high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
-        if self._epochs.dirty and not self._files.read_only:  # A broker writes the file soon after, too.
-            self.context.flusher.submit(self._flush_epochs)
         self._rebuild_producers(chain, log_start_offset, end_offset, clean=clean)
         loaded = LoadedLog(
             chain=chain,
@@ -175,17 +172,10 @@ class LogLoader:
             holes=tuple(self._holes),
             hidden=self._hidden,
         )
-        return Log(
-            self._directory,
-            loaded,
-            self.context,
-            config=self._config,
-            small_files=self.small_files,
-        )
-
-    def _flush_epochs(self) -> None:
-        with suppress(OSError):  # On a full disk the next epoch, or the close, tries again.
-            self._epochs.flush()
+        log = Log(self._directory, loaded, self.context, config=self._config, small_files=self.small_files)
+        if self._epochs.dirty and not self._files.read_only:  # A broker writes the file soon after, too.
+            self.context.flusher.submit(log.flush_epochs)
+        return log
 
     @property
     def small_files(self) -> SmallFiles:

@@ -7,6 +7,7 @@ import pytest
 from storage.errors import CorruptionError, PartitionGoneError, PartitionOfflineError, SegmentDeletedError
 from storage.model import Offset, Timestamp
 from tests.doubles.engines import DATA, append_lines, engine_on, listing, read_lines
+from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.simulated_disk import SimulatedDisk
 
 
@@ -85,6 +86,25 @@ def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDis
     engine.partition("t", 0).delete_records(Offset(2))
     again = engine.reopen_partition("t", 0)
     assert (2, ["z"]) == (again.log_start_offset, read_lines(again))
+
+
+def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedDisk) -> None:
+    """What its loading had handed to the background would be in the files of a topic that has its name by then."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    append_lines(engine.partition("t", 0), "x\n")
+    engine.close()
+    epochs = DATA / "t-0" / "leader-epoch-checkpoint"
+    disk.write_bytes(epochs, b"0\n2\n0 0\n7 9\n")
+    flusher = ManualFlusher()
+    engine = engine_on(disk, flusher=flusher)
+    engine.partition("t", 0)
+    engine.reopen_partition("t", 0)
+    engine.delete_topic("t")
+    engine.create_topic("t")
+    before = disk.read_bytes(epochs)
+    flusher.run()
+    assert before == disk.read_bytes(epochs)
 
 
 def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
