@@ -127,6 +127,17 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
     assert ["begun", "done"] * 3 == out.read_text().split()
 
 
+def test_a_signal_waits_for_no_further_record(orders: Topicfs, tmp_path: Path):
+    """The worker ends with the commands of the last records."""
+    out, go = tmp_path / "out", tmp_path / "go"
+    script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done"
+    with FORKS.start(COMMAND, "work", "g", "orders", "--jobs", "3", "--", "sh", "-c", script) as worker:
+        wait_until(lambda: out.exists() and 3 == len(out.read_text().split()), "all three run")
+        worker.terminate()
+        go.touch()
+        assert 0 == worker.wait(PATIENCE_S)
+
+
 def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
     """Its record is given back when the command has ended, not before."""
     out = tmp_path / "out"

@@ -191,7 +191,7 @@ class Workers:
             self._events.put(0)
 
     def _take_all(self, source: JobSource) -> None:
-        while (job := source.take()) is not None:
+        while not self._stopping and (job := source.take()) is not None:
             with self._lock:
                 if self._stopping:
                     return
