@@ -233,10 +233,12 @@ class GroupHandle:
             return False
         what = self._what
         group = what.engine.groups.describe(what.group)
-        assigned = {partition for member in group.members for partition in member.partitions}
+        assigned = {one.member_id: frozenset(one.partitions) for one in group.members}
         if group.state is not GroupState.STABLE or group.generation != held.generation:
             return False
-        if not assigned.issuperset(_wanted(what)):
+        if assigned.get(self._membership.member_id, frozenset()) != held.partitions:
+            return False  # A transaction may still move the position in one that is assigned.
+        if not _wanted(what) <= frozenset().union(*assigned.values()):
             return False
         self._ends = {}  # What comes from now on ends where it ended then.
         return True

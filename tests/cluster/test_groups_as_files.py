@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from cluster.place import ClusterAddress
 from testing.broker.client import Client, Outgoing
@@ -165,3 +166,28 @@ def test_a_read_only_mount_shows_and_changes_nothing(
         assert ["2", "0", "state Empty", "lag 0", f"group {topic} lag 0"] == told.output.splitlines()
         refused = {change: bash(place, change).errors.strip().rpartition(": ")[2] for change in changes}
         assert dict.fromkeys(changes, "Read-only file system") == refused
+
+
+def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
+    address: ClusterAddress, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """A partition is assigned before its position is decided: its records belong to the reader that has it."""
+    produce(client, topic, 0, 6)
+    producer = client.producer(**{"transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    consumer = Consumer({"bootstrap.servers": client.bootstrap_server, "group.id": topic})
+    output = tmp_path / "output"
+    with mounted_cluster(address, tmp_path) as mountpoint:
+        group = mountpoint / "@groups" / topic
+        group.mkdir()
+        with client.transaction(producer):
+            decided = [TopicPartition(topic, 1, 1)]
+            producer.send_offsets_to_transaction(decided, consumer.consumer_group_metadata(), PATIENCE_S)
+            process = subprocess.Popen(f"exec cat drain > {output}", shell=True, cwd=group / topic)
+            for number in "02":
+                position = group / topic / number / "position"
+                wait_until(lambda position=position: position.read_text() == "2\n", "the others are read")
+        assert 0 == process.wait(PATIENCE_S)
+    consumer.close()
+
+    assert ["0", "2", "3", "4", "5"] == sorted(output.read_text().split())

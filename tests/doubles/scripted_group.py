@@ -29,9 +29,8 @@ def orders(number: int) -> TopicPartition:
 class ScriptedMember:
     """See `storage.membership.Membership`."""
 
-    member_id = "cat-7-1"
-
-    def __init__(self, listener: Callable[[], None]) -> None:
+    def __init__(self, listener: Callable[[], None], number: int = 1) -> None:
+        self.member_id = f"cat-7-{number}"
         self.now = MemberPartitions(generation=1)
         self.said: list[str] = []
         """What it was told, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
@@ -40,6 +39,8 @@ class ScriptedMember:
         """What becomes of commits."""
         self.unanswered: list[Future[None]] = []
         self.answers = True
+        self.undecided: tuple[TopicPartition, ...] = ()
+        """Partitions that are assigned to it, and not held: a transaction may still move the position."""
         self._listener = listener
 
     def held(self) -> MemberPartitions:
@@ -125,18 +126,21 @@ class ScriptedGroups(NoGroups):
         listener: Callable[[], None],
     ) -> ScriptedMember:
         del group, subscription, client_id, reader
-        self.members.append(ScriptedMember(listener))
+        self.members.append(ScriptedMember(listener, len(self.members) + 1))
         return self.members[-1]
 
     def describe(self, group: str) -> GroupDescription:  # type: ignore[override]
-        assigned = tuple(sorted(partition for member in self.members for partition in member.now.partitions))
-        member = MemberDescription(
-            member_id="m",
-            instance_id=None,
-            client_id="c",
-            host="/127.0.0.1",
-            partitions=(*assigned, *self.elsewhere),
-        )
+        held = {one.member_id: (*one.now.partitions, *one.undecided) for one in self.members}
+        members = [
+            MemberDescription(
+                member_id=member_id,
+                instance_id=None,
+                client_id="c",
+                host="/127.0.0.1",
+                partitions=tuple(sorted(partitions)),
+            )
+            for member_id, partitions in {**held, "another": self.elsewhere}.items()
+        ]
         return GroupDescription(
             name=group,
             state=self.state,
@@ -144,7 +148,7 @@ class ScriptedGroups(NoGroups):
             protocol_type="consumer",
             assignor="range",
             coordinator=TopicPartition("__consumer_offsets", 0),
-            members=(member,),
+            members=tuple(members),
         )
 
     def settle(self, state: GroupState) -> None:

@@ -325,6 +325,20 @@ async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nurser
     assert [b""] == seen
 
 
+async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: World, nursery: trio.Nursery):
+    """Its partition is assigned, and its records are this reader's as soon as the position is decided."""
+    world.add(0, b"a")
+    stream, seen = world.open(drains=True, nonblocking=False), []
+    stream.member.undecided = (orders(0),)
+    await read_behind(nursery, stream, seen)
+    assert [] == seen
+    stream.member.undecided = ()
+    stream.member.assign(0)
+    await settled()
+
+    assert [b"a\n"] == seen
+
+
 async def test_drain_passes_markers(world: World):
     """They are done, too: the lag is nothing afterwards."""
     world.add(0, b"a")
