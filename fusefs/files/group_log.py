@@ -1,4 +1,4 @@
-"""`log` and `drain` of a group, in every form: opening one is joining the group. Never listed: reading moves positions."""
+"""`log`, `drain` and `next-N` of a group, in every form: opening one is joining the group. Never listed: reading moves positions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fusefs.appending.flags import Access
 from fusefs.errors import FileError
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import Form
+from fusefs.groups.read_limit import ReadLimit
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.nodes.handles import Handle, SpokenFile
 from fusefs.nodes.nodes import (
@@ -24,9 +25,9 @@ from storage.membership import Subscription
 
 
 class GroupLogNode(FileNode):
-    """One `log` or `drain`."""
+    """One `log`, `drain`, `next-1000` or `next-10s`."""
 
-    __slots__ = ("_drains", "_form", "_group", "_subscription")
+    __slots__ = ("_form", "_group", "_limit", "_subscription")
 
     def __init__(
         self,
@@ -35,14 +36,13 @@ class GroupLogNode(FileNode):
         group: str,
         subscription: Subscription,
         form: Form,
-        *,
-        drains: bool,
+        limit: ReadLimit,
     ) -> None:
         super().__init__(parent.context, parent, name)
         self._group = group
         self._subscription = subscription
         self._form = form
-        self._drains = drains
+        self._limit = limit
 
     def attributes(self) -> Attributes:
         started = nanoseconds(self.context.started)
@@ -66,14 +66,14 @@ class GroupLogNode(FileNode):
             subscription=self._subscription,
             form=context.decoding.following(self._form),
             isolation=context.settings.isolation,
-            drains=self._drains,
+            limit=self._limit,
             waiting=context.waiting,
             blocking=context.appending.blocking,
             reports=context.reports,
             clock=context.clock,
         )
         asker = Program(context.waiting, pid, what.path)
-        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if self._drains else {}
+        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if what.limit.drains else {}
         handle = GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )

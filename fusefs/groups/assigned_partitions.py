@@ -52,7 +52,10 @@ class AssignedPartition:
         self._committed = committed
         self._reader: ChunkReader | None = None
         self._end_offset = end_offset
-        self._exhausted = False
+        self.ended = False
+        """True once a reader that drains has been given all of it."""
+        self.given = False
+        """True once something of it was given."""
         self.done: Offset | None = None
         """All below is answered for; None: nothing to say yet."""
         self.said: Offset | None = None
@@ -84,7 +87,7 @@ class AssignedPartition:
         """Go on from an offset: what comes from there on is given again."""
         if self._reader is not None:
             self._reader.go_to(offset)
-            self._exhausted = False
+            self.ended = False
 
     def begin(self, reset: OffsetReset, now: Timestamp) -> None:
         """Find out where to begin. Raises NoPositionError."""
@@ -106,36 +109,23 @@ class AssignedPartition:
         bounds = self._source.partition.offsets()
         return bounds.log_start_offset <= offset <= bounds.log_end_offset
 
-    def next(self, reset: OffsetReset, now: Timestamp, warn: Warn) -> Chunk | None:
-        """Give what comes next; None where there is nothing yet.
+    def next(self, reset: OffsetReset, now: Timestamp, warn: Warn, most: int | None) -> Chunk | None:
+        """Give what comes next, at most `most` records; None where there is nothing yet.
 
         Where its place was deleted it goes on by `reset`. Raises NoPositionError, ThreadNeededError.
         """
         self.begin(reset, now)
         reader = self._reader
         assert reader is not None
+        visible_end, end_offset = self._source.visible_end(), self._end_offset
+        bound = visible_end if end_offset is None else min(visible_end, end_offset)
         try:
-            chunk = reader.next(self._bound())
+            chunk = reader.next(bound, most)
         except SegmentDeletedError as error:
             offset = reset_offset(self._source.partition, self._source, reset, now)
             warn(f"records were deleted before they were read: {error}; goes on at {offset}")
             reader.go_to(offset)
-            chunk = reader.next(self._bound())
-        self._exhausted = (
-            chunk is None and self._end_offset is not None and self._is_visible(self._end_offset)
-        )
+            chunk = reader.next(bound, most)
+        behind = max(bound, reader.next_offset)
+        self.ended = chunk is None and end_offset is not None and behind >= end_offset
         return chunk
-
-    def _bound(self) -> Offset:
-        end_offset = self._source.visible_end()
-        return end_offset if self._end_offset is None else min(end_offset, self._end_offset)
-
-    def _is_visible(self, end_offset: Offset) -> bool:
-        return self._source.visible_end() >= end_offset
-
-    @property
-    def ended(self) -> bool:
-        """True if a reader that drains has been given all of it."""
-        if self._end_offset is None:
-            return False
-        return self._exhausted or (self._reader is not None and self._reader.next_offset >= self._end_offset)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
@@ -65,6 +65,8 @@ class Chunk(NamedTuple):
     ends: RecordEnds | None = None
     """None: no record ends within it."""
     error: CorruptionError | None = None
+    records: int = 0
+    """Number of records, where one was asked for."""
 
     def at_or_before(self, position: int) -> RecordEnd:
         """Return the last end of a record that is not behind a position."""
@@ -109,18 +111,16 @@ class LaterEnds:
 
     def __init__(self, find: Callable[[], RecordEnds]) -> None:
         self._find = find
-        self._found: RecordEnds | None = None
 
+    @cached_property
     def _ends(self) -> RecordEnds:
-        if self._found is None:
-            self._found = self._find()
-        return self._found
+        return self._find()
 
     def at_or_before(self, position: int) -> RecordEnd:
-        return self._ends().at_or_before(position)
+        return self._ends.at_or_before(position)
 
     def at_or_after(self, position: int) -> int:
-        return self._ends().at_or_after(position)
+        return self._ends.at_or_after(position)
 
 
 class ListedEnds:
@@ -156,15 +156,15 @@ class ChunkReader:
         self._pieces.clear()
         self.next_offset = self._behind = offset
 
-    def next(self, end_offset: Offset) -> Chunk | None:
+    def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
         """Give the records that come next below an offset; None where there are none, though `next_offset` may have moved.
 
-        Raises SegmentDeletedError; and ThreadNeededError, after which it goes on from where it was.
+        At most `most` records, of a form of lines. Raises SegmentDeletedError; and ThreadNeededError, after which it goes on from where it was.
         """
         while self.next_offset < end_offset:
             if not self._pieces:
                 before = self.next_offset
-                chunk = self._fetch(end_offset)
+                chunk = self._fetch(end_offset, most)
                 if (
                     chunk is None and not self._pieces
                 ):  # Nothing shows of what was read, or there was nothing.
@@ -172,19 +172,19 @@ class ChunkReader:
                     if self.next_offset == before:
                         return None
             else:
-                chunk = self._render(self._pieces[0], end_offset)
+                chunk = self._render(self._pieces[0], end_offset, most)
             if chunk is not None:
                 return chunk
         return None
 
-    def _fetch(self, end_offset: Offset) -> Chunk | None:
+    def _fetch(self, end_offset: Offset, most: int | None) -> Chunk | None:
         """Read the next batches, and copy their values at once, as mostly can be done; keep them as pieces otherwise."""
         source, offset = self.source, self.next_offset
         fetched = source.fetch(offset, FETCH_BYTES)
         if isinstance(fetched, DecodedFetch):
             self._keep(fetched, end_offset)
             return None
-        if source.form is VALUES and not fetched.aborted and fetched.data:
+        if source.form is VALUES and most is None and not fetched.aborted and fetched.data:
             text = begin_text(b"", len(fetched.data))
             end = copy_values(fetched.data, text, 0, start_offset=offset, end_offset=end_offset)
             if end >= 0:
@@ -200,7 +200,7 @@ class ChunkReader:
         self._pieces.extend(fetched.below(end_offset))
         self._behind = min(fetched.next_offset, end_offset)
 
-    def _render(self, piece: Piece, end_offset: Offset) -> Chunk | None:
+    def _render(self, piece: Piece, end_offset: Offset, most: int | None) -> Chunk | None:
         if isinstance(piece, Damage):
             self._pieces.popleft()
             offset = max(piece.offset, self.next_offset)
@@ -208,7 +208,7 @@ class ChunkReader:
             return Chunk(b"", offset, self.next_offset, error=piece.error)
         if self.source.form is BATCH:
             return self._render_batches(piece, end_offset)
-        return self._render_lines(piece, end_offset)
+        return self._render_lines(piece, end_offset, most)
 
     def _start_of_next(self, end_offset: Offset) -> Offset:
         """Offset of what stands behind a piece that was taken away."""
@@ -249,12 +249,12 @@ class ChunkReader:
             ListedEnds(start_offset, ends, [b.end_offset for b in piece.batches]),
         )
 
-    def _render_lines(self, piece: Columns, end_offset: Offset) -> Chunk | None:
+    def _render_lines(self, piece: Columns, end_offset: Offset, most: int | None) -> Chunk | None:
         """Render the rest of a piece, or a chunk's worth of it."""
         start_offset, offsets = self.next_offset, piece.offsets
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
-            last = min(last, piece.within(first, CHUNK_BYTES))
+            last = min(last, piece.within(first, CHUNK_BYTES), last if most is None else first + most)
         partition, form, _ = self.source
         text = b""
         if first < last:  # Before anything else, for it may have to begin again in a thread.
@@ -276,7 +276,7 @@ class ChunkReader:
         ends: RecordEnds = LineEnds(text, start_offset, shown)
         if text.count(b"\n") != last - first:  # Values may have LFs in them.
             ends = _ends_by_length(start_offset, piece.value_lengths[first:last], shown)
-        return Chunk(text, start_offset, self.next_offset, ends)
+        return Chunk(text, start_offset, self.next_offset, ends, records=last - first)
 
 
 def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Iterable[int]) -> ListedEnds:

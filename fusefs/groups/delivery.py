@@ -42,6 +42,8 @@ class Delivery:
         """Bytes of it that are answered for: whole records."""
         self._next: tuple[AssignedPartition, Chunk] | None = None
         """The chunk that comes next, of which nothing was given."""
+        self.records = 0
+        """Number of records that were offered and not withdrawn, where chunks say it."""
         self.read_last: TopicPartition | None = None
         """The partition of which something was given last."""
 
@@ -56,12 +58,14 @@ class Delivery:
         """Put a chunk next. What was to come before and was not given is given later."""
         self.withdraw()
         self._next = share, chunk
+        self.records += chunk.records
 
     def withdraw(self) -> None:
         """Take back what comes next."""
         if self._next is not None:
             share, chunk = self._next
             self._next = None
+            self.records -= chunk.records
             share.go_to(chunk.start_offset)
 
     # What the program does
@@ -94,6 +98,7 @@ class Delivery:
             (self._share, self._chunk), self._next = self._next, None
             self._given = self._answered = 0
             self.read_last = self._share.partition
+            self._share.given = True
         chunk = self._chunk
         if chunk.error is not None:
             raise chunk.error.with_traceback(None)
@@ -126,7 +131,7 @@ class Delivery:
     def finish(self, partition: TopicPartition) -> bool:
         """Give no more of a partition than the rest of a record that was begun; whether nothing of it is owed now.
 
-        Called when it is wanted back, and again after each `ask`.
+        Called when it is wanted back or the time is over, and again after each `ask`.
         """
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
@@ -143,7 +148,7 @@ class Delivery:
     def forget(self, partition: TopicPartition) -> None:
         """Forget a partition that is no longer this reader's: what was begun of it ends here."""
         if self._next is not None and self._next[0].partition == partition:
-            self._next = None
+            self.withdraw()
         if self._share is not None and self._share.partition == partition:
             self._drop()
 

@@ -1,11 +1,12 @@
-"""The open `log` or `drain` of a group: an open file description is a member, from open(2) to the last close.
+"""The open `log`, `drain` or `next-1000` of a group: an open file description is a member, from open(2) to the last close.
 
     read(2) ─► ask: what lies before the position is done ─► commit ─► fill ─► give
                                 │                              │
               partitions wanted back, of which nothing is owed └─► wait for records, or for a rebalance
 
 What several programs share that inherited a descriptor, one membership is enough for. Positions are committed behind the
-reads; when that fails, the next read says so and gives nothing, and the one after it tries again.
+reads; when that fails, the next read says so and gives nothing, and the one after it tries again. Those of `next-1000`
+and `next-10s` are committed when the end is read: until then this reader keeps each partition of which it gave something.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fusefs.forms import Form
 from fusefs.groups.assigned_partitions import AssignedPartition
 from fusefs.groups.chunks import Chunk
 from fusefs.groups.delivery import Delivery
+from fusefs.groups.read_limit import ReadLimit
 from fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
@@ -62,8 +64,7 @@ class GroupRead:
     subscription: Subscription
     form: Form
     isolation: Isolation
-    drains: bool
-    """True if reading ends where the partitions ended when they were assigned."""
+    limit: ReadLimit
     waiting: WaitingReads
     blocking: BlockingCalls
     reports: Reports
@@ -107,7 +108,12 @@ class GroupHandle:
         self._changes = 0
         """Number of changes of what is held that were told and not looked at."""
         self._ends = ends
-        self._ended = False
+        self._over = self._ended = False
+        """Nothing more is given: the time is over; the end was asked for."""
+        self._alarm: trio.CancelScope | None = None
+        """Ends when the time is over, or with the close."""
+        self._taken: NotAssignedError | None = None
+        """The reason why what was given cannot be committed any more."""
         self._failure: Exception | None = None
         """The error of a commit that no read has raised yet."""
         self._commit_first = False
@@ -116,7 +122,7 @@ class GroupHandle:
         """Those whose end was not noted yet."""
         self._poll = WaitingPoll()
         self._cancel_groups: Cancel = (
-            what.engine.groups.listen(self._news.signal) if what.drains else _nothing
+            what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
         )
         self._membership: Membership = what.engine.groups.join(
             what.group,
@@ -155,8 +161,9 @@ class GroupHandle:
                     data = self._delivery.give(size)
                     self._commit()
                     return data
-                if self._what.drains and await self._is_at_end():
-                    await self._commit_now()
+                self._ended = await self._what.blocking.patiently(self._look_for_end, self._program)
+                if self._ended:
+                    await self._end()
                     return b""
                 self._commit()
                 self._check_topics()
@@ -177,8 +184,10 @@ class GroupHandle:
             take_turn(self._filling)  # poll(2) is at it.
         try:
             delivery, missing = self._delivery, None
-            if delivery.has_text:
-                return True
+            for partition in self._partitions if self._over else ():
+                delivery.finish(partition)
+            if delivery.has_text or self._room == 0:
+                return delivery.has_text
             for partition in list(self._partitions):
                 try:
                     chunk = self._next_of(partition)
@@ -208,7 +217,8 @@ class GroupHandle:
         def warn(line: str) -> None:
             what.reports.warning(what.path.removeprefix("/"), line)
 
-        chunk = share.next(what.engine.groups.config(what.group).auto_offset_reset, what.clock(), warn)
+        reset = what.engine.groups.config(what.group).auto_offset_reset
+        chunk = share.next(reset, what.clock(), warn, self._room)
         if chunk is None and self._delivery.owed() != partition:
             share.pass_over()
         return chunk
@@ -219,41 +229,53 @@ class GroupHandle:
         if not wanted.patterns and wanted.topics.isdisjoint(engine.topics()):
             raise FileError(errno.ESTALE, f"{', '.join(sorted(wanted.topics))}: deleted")
 
-    async def _is_at_end(self) -> bool:
-        if not self._ended:
-            self._ended = await self._what.blocking.patiently(self._look_for_end, self._program)
-        return self._ended
+    @property
+    def _room(self) -> int | None:
+        """Number of records that may still be given; None: any number."""
+        records = self._what.limit.records
+        if self._over or self._ended:
+            return 0
+        return None if records is None else records - self._delivery.records
 
     def _look_for_end(self) -> bool:
-        """Return whether all that is held was given, and nothing more is about to be assigned."""
-        held = self._membership.held()
-        if held.generation < 0 or held.wanted_back or held.partitions != self._partitions.keys():
+        """Return whether there is no room, or all that is held was given and nothing more is about to be assigned."""
+        if self._room == 0 or not self._what.limit.drains:
+            return self._room == 0
+        held, shares = self._membership.held(), [one.share for one in list(self._partitions.values())]
+        if held.partitions != self._partitions.keys() or not all(share.ended for share in shares):
             return False
-        if not all(one.share.ended for one in self._partitions.values()):
+        if any(map(self._keeps, shares)):
+            return True  # It need not wait for more, and others may wait for its end.
+        if held.generation < 0 or held.wanted_back:
             return False
         what = self._what
         group = what.engine.groups.describe(what.group)
         assigned = {one.member_id: frozenset(one.partitions) for one in group.members}
         if group.state is not GroupState.STABLE or group.generation != held.generation:
             return False
-        if assigned.get(self._membership.member_id, frozenset()) != held.partitions:
-            return False  # A transaction may still move the position in one that is assigned.
-        if not _wanted(what) <= frozenset().union(*assigned.values()):
-            return False
-        self._ends = {}  # What comes from now on ends where it ended then.
-        return True
+        # They differ while a transaction may move the position in a partition that is assigned.
+        is_complete = assigned.get(self._membership.member_id, frozenset()) == held.partitions
+        return is_complete and _wanted(what) <= frozenset().union(*assigned.values())
+
+    async def _end_at(self, alarm: trio.CancelScope) -> None:
+        with alarm:
+            await trio.sleep_forever()
+        self._over = True
+        self._news.deliver()
 
     # Membership
 
     def _changed(self) -> None:
         """Note that the assignment has changed. Called from any thread."""
         self._changes += 1
+        self._soon(self._adopt_changes)
+
+    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
+        """Call something in the event loop's thread. Called from any thread."""
         with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._adopt_changes, idempotent=True)
+            self._token.run_sync_soon(call, *arguments, idempotent=True)
 
     def _adopt_changes(self) -> None:
-        if self._released:
-            return
         if not self._filling.locked():  # The one that fills looks afterwards.
             self._adopt()
         self._news.deliver()
@@ -261,8 +283,15 @@ class GroupHandle:
     def _adopt(self) -> None:
         """Follow the membership: take what came, let go of what went, give back what is wanted and not owed."""
         self._changes = 0
-        held = self._membership.held()
+        if self._released:
+            return
+        held, seconds = self._membership.held(), self._what.limit.seconds
+        if seconds is not None and self._alarm is None and held.generation >= 0:
+            self._alarm = trio.CancelScope(deadline=trio.current_time() + seconds)
+            trio.lowlevel.spawn_system_task(self._end_at, self._alarm)
         for partition in [one for one in self._partitions if one not in held.partitions]:
+            if self._keeps(self._partitions[partition].share):
+                self._taken = NotAssignedError(f"{partition} was taken away: nothing that was given is done")
             self._delivery.forget(partition)
             self._let_go(partition)
         for partition in held.partitions - held.wanted_back:
@@ -271,10 +300,14 @@ class GroupHandle:
         for partition in held.wanted_back:
             if partition not in self._partitions:
                 self._membership.give_up([partition])
-            elif self._delivery.finish(partition):
+            elif not self._keeps(self._partitions[partition].share) and self._delivery.finish(partition):
                 self._give_up(partition, held)
-        if held.lost is not None and self._failure is None:
-            self._failure = held.lost
+        self._failure = self._failure or held.lost or self._taken
+
+    def _keeps(self, share: AssignedPartition) -> bool:
+        """Return whether something of a partition was given that is committed at the end, and is not yet."""
+        committed = self._ended and share.said == share.done
+        return self._what.limit.commits_at_end and share.given and not committed
 
     def _take(self, partition: TopicPartition, held: MemberPartitions) -> None:
         what = self._what
@@ -283,7 +316,7 @@ class GroupHandle:
         except UnknownTopicError:
             return  # It was deleted meanwhile.
         source = Source(found, what.form, what.isolation)
-        end_offset = self._ends.get(partition, source.visible_end()) if what.drains else None
+        end_offset = self._ends.get(partition, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(partition, (None, None))
         if committed == before and said is not None:
@@ -292,25 +325,22 @@ class GroupHandle:
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
     def _give_up(self, partition: TopicPartition, held: MemberPartitions) -> None:
-        if partition in self._partitions:
-            self._commit()
-            share = self._partitions[partition].share
-            self._given_up[partition] = held.positions.get(partition), share.said
-            self._let_go(partition)
-            self._membership.give_up([partition])
+        self._commit()
+        share = self._partitions[partition].share
+        self._given_up[partition] = held.positions.get(partition), share.said
+        self._let_go(partition)
+        self._membership.give_up([partition])
 
     def _let_go(self, partition: TopicPartition) -> None:
         self._partitions.pop(partition).cancel()
 
     # Positions
 
-    @property
-    def _commits_when_asked(self) -> bool:
-        return self._what.engine.groups.config(self._what.group).commit == "ask"
-
     def _commit(self, *, at_once: bool = False) -> None:
-        """Commit what is done, behind the answer."""
-        if self._commits_when_asked:
+        """Commit what is done, behind the answer, or not before the end."""
+        what = self._what
+        due = self._ended or not what.limit.commits_at_end
+        if due and what.engine.groups.config(what.group).commit == "ask":
             self._commit_done(at_once=at_once)
 
     def _commit_done(self, *, at_once: bool = False) -> None:
@@ -323,11 +353,7 @@ class GroupHandle:
         if positions:
             future = self._membership.commit(positions, at_once=at_once)
             self._commits[future] = tuple(positions)
-            future.add_done_callback(self._commit_ended)
-
-    def _commit_ended(self, future: Future[None]) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._note_commit, future)
+            future.add_done_callback(partial(self._soon, self._note_commit))
 
     def _note_commit(self, future: Future[None]) -> None:
         """Note how a commit ended: what failed is committed again with what is done by then, and the next read is told."""
@@ -339,7 +365,8 @@ class GroupHandle:
             held = self._partitions.get(partition)
             if held is not None:
                 held.share.said = None
-        if isinstance(error, Exception) and not isinstance(error, NotAssignedError):
+        again = isinstance(error, NotAssignedError) and not self._what.limit.commits_at_end
+        if isinstance(error, Exception) and not again:  # Its next holder gives again what this one was given.
             self._failure, self._commit_first = error, True
             self._news.deliver()
 
@@ -349,6 +376,13 @@ class GroupHandle:
         self._commit(at_once=True)
         await self._until_committed()
 
+    async def _end(self) -> None:
+        """Commit what is done. A reader that does so at its end leaves then, for its program may go on for long."""
+        await self._commit_now()
+        kept = any(self._keeps(one.share) for one in self._partitions.values())
+        if self._what.limit.commits_at_end and not kept:
+            await self.close()
+
     async def _until_committed(self) -> None:
         for future in list(self._commits):
             while not future.done():
@@ -357,11 +391,7 @@ class GroupHandle:
         self._raise_failure()
 
     def _when_done(self, future: Future[None], waiter: Callable[[], None]) -> Cancel:
-        def tell(_: Future[None]) -> None:
-            with contextlib.suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(waiter)
-
-        future.add_done_callback(tell)
+        future.add_done_callback(lambda _: self._soon(waiter))
         return _nothing
 
     def _raise_failure(self) -> None:
@@ -423,23 +453,19 @@ class GroupHandle:
             return True
         try:
             with Allowance(INLINE_BYTES, inline=True):
-                if self._fill():
-                    return True
-                return self._what.drains and self._look_for_end()
+                return self._fill() or self._look_for_end()
         except (FileError, StorageError, ThreadNeededError):
             return True  # The read that follows tells the error, or takes its time, and does not wait.
 
     async def close(self) -> None:
-        """Do what `release` does; for what has to be waited for, nobody waits."""
-        self.release()
-
-    def release(self) -> None:
         """The last descriptor is closed: what was given and not asked behind is given to another member."""
         if self._released:
             return
         self._released = True
         self._poll.forget()
         self._cancel_groups()
+        if self._alarm is not None:
+            self._alarm.cancel()
         for partition in list(self._partitions):
             self._let_go(partition)
         self._membership.leave()

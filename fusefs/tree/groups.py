@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fusefs.allowance import leave_event_loop
@@ -14,7 +13,8 @@ from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, 
 from fusefs.files.group_log import GroupLogNode
 from fusefs.files.queue_files import TakeNode
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import DECODED_SUFFIXES, VIEW_FORMS, Form
+from fusefs.forms import BATCH, SUFFIXES
+from fusefs.groups.read_limit import parse_read_limit
 from fusefs.nodes.nodes import Attributes, Directory, Node
 from fusefs.tree.queues import TAKES, QueueDirectory
 from storage.disk.names import check_topic_name
@@ -191,28 +191,20 @@ def _subscription(context: MountContext, name: str) -> Subscription:
     return Subscription(topics=topics, patterns=patterns)
 
 
-def _take(parent: SubscriptionDirectory, name: str, *, form: Form) -> Node:
+def _take(parent: SubscriptionDirectory, name: str) -> Node:
     if parent.subscription.patterns:
         raise FileError(errno.ENOENT, "records are taken from topics by their names; patterns are for `log`")
-    return TakeNode(parent, name, parent.group, tuple(sorted(parent.subscription.topics)), form)
+    return TakeNode(parent, name, parent.group, tuple(sorted(parent.subscription.topics)), TAKES[name])
 
 
-def _log(parent: SubscriptionDirectory, name: str, *, form: Form, drains: bool) -> Node:
-    return GroupLogNode(parent, name, parent.group, parent.subscription, form, drains=drains)
-
-
-def _decoded_log(parent: SubscriptionDirectory, name: str, *, suffix: str, drains: bool) -> Node:
-    return _log(parent, name, form=parent.context.decoding.form(suffix), drains=drains)
-
-
-NAMES: dict[str, Callable[[SubscriptionDirectory, str], Node]] = {
-    **{f"log{form.suffix}": partial(_log, form=form, drains=False) for form in VIEW_FORMS},
-    **{f"drain{form.suffix}": partial(_log, form=form, drains=True) for form in VIEW_FORMS},
-    **{name: partial(_take, form=form) for name, form in TAKES.items()},
-    **{f"log{suffix}": partial(_decoded_log, suffix=suffix, drains=False) for suffix in DECODED_SUFFIXES},
-    **{f"drain{suffix}": partial(_decoded_log, suffix=suffix, drains=True) for suffix in DECODED_SUFFIXES},
-}
-"""The names under which it is read. None is listed: `log` has no end, and reading either moves the group's positions."""
+def _log(parent: SubscriptionDirectory, name: str) -> Node | None:
+    """Make a file of records; None for any other name. No such file is listed: reading one moves the group's positions."""
+    suffix = next((one for one in SUFFIXES if name.endswith(one)), "")
+    limit = parse_read_limit(name.removesuffix(suffix))
+    if limit is None or (limit.records is not None and suffix == BATCH.suffix):
+        return None  # A record batch is given whole, whatever number of records it has.
+    form = parent.context.decoding.form(suffix)
+    return GroupLogNode(parent, name, parent.group, parent.subscription, form, limit)
 
 
 class SubscriptionDirectory(Directory):
@@ -248,9 +240,9 @@ class SubscriptionDirectory(Directory):
         return [str(number) for number in self.context.engine.topic(topic).partitions()]
 
     def make(self, name: str) -> Node:
-        fixed = NAMES.get(name)
-        if fixed is not None:
-            return fixed(self, name)
+        node = _take(self, name) if name in TAKES else _log(self, name)
+        if node is not None:
+            return node
         if self._topic is None or name not in self.names():
             raise FileError(errno.ENOENT)
         return PlaceDirectory(self, name, self.group, TopicPartition(self._topic, int(name)))

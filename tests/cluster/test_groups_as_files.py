@@ -173,7 +173,7 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
 ) -> None:
     """A partition is assigned before its position is decided: its records belong to the reader that has it."""
     produce(client, topic, 0, 6)
-    producer = client.producer(**{"transactional.id": topic})
+    producer = client.producer(transactional_id=topic)
     producer.init_transactions(PATIENCE_S)
     consumer = Consumer({"bootstrap.servers": client.bootstrap_server, "group.id": topic})
     output = tmp_path / "output"
@@ -191,3 +191,23 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
     consumer.close()
 
     assert ["0", "2", "3", "4", "5"] == sorted(output.read_text().split())
+
+
+def test_runs_pass_what_was_aborted(
+    address: ClusterAddress, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """`next-2` counts no record of an aborted transaction, and behind the last one nothing is left to read."""
+    producer = client.producer(transactional_id=topic)
+    producer.init_transactions(PATIENCE_S)
+    for number in range(8):
+        with client.transaction(producer, commit=number % 4 == 1):
+            producer.produce(topic, f"{number}".encode(), partition=0)
+    client.wait_for_end(topic, 16)
+    with mounted_cluster(address, tmp_path) as mountpoint:
+        group = mountpoint / "@groups" / topic
+        group.mkdir()
+        runs = [(group / topic / "next-2").read_text().split() for _ in range(2)]
+        told = [(group / topic / "0" / name).read_text() for name in ("position", "lag")]
+
+    assert [["1", "5"], []] == runs
+    assert ["16\n", "0\n"] == told

@@ -107,6 +107,8 @@ class ScriptedGroups(NoGroups):
         self.state = GroupState.STABLE
         self.elsewhere: tuple[TopicPartition, ...] = ()
         """Partitions that another member holds."""
+        self.admits = True
+        """False: who joins waits for a rebalance."""
         self._listeners = Listeners()
 
     def config(self, group: str) -> GroupConfig:  # type: ignore[override]
@@ -127,6 +129,8 @@ class ScriptedGroups(NoGroups):
     ) -> ScriptedMember:
         del group, subscription, client_id, reader
         self.members.append(ScriptedMember(listener, len(self.members) + 1))
+        if not self.admits:
+            self.members[-1].now = MemberPartitions()
         return self.members[-1]
 
     def describe(self, group: str) -> GroupDescription:  # type: ignore[override]

@@ -13,6 +13,7 @@ import trio.testing
 from fusefs.errors import FileError
 from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import VALUES, Form
+from fusefs.groups.read_limit import ReadLimit
 from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
@@ -20,6 +21,8 @@ from storage.membership import Subscription
 from storage.model import Isolation, Timestamp
 from tests.doubles.memory_engine import MemoryEngine, MemoryTopic
 from tests.doubles.scripted_group import ScriptedGroups, ScriptedMember
+
+LOG, DRAIN = ReadLimit(), ReadLimit(drains=True)
 
 
 class Stream:
@@ -30,7 +33,7 @@ class Stream:
         self.member = member
         self.position = 0
         self.poll = handle.poll
-        self.release = handle.release
+        self.close = handle.close
 
     async def read(self, size: int = 100) -> bytes:
         data = bytes(await self.handle.read(self.position, size))
@@ -73,7 +76,7 @@ class World:
         self,
         *numbers: int,
         form: Form = VALUES,
-        drains: bool = False,
+        limit: ReadLimit = LOG,
         nonblocking: bool = True,
         **positions: int,
     ) -> Stream:
@@ -85,13 +88,13 @@ class World:
             subscription=Subscription(topics=frozenset({"orders"})),
             form=form,
             isolation=Isolation.READ_COMMITTED,
-            drains=drains,
+            limit=limit,
             waiting=self.waiting,
             blocking=BlockingCalls(),
             reports=self.reports,
             clock=lambda: self.now,
         )
-        ends = ends_of(what) if drains else {}
+        ends = ends_of(what) if limit.drains else {}
         handle = GroupHandle(what, opener_pid=7, program="cat", nonblocking=nonblocking, ends=ends)
         member = self.groups.members[-1]
         if numbers:

@@ -13,7 +13,7 @@ from storage.errors import CorruptionError, GroupError, NoPositionError, NotAssi
 from storage.membership import GroupState
 from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
-from tests.fusefs.groups.conftest import AGAIN, World, read_behind, settled
+from tests.fusefs.groups.conftest import AGAIN, DRAIN, World, read_behind, settled
 
 
 async def test_it_begins_at_the_groups_position(world: World):
@@ -225,8 +225,8 @@ async def test_the_last_close_leaves(world: World):
     world.add(0, b"a")
     stream = world.open(0)
     await stream.read()
-    stream.release()
-    stream.release()
+    await stream.close()
+    await stream.close()
 
     assert ["leave"] == stream.member.said
 
@@ -273,7 +273,7 @@ async def test_drain_ends_where_the_partitions_ended(world: World):
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
-    stream = world.open(drains=True)
+    stream = world.open(limit=DRAIN)
     world.add(0, b"later")
     stream.member.assign(0, 1)
 
@@ -288,7 +288,7 @@ async def test_drain_ends_where_the_partitions_ended(world: World):
 async def test_drain_waits_until_its_positions_are_committed(world: World, nursery: trio.Nursery):
     """A second one is empty then."""
     world.add(0, b"a")
-    stream, seen = world.open(0, drains=True, nonblocking=False), []
+    stream, seen = world.open(0, limit=DRAIN, nonblocking=False), []
     await stream.read()
     stream.member.answers = False
     await read_behind(nursery, stream, seen)
@@ -302,7 +302,7 @@ async def test_drain_waits_until_its_positions_are_committed(world: World, nurse
 async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World):
     """On a full disk."""
     world.add(0, b"a")
-    stream = world.open(0, drains=True)
+    stream = world.open(0, limit=DRAIN)
     await stream.read()
     stream.member.failing = OSError(errno.ENOSPC, "full")
 
@@ -312,7 +312,7 @@ async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World
 async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nursery):
     """While partitions are on their way from one member to another, none of them has come to its end."""
     world = World(2)
-    stream, seen = world.open(0, drains=True, nonblocking=False), []
+    stream, seen = world.open(0, limit=DRAIN, nonblocking=False), []
     await read_behind(nursery, stream, seen)
     assert [] == seen
     world.groups.elsewhere = (orders(1),)
@@ -328,7 +328,7 @@ async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nurser
 async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: World, nursery: trio.Nursery):
     """Its partition is assigned, and its records are this reader's as soon as the position is decided."""
     world.add(0, b"a")
-    stream, seen = world.open(drains=True, nonblocking=False), []
+    stream, seen = world.open(limit=DRAIN, nonblocking=False), []
     stream.member.undecided = (orders(0),)
     await read_behind(nursery, stream, seen)
     assert [] == seen
@@ -343,7 +343,7 @@ async def test_drain_passes_markers(world: World):
     """They are done, too: the lag is nothing afterwards."""
     world.add(0, b"a")
     world.topic.all[0].add_marker()
-    stream = world.open(0, drains=True)
+    stream = world.open(0, limit=DRAIN)
 
     assert [b"a\n", b""] == [await stream.read(), await stream.read()]
     assert {orders(0): 2} == stream.member.committed
@@ -455,7 +455,7 @@ async def test_poll_tells_of_partitions_too(world: World):
     await settled()
     assert 1 == kernel.told
 
-    drained = world.open(0, drains=True)
+    drained = world.open(0, limit=DRAIN)
     await drained.read()
     assert drained.poll(kernel) & select.POLLIN
 

@@ -60,6 +60,26 @@ def test_every_file_shows_what_a_consumer_of_that_isolation_got(
     assert (place / f"{first}-{last}").read_text().splitlines() == inside
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
+    """So many records at a time, each once: aborted ones, markers and gaps count as nothing, and are done in the end."""
+    mount = brokers(unmounted)
+    expected = [value for _, value in consumed(topic, Isolation.READ_COMMITTED)]
+    ran = mount.bash(
+        "mkdir @groups/g; while cat @groups/g/$topic/next-3 | tee $run | grep -c . >> $counts; do cat $run; done; "
+        "cat @groups/g/$topic/0/lag",
+        topic=topic,
+        run=mount.base / "run",
+        counts=mount.base / "counts",
+    )
+    counts = (mount.base / "counts").read_text().split()
+
+    assert [*expected, "0"] == ran.stdout.splitlines()
+    assert len(expected) == sum(map(int, counts))
+    assert {"3"} == set(counts[: len(expected) // 3])
+    assert "0" == counts[-1]
+
+
 def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
     """Its path does not exist, nor does a marker's under either isolation; the sizes are each mount's own."""
     mount = brokers(unmounted)

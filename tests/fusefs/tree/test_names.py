@@ -93,6 +93,8 @@ async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: st
         ("@status", stat.S_IFREG | 0o444),
         ("@groups/g/orders/log", stat.S_IFREG | 0o600),
         ("@groups/g/orders/drain.json", stat.S_IFREG | 0o600),
+        ("@groups/g/orders/next-1000", stat.S_IFREG | 0o600),
+        ("@groups/g/orders/next-10s.kv", stat.S_IFREG | 0o600),
         ("@groups/g/orders/take.kv", stat.S_IFREG | 0o600),
         ("@groups/g/orders/0/position", stat.S_IFREG | 0o644),
     ],

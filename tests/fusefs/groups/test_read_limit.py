@@ -1,0 +1,376 @@
+"""The end of an open file of a group: `next-1000` and `next-10s`, and when their positions are committed."""
+
+from __future__ import annotations
+
+import errno
+import select
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.forms import JSON, KV, VALUES, Form
+from fusefs.groups.read_limit import ReadLimit, parse_read_limit
+from storage.errors import CorruptionError, NotAssignedError
+from storage.membership import GroupState, MemberPartitions
+from tests.doubles.records import record
+from tests.doubles.scripted_group import orders
+from tests.fusefs.groups.conftest import AGAIN, Stream, World, read_behind, settled
+
+BEYOND_64_BITS = 99_999_999_999_999_999_999
+
+
+def next_records(count: int) -> ReadLimit:
+    return ReadLimit(drains=True, records=count)
+
+
+async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
+    """Read to the end."""
+    seen = []
+    while data := await stream.read(size):
+        seen.append(data)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("log", ReadLimit()),
+        ("drain", ReadLimit(drains=True)),
+        ("next-1", next_records(1)),
+        ("next-1000", next_records(1000)),
+        (f"next-{BEYOND_64_BITS}", next_records(BEYOND_64_BITS)),
+        ("next-10s", ReadLimit(seconds=10)),
+        (f"next-{BEYOND_64_BITS}s", ReadLimit(seconds=BEYOND_64_BITS)),
+        *(
+            (f"next-{text}", None)
+            for text in ("", "0", "0s", "007", "-1", "+1", "1.5", "s", "1S", "1m", "1 ", "\u0661")
+        ),
+        *((name, None) for name in ("next", "Next-1", "drain-1", "next-1-2", "0", "")),
+    ],
+)
+def test_a_name_says_where_the_file_ends(name: str, limit: ReadLimit | None):
+    """A number has one spelling, at least 1, and no upper bound: what lies beyond the records means all of them."""
+    assert limit == parse_read_limit(name)
+
+
+async def test_the_end_commits(world: World):
+    """Not a read that asks for more: a program that reads no end has done nothing. Then it is a member no longer."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0, limit=next_records(2))
+
+    assert [b"a\n", b"b\n"] == [await stream.read(2), await stream.read(2)]
+    assert {} == stream.member.committed
+    assert [b"", b""] == [await stream.read(), await stream.read()]
+    assert ["commit orders-0 2", "leave"] == stream.member.said
+
+
+async def test_who_closes_before_the_end_commits_nothing(world: World):
+    """All of it is given to the next one, also what was asked behind."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0, limit=next_records(3))
+    await stream.read(2)
+    await stream.read(2)
+    await stream.close()
+
+    assert ["leave"] == stream.member.said
+
+
+@pytest.mark.parametrize("count", [3, 4, BEYOND_64_BITS])
+async def test_fewer_records_end_where_the_partitions_ended(world: World, count: int):
+    """When the file was opened: what came later is for the next run."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0, limit=next_records(count))
+    world.add(0, b"later")
+
+    assert [b"a\nb\nc\n"] == await read_all(stream)
+    assert {orders(0): 3} == stream.member.committed
+
+
+async def test_nothing_to_read_is_an_end_at_once(world: World):
+    """And commits nothing."""
+    stream = world.open(0, limit=next_records(5))
+
+    assert [b"", b""] == [await stream.read(), await stream.read()]
+    assert ["leave"] == stream.member.said
+
+
+@pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix)
+@pytest.mark.parametrize("size", [1, 3, 7, 100, 100_000])
+async def test_records_are_counted_and_not_lines_or_reads(world: World, form: Form, size: int):
+    """Values with line breaks, batches of several records, and records that are larger than a read."""
+    world = World(2)
+    for number in (0, 1):
+        world.add(number, b"two\nlines", b"", b"x" * 200, b"last")
+        world.add(number, b"another batch")
+    first = world.open(0, 1, limit=next_records(7), form=form)
+    text = b"".join(await read_all(first, size))
+    committed = first.member.committed
+    rest = world.open(
+        0, 1, p0=committed[orders(0)], p1=committed[orders(1)], limit=next_records(7), form=form
+    )
+    text += b"".join(await read_all(rest, size))
+    whole = b"".join(await read_all(world.open(0, 1, limit=ReadLimit(drains=True), form=form), 100_000))
+
+    assert 7 == sum(committed.values())
+    assert {orders(0): 5, orders(1): 5} == {**committed, **rest.member.committed}
+    assert sorted(whole.splitlines()) == sorted(text.splitlines())
+
+
+async def test_offsets_without_records_are_not_counted(world: World):
+    """What compaction and transactions leave: gaps, markers, and records of an aborted transaction."""
+    world.topic.all[0].skip_offsets(10)
+    world.topic.all[0].add_compacted([record(12, value=b"a"), record(17, value=b"b")], last_offset=19)
+    world.topic.all[0].add_marker()
+    world.topic.all[0].skip_offsets(1000)
+    world.add(0, b"c", b"d")
+    world.topic.all[0].add_marker()
+
+    first = world.open(0, limit=next_records(3))
+    assert [b"a\n", b"b\n", b"c\n"] == await read_all(first, 2)
+    assert {orders(0): 1022} == first.member.committed
+    second = world.open(0, p0=1022, limit=next_records(1))
+    assert [b"d\n"] == await read_all(second)
+    assert {orders(0): 1024} == second.member.committed
+    world.topic.all[0].add_marker()
+    third = world.open(0, p0=1024, limit=next_records(1))
+    assert [] == await read_all(third)
+    assert {orders(0): 1025} == third.member.committed
+
+
+async def test_a_damaged_batch_fails_the_run(world: World):
+    """With the error, as in `drain`; who reads on has the records behind it, and the end commits both."""
+    world.add(0, b"a")
+    world.add(0, b"b")
+    world.topic.all[0].damage(0)
+    stream = world.open(0, limit=next_records(1))
+    assert isinstance(await stream.fails(), CorruptionError)
+
+    assert [b"b\n"] == await read_all(stream)
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: World):
+    """A shell's loop of `read`: its buffer holds more than a line, and all lines of the run come to it."""
+    world.add(0, b"a", b"b", b"c")
+    stream, seen = world.open(0, limit=next_records(2)), []
+    while data := await stream.read():
+        seen.append(data[:2])
+        stream.position += 2 - len(data)
+
+    assert [b"a\n", b"b\n"] == seen
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
+    """Another reader would be given the same records: it waits, also when more was asked for."""
+    world.add(0, b"a", b"b", b"c")
+    stream = world.open(0, limit=next_records(2))
+    await stream.read(2)
+    stream.member.want_back(0)
+    await settled()
+    assert b"b\n" == await stream.read(2)
+    assert [] == stream.member.said
+    assert b"" == await stream.read()
+
+    assert ["commit orders-0 2", "leave"] == stream.member.said
+
+
+async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World):
+    """Though poll(2) has looked at it: its records do not count."""
+    world = World(2)
+    world.add(0, b"a")
+    world.add(1, b"b")
+    stream = world.open(0, limit=next_records(1))
+    stream.poll(None)
+    stream.member.want_back(0)
+    await settled()
+    assert ["give up orders-0"] == stream.member.said
+    stream.member.assign(1)
+
+    assert [b"b\n"] == await read_all(stream)
+
+
+async def test_who_has_given_something_waits_for_no_other_member(world: World):
+    """Others may wait for its end, so that it cannot wait until partitions are settled."""
+    world = World(2)
+    world.add(0, b"a")
+    stream = world.open(0, 1, limit=next_records(5))
+    await stream.read()
+    stream.member.want_back(0, 1)
+    world.groups.settle(GroupState.PREPARING_REBALANCE)
+    await settled()
+    assert ["give up orders-1"] == stream.member.said
+
+    assert b"" == await stream.read()
+    assert {orders(0): 1} == stream.member.committed
+
+
+async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery: trio.Nursery):
+    """An end without records would say that there are none."""
+    world.add(0, b"a")
+    stream, seen = world.open(limit=next_records(5), nonblocking=False), []
+    world.groups.settle(GroupState.PREPARING_REBALANCE)
+    await read_behind(nursery, stream, seen)
+    assert [] == seen
+    stream.member.assign(0)
+    await settled()
+
+    assert [b"a\n"] == seen
+
+
+async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
+    """`max.poll.interval.ms` passed: no end is given, and nothing is committed of the other partitions either."""
+    world = World(2)
+    world.add(0, b"a")
+    world.add(1, b"b")
+    stream = world.open(0, 1, limit=next_records(2))
+    await stream.read()
+    await stream.read()
+    stream.member.assign(1)
+    await settled()
+
+    assert [NotAssignedError] * 2 == [type(await stream.fails()) for _ in range(2)]
+    assert [] == stream.member.said
+
+
+async def test_a_commit_that_comes_too_late_is_no_end(world: World):
+    """Another member is given the records: this run has to say that it failed."""
+    world.add(0, b"a")
+    stream = world.open(0, limit=next_records(1))
+    await stream.read()
+    stream.member.failing = NotAssignedError("orders-0")
+
+    assert isinstance(await stream.fails(), NotAssignedError)
+
+
+async def test_a_commit_that_fails_is_tried_again(world: World):
+    """A full disk: no end is given before the position is in the log."""
+    world.add(0, b"a")
+    stream = world.open(0, limit=next_records(1))
+    await stream.read()
+    stream.member.failing = OSError(errno.ENOSPC, "full")
+    stream.member.want_back(0)
+    failures = [await stream.fails(), await stream.fails()]
+    assert [] == stream.member.said
+    stream.member.failing = None
+
+    assert [errno.ENOSPC] * 2 == [getattr(one, "errno", None) for one in failures]
+    assert b"" == await stream.read()
+    assert ["commit orders-0 1", "leave"] == stream.member.said
+
+
+async def test_manual_commits_are_the_programs(world: World):
+    """A line `commit` after the end: until then it stays a member, with its partitions."""
+    world.groups.present = replace(world.groups.present, commit="manual")
+    world.add(0, b"a", b"b")
+    stream = world.open(0, limit=next_records(1))
+    assert [b"a\n"] == await read_all(stream)
+    stream.member.want_back(0)
+    await settled()
+    assert [] == stream.member.said
+    await stream.write("commit\n")
+
+    assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
+
+
+async def test_poll_tells_of_the_end(world: World):
+    """Readable is what a read answers at once."""
+    world.add(0, b"a", b"b")
+    stream = world.open(0, limit=next_records(1))
+    await stream.read()
+
+    assert stream.poll(None) & select.POLLIN
+    assert b"" == await stream.read()
+    assert stream.poll(None) & select.POLLIN
+
+
+class Notification:
+    """Notes that the kernel was told."""
+
+    told = False
+
+    def notify(self) -> None:
+        self.told = True
+
+
+async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock):
+    """What is there and what arrives is given, and then the end, which commits."""
+    world.add(0, b"a")
+    stream, seen = world.open(0, limit=ReadLimit(seconds=10), nonblocking=False), []
+    await read_behind(nursery, stream, seen)
+    mock_clock.jump(9.9)
+    await read_behind(nursery, stream, seen)
+    world.add(0, b"b")
+    await settled()
+    await read_behind(nursery, stream, seen)
+    assert [b"a\n", b"b\n"] == seen
+    assert {} == stream.member.committed
+    mock_clock.jump(0.2)
+    await settled()
+
+    assert [b"a\n", b"b\n", b""] == seen
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_when_the_time_is_over_a_record_is_given_to_its_end(
+    world: World, mock_clock: trio.testing.MockClock
+):
+    """And none behind it, though more was fetched: who works slowly ends in time, too."""
+    world.add(0, b"abc", b"def", b"ghi")
+    stream = world.open(0, limit=ReadLimit(seconds=1))
+    assert [b"abc\n", b"de"] == [await stream.read(4), await stream.read(2)]
+    mock_clock.jump(2)
+    await settled()
+    world.add(0, b"late")
+
+    assert [b"f\n"] == await read_all(stream)
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: trio.testing.MockClock):
+    """A poll that waits is woken; what an earlier one looked at was not given."""
+    stream, kernel = world.open(0, limit=ReadLimit(seconds=1)), Notification()
+    assert 0 == stream.poll(kernel)
+    mock_clock.jump(2)
+    await settled()
+    assert kernel.told
+
+    world.add(0, b"a")
+    looking = world.open(0, limit=ReadLimit(seconds=1))
+    assert looking.poll(None) & select.POLLIN
+    mock_clock.jump(2)
+    await settled()
+    assert [[], []] == [await read_all(stream), await read_all(looking)]
+
+
+async def test_the_time_begins_when_the_group_admits_the_reader(
+    world: World, mock_clock: trio.testing.MockClock
+):
+    """A rebalance takes as long as the other members do: an end in it would say that nothing came."""
+    world.add(0, b"a")
+    world.groups.admits = False
+    stream = world.open(limit=ReadLimit(seconds=1))
+    mock_clock.jump(5)
+    await settled()
+    assert AGAIN == await stream.fails()
+    stream.member.assign(0)
+    assert b"a\n" == await stream.read()
+    mock_clock.jump(2)
+    await settled()
+
+    assert b"" == await stream.read()
+
+
+async def test_time_without_end(world: World, mock_clock: trio.testing.MockClock):
+    """A number beyond 64 bits waits; the close ends the waiting."""
+    stream = world.open(0, limit=ReadLimit(seconds=BEYOND_64_BITS))
+    mock_clock.jump(10**9)
+    await settled()
+    assert AGAIN == await stream.fails()
+    await stream.close()
+    await settled()
+
+    assert ["leave"] == stream.member.said
+    assert MemberPartitions(generation=2, partitions=frozenset({orders(0)})) == stream.member.now

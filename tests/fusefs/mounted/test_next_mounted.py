@@ -1,0 +1,262 @@
+"""Batches of a group from shells: `next-100` and `next-1s` end by themselves, and their end alone moves the position."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.test_groups_mounted import fill, groups, is_stable, running, status
+
+pytestmark = pytest.mark.fuse
+
+
+def positions(directory: Path) -> list[str]:
+    """The group's position in each partition."""
+    return [(one / "position").read_text().strip() for one in sorted(directory.iterdir())]
+
+
+def append(topic: Path, line: str) -> None:
+    with (topic / "0" / "log").open("a") as log:
+        log.write(f"{line}\n")
+
+
+PROGRAMS = {
+    "cat": "cat next-7",
+    "cat to a pipe": "cat next-7 | cat",
+    "cat to a file": "cat next-7 > $file && cat $file",
+    "cp": "cp next-7 $file && cat $file",
+    "json": "jq -r .payload next-7.json",
+    "key and value": "cut -f 2 next-7.kv",
+    "bash": 'while IFS= read -r job; do echo "$job"; done < next-7',
+    "mapfile": 'mapfile -t jobs < next-7; printf "%s\\n" "${jobs[@]}"',
+    "xargs": "xargs -r -n 1 echo < next-7",
+    "xargs -a": "xargs -r -P 4 -n 2 -a next-7 printf '%s\\n'",
+    "sort": "sort next-7",
+    "awk": "awk '{print}' next-7",
+    "sed": "sed -u '' next-7",
+    "tail": "tail -n +1 next-7",
+    "python": "python3 -c \"for line in open('next-7'): print(line, end='')\"",
+    "a byte at a time": "dd if=next-7 bs=1 status=none",
+    "several programs in turn": "exec 3< next-7; head -n 2 <&3; (head -n 2 <&3); cat <&3",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_each_run_goes_on_where_the_last_one_ended(topic: Path, shared_mount: Mount, program: str):
+    """Every program that reads to the end: at most so many records, each once, of all partitions; then nothing, and 0."""
+    expected = fill(topic, 20, 3)
+    directory = groups(shared_mount, topic)
+    runs = []
+    for _ in range(20):
+        ran = shared_mount.bash(
+            f"cd $dir; {PROGRAMS[program]}", dir=directory, file=shared_mount.base / topic.name
+        )
+        assert (0, "") == (ran.returncode, ran.stderr)
+        runs.append(ran.stdout.split())
+        if not runs[-1]:
+            break
+
+    assert [] == runs[-1]
+    assert all(0 < len(run) <= 7 for run in runs[:-1])
+    assert sorted(expected) == sorted(record for run in runs for record in run)
+    assert ["7", "7", "6"] == positions(directory)
+    assert "0" == status(directory.parent)["lag"]
+
+
+EARLY = {
+    "head": "head -n 3 next-9",
+    "head of as many": "head -n 9 next-9",
+    "grep -m": "grep -m 1 . next-9",
+    "sed q": "sed -u 3q next-9",
+    "dd": "dd if=next-9 bs=4 count=2 status=none",
+    "a pipe that breaks": "cat next-100000 | head -n 1",
+    "a job that fails": "(read -r job && false) < next-9",
+    "a job that is killed": "while read -r job; do [ $job = 4 ] && kill -9 $$; done < next-9",
+    "a job that takes too long": "timeout 1 bash -c 'read -r job; exec sleep 60' < next-9",
+}
+
+
+@pytest.mark.parametrize("program", EARLY)
+def test_who_does_not_read_the_end_has_done_nothing(topic: Path, shared_mount: Mount, program: str):
+    """The next run is given the same records: all of them, in their order."""
+    expected = fill(topic, 50_000)
+    directory = groups(shared_mount, topic)
+    shared_mount.bash(f"cd $dir; {EARLY[program]}", dir=directory)
+    wait_until(lambda: is_stable(directory.parent, 0), "nobody reads")
+    again = shared_mount.bash("cd $dir; cat 0/position next-9", dir=directory).stdout.split()
+
+    assert ["-", *expected[:9]] == again
+    assert ["9"] == positions(directory)
+
+
+def test_a_reader_that_is_killed_has_done_nothing(topic: Path, shared_mount: Mount):
+    """Though it asked for more again and again: SIGKILL before the end."""
+    fill(topic, 50_000)
+    directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
+    output.touch()
+    with running(f"while IFS= read -r job; do echo $job >> {output}; done < next-50000", directory) as shell:
+        wait_until(lambda: output.read_text().count("\n") > 1000, "it has done some")
+        shell.send_signal(signal.SIGKILL)
+    wait_until(lambda: is_stable(directory.parent, 0), "nobody reads")
+
+    assert ["0", "1"] == shared_mount.bash("cat $dir/next-2", dir=directory).stdout.split()
+
+
+def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: Mount):
+    """Five jobs of a crontab that begin together, again and again, over partitions that move between them."""
+    expected = fill(topic, 300, 5)
+    directory = groups(shared_mount, topic)
+    ran = shared_mount.bash(
+        "cd $dir; for job in 1 2 3 4 5; do ( for run in $(seq 30); do cat next-11; done ) & done; wait; cat drain",
+        dir=directory,
+    )
+
+    assert "" == ran.stderr
+    assert sorted(expected) == sorted(ran.stdout.split())
+
+
+def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Path, shared_mount: Mount):
+    """It is given them as soon as the first has read its end, however long that stays open."""
+    fill(topic, 20, 2)
+    directory, outputs = groups(shared_mount, topic), [shared_mount.base / f"{topic.name}-{n}" for n in "12"]
+    with running(
+        f"exec 3< next-20; head -n 18 <&3 > {outputs[0]}; read; cat <&3 >> {outputs[0]}; exec sleep 1000",
+        directory,
+        stdin=subprocess.PIPE,
+    ) as first:
+        assert first.stdin is not None
+        wait_until(lambda: outputs[0].exists() and outputs[0].read_text().count("\n") == 18, "most was given")
+        append(topic, "later")
+        with running(f"exec cat next-20 > {outputs[1]}", directory) as second:
+            wait_until(lambda: status(directory.parent)["members"] == "2", "the second has joined")
+            assert "" == outputs[1].read_text()
+            first.stdin.close()
+            assert 0 == second.wait(PATIENCE_S)
+    firsts, seconds = (output.read_text().split() for output in outputs)
+
+    assert sorted(map(str, range(20))) == sorted(firsts)
+    assert ["later"] == seconds
+
+
+def test_a_record_larger_than_a_read_is_one_record(topic: Path, shared_mount: Mount):
+    """The kernel reads in pieces; runs end between records."""
+    lines = [letter * 900_000 for letter in "abcd"]
+    (topic / "0" / "log").write_text("".join(f"{line}\n" for line in lines))
+    directory = groups(shared_mount, topic)
+    runs = [shared_mount.bash("cat $dir/next-3", dir=directory).stdout.splitlines() for _ in range(3)]
+
+    assert [lines[:3], lines[3:], []] == runs
+    assert ["4"] == positions(directory)
+
+
+def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount):
+    """In the plain form, too, where a record may be several lines."""
+    with (topic / "0" / "log.json").open("a") as log:
+        log.writelines(f'{{"payload":"{n}\\nand\\n\\nmore"}}\n' for n in range(3))
+    directory = groups(shared_mount, topic)
+    runs = [shared_mount.bash("cat $dir/next-2", dir=directory).stdout for _ in range(3)]
+
+    assert ["0\nand\n\nmore\n1\nand\n\nmore\n", "2\nand\n\nmore\n", ""] == runs
+
+
+def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
+    """What is there, what comes while it reads, and then the end; what comes later is for the next run."""
+    fill(topic, 3)
+    directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
+    with running(f"exec cat next-3s > {output}", directory) as reader:
+        wait_until(
+            lambda: output.exists() and output.read_text().startswith("0\n1\n2\n"), "it has what was there"
+        )
+        append(topic, "3")
+        assert 0 == reader.wait(PATIENCE_S)
+    first = output.read_text().split()
+    assert [str(len(first))] == positions(directory)
+    append(topic, "4")
+    again = shared_mount.bash("cat $dir/next-1s; cat $dir/next-1s", dir=directory)
+
+    assert 0 == again.returncode
+    assert ["0", "1", "2", "3", "4"] == [*first, *again.stdout.split()]
+
+
+def test_a_slow_job_ends_in_time(topic: Path, shared_mount: Mount):
+    """Which would take minutes: what was read ahead of it and not given goes to the next run."""
+    expected = fill(topic, 10_000)
+    directory = groups(shared_mount, topic)
+    slow = shared_mount.bash(
+        "while IFS= read -r job; do echo $job; sleep 0.1; done < $dir/next-1s", dir=directory
+    ).stdout.split()
+
+    assert [str(len(slow)) if slow else "-"] == positions(directory)
+    assert expected == [*slow, *shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()]
+
+
+NOT_THERE = (
+    "next",
+    "next-",
+    "next-0",
+    "next-0s",
+    "next-007",
+    "next--1",
+    "next-1.5",
+    "next-1m",
+    "next-1.batch",
+    "next-1.txt",
+)
+THERE = (
+    "next-1",
+    "next-99999999999999999999",
+    "next-1s",
+    "next-99999999999999999999s.json",
+    "next-1.avro.json",
+    "next-1s.batch",
+)
+
+
+def test_names(topic: Path, shared_mount: Mount):
+    """Numbers have one spelling and no upper bound; the files look as `drain` does, and none is listed."""
+    fill(topic, 3)
+    directory = groups(shared_mount, topic)
+    there = shared_mount.bash(f"cd $dir; stat -c '%A %s %n' drain {' '.join(THERE)}; ls", dir=directory)
+    missing = shared_mount.bash(f"cd $dir; ls {' '.join(NOT_THERE)}", dir=directory)
+    all_of_it = shared_mount.bash("cat $dir/next-99999999999999999999", dir=directory)
+
+    assert [*(f"-rw------- 0 {name}" for name in ("drain", *THERE)), "0"] == there.stdout.splitlines()
+    assert "" == missing.stdout
+    assert len(NOT_THERE) == missing.stderr.count("No such file or directory")
+    assert ["0", "1", "2"] == all_of_it.stdout.split()
+
+
+def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount):
+    """commit=manual: a line `commit` behind the end, and nothing without it."""
+    fill(topic, 9)
+    directory = groups(shared_mount, topic)
+    (directory.parent / "config").write_text("commit=manual\n")
+    ran = shared_mount.bash(
+        'cd $dir; run() { exec 3<> next-3; cat <&3 && "$@" && echo commit >&3; exec 3>&-; cat 0/position; }; '
+        "run false; run true; run false; run true",
+        dir=directory,
+    )
+
+    assert [
+        "0",
+        "1",
+        "2",
+        "-",
+        "0",
+        "1",
+        "2",
+        "3",
+        "3",
+        "4",
+        "5",
+        "3",
+        "3",
+        "4",
+        "5",
+        "6",
+    ] == ran.stdout.split()
