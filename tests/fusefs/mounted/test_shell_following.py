@@ -356,3 +356,24 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
         wait_until(lambda: int(status()["log_start_offset"]) > 0, "retention has come by")
     else:
         assert "0" == status()["log_start_offset"]
+
+
+LATE = {
+    "a line of follow": "timeout 1 head -n 1 $topic/0/follow",
+    "a record of a group": "exec 3< $dir/log; timeout 1 head -n 1 <&3",
+}
+
+
+@pytest.mark.parametrize("reading", LATE)
+def test_timeout_ends_a_wait_for_a_line(topic: Path, shared_mount: Mount, reading: str):
+    """Where bash's `read -t` would wait for ever: status 124, and with a line its own."""
+    directory = shared_mount.path / "@groups" / topic.name / topic.name
+    directory.parent.mkdir()
+    nothing = shared_mount.bash(LATE[reading], topic=topic, dir=directory)
+    line = shared_mount.bash(
+        "exec 3< $topic/0/follow; printf 'one\\ntwo\\n' >> $topic/0/log; timeout 60 head -n 1 <&3; timeout 60 head -n 1 <&3",
+        topic=topic,
+    )
+
+    assert (124, "") == (nothing.returncode, nothing.stdout)
+    assert (0, ["one", "two"]) == (line.returncode, line.stdout.split())
