@@ -8,10 +8,13 @@
     cluster.id=_uqHDrtZRiWyQpGqbURDug
 
 Version 0 (of ZooKeeper times) has broker.id in place of node.id and requires nothing (kafka-storage.md#meta-properties).
+A directory with replicas has `topicfs.set`, the id of its set, which a broker passes over: it shows that `topicfs.replicas` is
+lost where that file is missing.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +36,8 @@ class MetaProperties:
     node_id: int | None
     directory_id: str | None
     version: int = VERSION
+    set_id: str | None = None
+    """Id of the set of replica directories that it takes part in."""
 
 
 def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> bytes:
@@ -41,6 +46,7 @@ def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> by
         "directory.id": meta.directory_id,
         "version": str(VERSION),
         "cluster.id": meta.cluster_id,
+        "topicfs.set": meta.set_id,
     }
     present = {name: value for name, value in values.items() if value is not None}
     return format_properties(present, comment="", written_at=written_at)
@@ -64,6 +70,7 @@ def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
         node_id=_number(values, "broker.id" if version == 0 else "node.id", file),
         directory_id=values.get("directory.id"),
         version=version,
+        set_id=values.get("topicfs.set"),
     )
 
 
@@ -84,6 +91,15 @@ def write_meta_properties(
     write_atomically(
         files, directory / names.META_PROPERTIES, encode_meta_properties(meta, written_at=written_at)
     )
+
+
+def has_replicas(files: FileSystem, directory: Path) -> bool:
+    """Return whether a data directory takes part in a set of replicas, even if its `topicfs.replicas` is lost (OSError)."""
+    with suppress(CorruptionError):
+        meta = read_meta_properties(files, directory)
+        if meta is not None and meta.set_id:
+            return True
+    return files.exists(directory / names.REPLICAS)
 
 
 def _number(values: dict[str, str], name: str, file: Path) -> int | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.identifiers import decode_id
 from storage.checkpoints.leader_epochs import decode_epochs
-from storage.checkpoints.meta_properties import read_meta_properties
+from storage.checkpoints.meta_properties import has_replicas, read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.directories.contents import find_partitions
@@ -332,7 +332,7 @@ class Handover:
         """Close the data directory in order, whatever state it was in, and return its topics."""
         if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
-        alone = len(self._data) == 1 and self._files.exists(self._data[0] / names.REPLICAS)
+        alone = len(self._data) == 1 and has_replicas(self._files, self._data[0])
         machine = Machine(files=self._files)
         with closing(open_engine(self._data, machine=machine, one_of_many=alone)) as engine:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]

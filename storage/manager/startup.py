@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
+from storage.checkpoints.meta_properties import has_replicas
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
@@ -119,7 +120,7 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
     """Raise StorageError if directories of a set of replicas are to be written to without the others, or read as one."""
     for path in paths if len(paths) > 1 or not files.read_only else ():
         with suppress(OSError):
-            if files.exists(path / names.REPLICAS):
+            if has_replicas(files, path):
                 raise StorageError(
                     f"{path}: holds replicas of what is in the other directories; name one directory alone"
                     if files.read_only

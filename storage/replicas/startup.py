@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.meta_properties import has_replicas
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
-from storage.disk import names
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import (
@@ -27,7 +27,7 @@ from storage.manager.startup import Machine, open_engine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.histories import check_copy, last_written, newest_of
+from storage.replicas.members.histories import check_identity, last_written, newest_of
 from storage.replicas.members.member import (
     NOT_OPENED,
     Opening,
@@ -43,7 +43,7 @@ def holds_replicas(directories: Sequence[Path]) -> bool:
     files = NativeFileSystem(read_only=True)
     for one in directories:
         with suppress(OSError):
-            if files.exists(one / names.REPLICAS):
+            if has_replicas(files, one):
                 return True
     return False
 
@@ -93,7 +93,7 @@ def open_replicas(
     absent = {str(path.absolute()) for path in left_out}
     if not read_only and isinstance(disk, NativeFileSystem):
         _check_unlocked(directories)
-    members, found, content = _number(directories, opening, warnings)
+    members, found, content = _number(directories, opening, warnings, absent)
     if not read_only:
         _check_there(found, members, absent, None)
     try:
@@ -116,7 +116,7 @@ def open_replicas(
 
 
 def _number(
-    directories: Sequence[Path], opening: Opening, warnings: WarningBook
+    directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
 ) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
     """Give each directory its number: the one it had, or the next one if it is new.
 
@@ -128,11 +128,11 @@ def _number(
     for member in found:
         _try(member, member.look)
     newest = newest_of(found)
-    damaged = next((member for member in found if member.failure != NOT_OPENED), None)
-    if newest is None and damaged is not None:
-        raise StorageError(f"{damaged}: {damaged.failure}")  # The others would begin a new set.
+    if newest is None:
+        _check_beginning(found, left_out)
     cluster_id = next((member.cluster_id for member in found if member.cluster_id), None)
-    content = newest or ReplicaFile(cluster_id=cluster_id or new_id(), set_id=new_id())
+    set_id = next((member.set_id for member in found if member.set_id), None)
+    content = newest or ReplicaFile(cluster_id=cluster_id or new_id(), set_id=set_id or new_id())
     by_id = {one.directory_id: number for number, one in content.directories.items()}
     by_path = {one.path: number for number, one in content.directories.items()}
     replaced: dict[ReplicaId, ReplicaId] = {}
@@ -140,7 +140,9 @@ def _number(
     for member in found:
         known = by_id.get(member.directory_id) if member.directory_id else None
         if known is None and not member.directory_id and not _is_empty(member, opening):
-            known = by_path.get(str(member.path))  # It cannot be looked into: it is the one that was there.
+            known = by_path.get(str(member.path))  # It is the one that was there.
+            if known is not None and member.failure == NOT_OPENED:
+                _try(member, lambda one=member: check_identity(one))  # type: ignore[misc]
         at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
         if known is None and at_path is not None:
             member.mountpoint = at_path.mountpoint
@@ -153,9 +155,23 @@ def _number(
                 replaced[before] = known
                 warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
         member.number = known
-        if member.failure == NOT_OPENED:
-            _try(member, lambda one=member: check_copy(one, content))  # type: ignore[misc]
     return ReplicatingDirectories(found), content, _with_replaced(content, replaced)
+
+
+def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]) -> None:
+    """Raise StorageError if nobody knows what was agreed on, and there was something.
+
+    With consent, a directory that lost it goes on from what its logs hold: in the same set, so that the others have forked.
+    """
+    for member in members:
+        if left_out and member.set_id and str(member) not in left_out:
+            member.failure = NOT_OPENED
+        if member.failure != NOT_OPENED:
+            remedy = (
+                "; name a directory of the same set that has it, too, or go on with what the logs here hold: "
+                f"topicfs mount --replicas N {shlex.quote(str(member))} --without OTHER …"
+            )
+            raise StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
 
 
 def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
-from storage.disk.names import REPLICAS
+from storage.checkpoints.meta_properties import has_replicas
 from storage.disk.native import NativeFileSystem
 from storage.messages import printable
 from topicfs.commands.check import line, new_progress, print_line
@@ -171,11 +171,7 @@ def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int)
         f"{damaged or 'nothing'} damaged left, {decimal(counts.read_bytes)} read",
         style="bad" if damaged else "good",
     )
-    if (
-        damaged
-        and len(directories) == 1
-        and NativeFileSystem(read_only=True).exists(directories[0] / REPLICAS)
-    ):
+    if damaged and len(directories) == 1 and has_replicas(NativeFileSystem(read_only=True), directories[0]):
         screen.print(
             plain("other directories have replicas: name them as well, and they heal each other", "quiet")
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean
-from storage.checkpoints.meta_properties import read_meta_properties
+from storage.checkpoints.meta_properties import has_replicas, read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.config.topic import TopicConfig
 from storage.disk import names
@@ -168,7 +168,7 @@ class DirectoryCheck:
     @property
     def replicates(self) -> bool:
         """True if other directories have replicas of its partitions."""
-        return self._files.exists(self.directory / names.REPLICAS)
+        return has_replicas(self._files, self.directory)
 
     def _looks_like_log_directory(self) -> bool:
         """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""

@@ -49,6 +49,8 @@ def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDi
         for other in members
         if other is not member and other.copy is not None and other.directory_id in numbers
     }
+    ours = {run.id for run in copy.runs}  # One that lost its history does not know which runs began.
+    known = {number: theirs for number, theirs in known.items() if not theirs or theirs & ours}
     return completed(copy.runs, known)
 
 
@@ -59,7 +61,7 @@ def check_returned(
     copy = member.copy
     check_same_set(members)
     if copy is None:
-        check_copy(member, content)
+        check_identity(member)
         if member.number in in_sync_somewhere(content):
             raise StorageError(f"{member}: another disk; what only the former one has would be lost")
     elif copy.set_id != content.set_id:
@@ -68,20 +70,12 @@ def check_returned(
         raise ForkedReplicasError(_fork(member, next(iter(members.serving), member), members))
 
 
-def check_copy(member: ReplicatingDirectory, content: ReplicaFile) -> None:
-    """Raise OSError if a directory took part in earlier runs, and has no copy of what is agreed on any more."""
-    known = content.directories.get(member.number)
-    # The last run's first write may not have reached it; a second one is made when all have the first.
-    runs = content.runs if len(content.runs) == 1 < content.revision else content.runs[:-1]
-    took_part = any(member.number in run.directories for run in runs)
-    if (
-        known is not None
-        and member.directory_id in {"", known.directory_id}
-        and took_part
-        and member.copy is None
-        and any(entry.is_directory for entry in member.files.list_directory(member.path))
-    ):
-        raise FileNotFoundError(errno.ENOENT, "is missing", str(member.path / names.REPLICAS))
+def check_identity(member: ReplicatingDirectory) -> None:
+    """Raise OSError if a directory has partitions, and lost the files that say whose they are."""
+    if member.directory_id or not member.files.exists(member.path):
+        return
+    if any(entry.is_directory for entry in member.files.list_directory(member.path)):
+        raise FileNotFoundError(errno.ENOENT, "is missing", str(member.path / names.META_PROPERTIES))
 
 
 def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
@@ -112,9 +106,9 @@ def check_same_set(members: Iterable[ReplicatingDirectory]) -> None:
             raise StorageError(
                 f"{member}: is the same directory as {other}, or a copy of it; name one of them"
             )
-        if member.copy is not None:
+        if member.set_id:
             of_set = of_set or member
-            if of_set.copy is not None and of_set.copy.set_id != member.copy.set_id:
+            if of_set.set_id != member.set_id:
                 raise StorageError(f"{member}: belongs to another set of replicas than {of_set}")
 
 

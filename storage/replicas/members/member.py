@@ -10,7 +10,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from storage.checkpoints.identifiers import new_id
@@ -61,6 +61,8 @@ class ReplicatingDirectory:
         """Its own copy, as it was found."""
         self.cluster_id: str | None = None
         """The cluster that its meta.properties names."""
+        self._mark = ""
+        """Id of the set that its meta.properties names."""
         self.failure: str | None = NOT_OPENED
         """The reason why it does not serve; None while it does."""
         self._engine: MemberManager | None = None
@@ -72,6 +74,11 @@ class ReplicatingDirectory:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def set_id(self) -> str:
+        """Id of its set; empty where it is in none."""
+        return self._mark if self.copy is None else self.copy.set_id
 
     @property
     def counts(self) -> EngineCounts:
@@ -110,9 +117,12 @@ class ReplicatingDirectory:
         finally:  # What can be read beside damage counts, too.
             meta = read_meta_properties(files, self.path)
             self.directory_id = (meta.directory_id if meta else None) or ""
+            self._mark = (meta.set_id if meta else None) or ""
             self.cluster_id = meta.cluster_id if meta else None
         if meta is None and self.copy is not None:
             raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.META_PROPERTIES))
+        if self._mark and self.copy is None:
+            raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.REPLICAS))
 
     def check_mounted(self) -> None:
         """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""
@@ -201,7 +211,16 @@ class ReplicatingDirectory:
 
     def write(self, content: ReplicaFile) -> None:
         """Put a copy of what is agreed on into it, where possible also on a full disk (StorageError, OSError; blocking)."""
-        self.engine.lend(lambda: write_replica_file(self._opening.files, self.path, content))
+        self.engine.lend(lambda: write_replica_file(self.files, self.path, content))
+        if self._mark != content.set_id:
+            self.engine.lend(lambda: self._write_mark(content.set_id))
+
+    def _write_mark(self, set_id: str) -> None:
+        meta = read_meta_properties(self.files, self.path)
+        if meta is not None and meta.cluster_id is not None and meta.node_id is not None:
+            meta = replace(meta, set_id=set_id)
+            write_meta_properties(self.files, self.path, meta, written_at=self._opening.clock())
+            self._mark = set_id
 
     @property
     def files(self) -> FileSystem:

@@ -170,7 +170,7 @@ def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> 
     with opened(three) as engine:
         append(engine, "three")
         bring_back(engine)
-        assert f"{three[1] / names.REPLICAS}: is missing" == engine.directories()[1].offline.replace(
+        assert f"{three[1] / names.META_PROPERTIES}: is missing" == engine.directories()[1].offline.replace(
             ": No such", ""
         )
     assert (copy_of(three[1]) / "orders-0" / f"{0:020}.log").read_bytes() == (

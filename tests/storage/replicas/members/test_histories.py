@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import ForkedReplicasError, MissingReplicasError, StorageError
 from storage.model import TopicPartition
 from storage.replicas.members.member import ReplicatingDirectory
@@ -397,6 +398,42 @@ def test_a_directory_without_its_copy_is_not_there() -> None:
     refused(two, MissingReplicasError, match=r"^/b \(/b/topicfs.replicas: is missing\) may have later")
     two.open(left_out=(B,))
     assert (["a"], (1,)) == (two.lines(), two.in_sync())
+
+
+def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
+    """Its meta.properties says so: it is opened alone for nothing but reading, until it is told to go on; that is a fork."""
+    two = two_with("a\n")
+    set_id = read_replica_file(two.disks, B).set_id  # type: ignore[union-attr]
+    assert f"\ntopicfs.set={set_id}\n".encode() in two.disks.read_bytes(B / "meta.properties")
+    two.disks.unlink(B / "topicfs.replicas")
+    with pytest.raises(StorageError, match="^/b: is one of several directories with replicas"):
+        opened(two.disks, two.clock, B)
+    remedy = r"^/b: /b/topicfs.replicas: is missing; name .* topicfs mount --replicas N /b --without OTHER …$"
+    refused(two, StorageError, B, match=remedy)
+    with closing(opened(two.disks.read_only_view(), two.clock, B)) as engine:
+        assert 1 == engine.partition(*ORDERS).offsets().high_watermark
+    two.open(B, left_out=(A,))
+    two.append("b\n")
+    assert ["a", "b"] == two.lines()
+    two.engine.close()
+    refused(two, ForkedReplicasError)
+
+
+def test_a_directory_of_a_set_that_has_no_mark_gets_it() -> None:
+    """As one that was written by an earlier version, or taken over and given back by a broker that rewrote the file."""
+    two = two_with("a\n")
+    marked = meta_properties(two, B)
+    unmarked = replace(marked, set_id=None)
+    write_meta_properties(two.disks, B, unmarked, written_at=two.clock())
+    two.open()
+    assert (["a"], (1, 2), marked) == (two.lines(), two.in_sync(), meta_properties(two, B))
+
+
+def meta_properties(all_of: Replicated, root: Path) -> MetaProperties:
+    """A directory's identity."""
+    found = read_meta_properties(all_of.disks, root)
+    assert found is not None
+    return found
 
 
 def test_a_replaced_disk_gets_its_replicas_again_after_an_unclean_election() -> None:

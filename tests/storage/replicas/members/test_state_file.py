@@ -101,10 +101,11 @@ def test_topics_that_were_there_before_get_replicas():
 def test_a_partition_that_is_in_two_directories_is_refused():
     """Of directories that never replicated: nobody knows which of the two counts."""
     two = Replicated()
-    two.engine.create_topic("orders")
     two.engine.close()
+    two.make_disks()
     for root in two.roots:
-        two.disks.unlink(root / "topicfs.replicas")
+        with closing(opened(two.disks, two.clock, root)) as engine:
+            engine.create_topic("orders")
     with pytest.raises(DuplicatePartitionError, match="orders: is in /b and in another of the directories"):
         two.open()
 
