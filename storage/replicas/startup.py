@@ -207,7 +207,7 @@ def _check_there(
 ) -> None:
     """Raise MissingReplicasError if directories that may have later records are not there; to read it is a warning (`warnings`)."""
     there = {one.number for one in members if one.failure in {None, NOT_OPENED}} & set(content.directories)
-    missing = [number for number in last_written(content) if number not in there]
+    missing = [number for number in last_written(content) if number in set(content.directories) - there]
     paths = [path for number in missing if (path := content.directories[number].path) not in left_out]
     if not paths or 2 * len(there) > len(content.directories) > 2:
         return

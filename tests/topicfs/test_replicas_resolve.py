@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -182,16 +183,73 @@ def test_a_directory_that_is_not_named_is_not_kept(forked):
     assert b"c: is not one of a, b" in ran.errors
 
 
-def test_a_damaged_directory_is_not_given_up_unseen(forked):
+@pytest.mark.parametrize("name", [names.META_PROPERTIES, names.TOPIC_SETTINGS, names.CLEAN_SHUTDOWN])
+def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
     """What it has cannot be shown: the message says what to repair, and nothing is changed; it is not kept either."""
-    (B / names.META_PROPERTIES).write_bytes(b"\xff")
+    if name == names.CLEAN_SHUTDOWN:
+        (B / name).unlink()
+        (B / name).mkdir()
+    else:
+        (B / name).write_bytes(b"\xff")
     before = files(A, B)
     ran = forked(*RESOLVE, "--yes")
     assert (1, before) == (ran.status, files(A, B))
-    assert b"meta.properties" in ran.errors
+    assert name.encode() in ran.errors
     assert b"repair it, or keep another directory" in ran.errors
     ran = forked("replicas", "resolve", "--keep", "b", BOTH, "--yes")
     assert (1, before) == (ran.status, files(A, B))
+
+
+def test_a_log_that_cannot_be_read_is_not_saved(forked):
+    """--save would leave its records out: the message says what to repair, and nothing is changed."""
+    (B / "orders-0" / names.PARTITION_METADATA).write_bytes(b"")
+    before = files(A, B)
+    ran = forked(*RESOLVE, "--yes", "--save", "lost")
+    assert (1, before, False) == (ran.status, files(A, B), Path("lost").exists())
+    assert b"orders-0: cannot be read: " in ran.errors
+    assert b"; repair it, or give it up without --save, or keep another directory" in ran.errors
+    assert 0 == forked(*RESOLVE, "--yes").status
+    check_resolved()
+
+
+def test_a_directory_that_was_not_named_has_forked_still(topicfs):
+    """It may have records that the one which was given up in its place lacked: they are shown before they are lost."""
+    three = (A, B, Path("c"))
+    with closing(started(*three)) as engine:
+        engine.create_topic("orders", replicas=3)
+    with closing(started(A, left_out=three[1:])) as engine:
+        appended(engine, "a")
+    with closing(started(*three[1:])) as engine:
+        appended(engine, "b")
+    assert 0 == topicfs(*RESOLVE, "--yes").status
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+    with pytest.raises(ForkedReplicasError):
+        started(*three)
+    ran = topicfs("replicas", "resolve", "--keep", "a", "a,b,c")
+    assert [f"orders/0: only in {three[2].absolute()}: 1 records"] == [
+        line.partition(",")[0] for line in ran.text.splitlines() if "only in" in line
+    ]
+
+
+def test_a_partition_whose_disk_was_replaced_is_left_alone(topicfs):
+    """Nobody has a replica in sync that the others could be compared with; the rest of the fork is resolved."""
+    three = (A, B, Path("c"))
+    with closing(started(*three)) as engine:
+        engine.create_topic("orders", replicas=3)
+    with closing(started(B, left_out=three)) as engine:
+        appended(engine, "b")
+    started(*three).close()
+    shutil.rmtree(B)
+    started(*three, left_out=(B,)).close()
+    for one in (A, three[2]):
+        with closing(started(one, left_out=three)) as engine:
+            engine.create_topic(str(one), replicas=1)
+    before = files(three[2] / "orders-0")
+    assert 0 == topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes").status
+    assert before == files(three[2] / "orders-0")
+    with closing(started(*three)) as engine:
+        assert {"orders", "a"} == set(engine.topics())
 
 
 def test_a_kept_replica_in_sync_must_be_there(topicfs):

@@ -25,7 +25,7 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock, find_holder
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import CorruptionError, DirectoryLockedError, StorageError
+from storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
 from storage.log.log import Log
 from storage.manager.member import MemberManager
 from storage.manager.startup import Machine, open_engine
@@ -37,6 +37,7 @@ from storage.replicas.members.member import Opening, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, write_replica_file
 from storage.replicas.rules.history import ReplicaRun, extended, includes
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
+from storage.topics.registry import read_copy
 
 _SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES)
 
@@ -67,6 +68,13 @@ class Resolution:
             raise StorageError(f"{keep}: is not one of {', '.join(map(str, directories))}")
         self.left_alone: dict[str, str] = {}
         """The reasons why directories cannot be compared; nothing is done with these."""
+        try:
+            self._compare(kept)
+        except BaseException:
+            self.close()
+            raise
+
+    def _compare(self, kept: ReplicatingDirectory) -> None:
         for member in self._members:
             if reason := _reason_against(member):
                 self.left_alone[str(member)] = reason
@@ -82,13 +90,7 @@ class Resolution:
                 )
         for group in (self._members, self._others_kept, self._same):
             group[:] = [one for one in group if str(one) not in self.left_alone]
-        try:
-            for member in self._members:
-                member.open(self.content.cluster_id)
-            self.given_up = [one for loser in self.losers for one in self._compared(loser)]
-        except BaseException:
-            self.close()
-            raise
+        self.given_up = [one for loser in self.losers for one in self._compared(loser)]
 
     def _group(self, kept: ReplicatingDirectory) -> None:
         """Tell the directories that are kept from those that are given up."""
@@ -127,6 +129,8 @@ class Resolution:
                 if state is not None and state.in_sync == (loser.number,):
                     continue  # It has the only replica.
                 source = None if state is None else self._source(partition, state)
+                if source is None and state is not None:
+                    continue  # The disks that have it were replaced: only an unclean election goes on.
                 log = loser.log(partition)
                 if log is None:
                     reason = topic.partitions()[number].status().offline
@@ -138,8 +142,8 @@ class Resolution:
         copy = member.copy
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
-    def _source(self, partition: TopicPartition, state: ReplicaState) -> Log:
-        """Return the log that leads next, as far as it is known. Raises StorageError if none that is kept is there."""
+    def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
+        """Return the log that leads next; None: on a disk that was replaced. Raises StorageError if none that is kept is there."""
         logs: list[tuple[LogEnd, bool, Log]] = []
         for member in self._others_kept:
             log = member.log(partition) if member.number in state.in_sync else None
@@ -148,7 +152,11 @@ class Resolution:
                 end = LogEnd(latest.epoch if latest else -1, log.log_end_offset)
                 logs.append((end, member.number == state.leader, log))
         if not logs:
-            paths = [self.content.directories[one].path for one in state.in_sync if one not in self._numbers]
+            known, there = self.content.directories, {str(member) for member in self._members}
+            paths = [known[one].path for one in state.in_sync if one in known and one not in self._numbers]
+            paths = [path for path in paths if path not in there]  # One that is there is another disk.
+            if not paths and not self._numbers & set(state.in_sync):
+                return None
             places = ", ".join(f"{path} ({self.left_alone.get(path, 'not named')})" for path in paths)
             where = f"bring back {places}, and name it, or keep" if paths else "keep"
             raise StorageError(
@@ -193,6 +201,10 @@ class Resolution:
 
         A file that is there already must have the same content: an interrupted resolution has saved it.
         """
+        unreadable = next((one for one in self.given_up if one.problem), None)
+        if unreadable is not None:
+            remedy = "repair it, or give it up without --save, or keep another directory"
+            raise StorageError(f"{unreadable.partition}: {unreadable.problem}; {remedy}")
         folder.mkdir(parents=True, exist_ok=True)
         saved = []
         for one in self.given_up:
@@ -284,7 +296,9 @@ def _reason_against(member: ReplicatingDirectory) -> str:
         if holder is not None:
             raise DirectoryLockedError(member.path, holder.pid)
         member.look()
-    except (CorruptionError, OSError) as error:
+        read_copy(member.path, member.files)  # Without it an engine goes by defaults.
+        member.open("")
+    except (CorruptionError, NotALogDirectoryError, OSError) as error:
         return reason_of(error)
     return "has no history of replicas" if member.copy is None else ""
 

@@ -45,12 +45,10 @@ def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDi
         return ()
     numbers = {one.directory_id: number for number, one in copy.directories.items()}
     known = {
-        numbers[other.directory_id]: {run.id for run in other.copy.runs}
+        number: other.copy.runs
         for other in members
-        if other is not member and other.copy is not None and other.directory_id in numbers
+        if other is not member and other.copy is not None and (number := numbers.get(other.directory_id))
     }
-    ours = {run.id for run in copy.runs}  # One that lost its history does not know which runs began.
-    known = {number: theirs for number, theirs in known.items() if not theirs or theirs & ours}
     return completed(copy.runs, known)
 
 

@@ -11,7 +11,7 @@ that the other one was not told of.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from storage.model import Timestamp
@@ -43,12 +43,19 @@ def includes(newer: Runs, older: Runs) -> bool:
     return not older or older[-1].id in {run.id for run in newer}
 
 
-def completed(runs: Runs, others: Mapping[ReplicaId, Collection[str]]) -> Runs:
+def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
     """Return a history without the runs at its end that never began.
 
-    `others` has the ids of all runs that other directories know. A run in which one of them was to take part, and of which it
-    does not know, did not begin: the process was killed while it told the directories.
+    `others` has the histories of other directories. A run in which one of them was to take part, and of which it does not know,
+    did not begin: the process was killed while it told the directories. One that lost its history, or was given another one
+    when a fork was resolved, does not show that.
     """
-    while runs and any(runs[-1].id not in others[one] for one in runs[-1].directories if one in others):
+    ours = {run.id for run in runs}
+    known = {}
+    for one, theirs in others.items():
+        common = max((length for length, run in enumerate(theirs, 1) if run.id in ours), default=0)
+        if not theirs or (common and all(one in run.directories for run in theirs[common : common + 1])):
+            known[one] = {run.id for run in theirs}
+    while runs and any(runs[-1].id not in known[one] for one in runs[-1].directories if one in known):
         runs = runs[:-1]
     return runs

@@ -85,9 +85,7 @@ class World:
     def end(self) -> None:
         """Bring all directories back, and let all replicas be in sync; then nothing is missing (AssertionError)."""
         self.chance = Random(0)
-        for place in self.places:
-            self._bring_back(place)
-            self._note(*place.repair())
+        self._bring_all_back()
         before = self._disks()
         self.expected.forget_destroyed(before)
         engine = self._start(self.places, dies=False)
@@ -255,15 +253,21 @@ class World:
                 break
         else:
             self.counts["forks that need another disk"] += 1
-            for place in self.places:
-                self._bring_back(place)
-                self._note(*(f"repaired {one}" for one in place.repair()))
+            self._bring_all_back()
             return
         status, said = _command([*words, "--save", str(folder), "--yes"])
         self._note(f"{shlex.join(words)}: {said}")
+        if "; repair it, or give it up without --save" in said:
+            self._bring_all_back()
+            return
         assert status == 0, f"{words}: {said}"
         for file in folder.rglob("*"):  # One by one: partitions have the same offsets.
             self.saved |= set(held(read_batches([file])))
+
+    def _bring_all_back(self) -> None:
+        for place in self.places:
+            self._bring_back(place)
+            self._note(*(f"repaired {one}" for one in place.repair()))
 
     # Steps.
 

@@ -54,17 +54,25 @@ def test_the_oldest_runs_are_dropped():
 @pytest.mark.parametrize(
     ("runs", "others", "expected"),
     [
-        (("a12", "b12"), {TWO: "a"}, "a"),
-        (("a12", "b12", "c12"), {TWO: "a"}, "a"),
-        (("a12", "b12", "c1"), {TWO: "a"}, "abc"),
-        (("a12", "b12"), {TWO: "ab"}, "ab"),
+        (("a12", "b12"), {TWO: ("a12",)}, "a"),
+        (("a12", "b12"), {TWO: ("a12", "c2")}, "a"),
+        (("a12", "b12", "c12"), {TWO: ("a12",)}, "a"),
+        (("a12", "b12", "c1"), {TWO: ("a12",)}, "abc"),
+        (("a12", "b12"), {TWO: ("a12", "b12")}, "ab"),
         (("a12", "b12"), {}, "ab"),
-        (("a123", "b123"), {TWO: "ab", THREE: "a"}, "a"),
-        ((), {TWO: "a"}, ""),
+        (("a123", "b123"), {TWO: ("a123", "b123"), THREE: ("a123",)}, "a"),
+        ((), {TWO: ("a12",)}, ""),
+        (("a12",), {TWO: ()}, ""),
+        (("a12",), {TWO: ("c2",)}, "a"),
+        (("a123", "b23"), {THREE: ("a123", "c1", "d13")}, "ab"),
     ],
 )
 def test_a_run_that_never_began_does_not_count(
-    runs: tuple[str, ...], others: dict[ReplicaId, str], expected: str
+    runs: tuple[str, ...], others: dict[ReplicaId, tuple[str, ...]], expected: str
 ):
-    """A directory that was to take part does not know of it: nothing was appended in it."""
-    assert expected == names(completed(history(*runs), others))
+    """A directory that was to take part does not know of it: nothing was appended in it.
+
+    One that lost its history, or was given another, may have forgotten it.
+    """
+    theirs = {one: history(*known) for one, known in others.items()}
+    assert expected == names(completed(history(*runs), theirs))
