@@ -119,11 +119,13 @@ def _load_readable(
         return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
     except CorruptionError as error:
         files = directory.data.files
-        damaged = type(error) is CorruptionError and error.file.name == LEADER_EPOCHS
-        if not damaged or not directory.replicates or files.read_only:
+        if error.file.name != LEADER_EPOCHS or not directory.replicates or files.read_only:
             raise
         warn(f"{reason_of(error)}: made again of the batches")
-        files.unlink(error.file)
+        try:
+            files.unlink(error.file)
+        except IsADirectoryError:
+            files.remove_directory(error.file)
         return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
 
 

@@ -144,6 +144,18 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
+    """Whatever stands in the place of a partition's file is removed, and its replica is in sync."""
+    path = three[1] / "orders-0" / names.LEADER_EPOCHS
+    DAMAGES[damage](path)
+    with opened(three) as engine:
+        bring_back(engine)
+        assert [True] * 3 == [one.in_sync for one in engine.replicated(ORDERS).status().replicas]
+        append(engine, "three")
+    assert (three[0] / "orders-0" / names.LEADER_EPOCHS).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS])
 def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage: str) -> None:
     """Once the file is put back the directory is opened, and gets what was appended meanwhile."""
