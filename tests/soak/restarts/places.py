@@ -80,6 +80,7 @@ class Place:
         """Bring the disk back; return whether it was thrown away, as another was put in its place meanwhile."""
         replaced = self.away.exists() and (self.path / names.REPLICAS).exists()
         if replaced:
+            self.damaged.clear()
             shutil.rmtree(self.away)
         elif self.away.exists():
             shutil.rmtree(self.path, ignore_errors=True)
@@ -140,7 +141,9 @@ class Place:
 
     def repair(self) -> list[str]:
         """Put the files back that were damaged; return their names."""
-        repaired = []
+        repaired: list[str] = []
+        if self.away.exists():
+            return repaired
         for file, content in self.damaged.items():
             if file.parent.exists():
                 _remove(file)

@@ -78,8 +78,10 @@ class World:
         before = self._disks()
         self.expected.forget_destroyed(before)
         engine = self._start(named, dies=True)
-        if engine is not None:
+        if engine is not None and _has_topics(engine):
             self._work(engine)
+        elif engine is not None:  # A new disk that got nothing goes on alone.
+            self._close(engine)
         self.expected.compare_disks(before, self._disks(), self.saved)
 
     def end(self) -> None:
@@ -90,6 +92,10 @@ class World:
         self.expected.forget_destroyed(before)
         engine = self._start(self.places, dies=False)
         assert engine is not None
+        if not _has_topics(engine):
+            assert self.expected.replaced
+            self._close(engine)
+            return
         if self.expected.replaced:
             self._elect_unclean(engine)
         for _ in range(4):
@@ -217,7 +223,7 @@ class World:
         for place in self.places:
             if place.path in serving:
                 place.damaged.clear()
-        if engine.topics():
+        if _has_topics(engine):
             there = [place.path for place in self.places if not place.away.exists()]
             self.expected.compare_start(engine, before, serving=[path for path in serving if path in there])
 
@@ -326,8 +332,9 @@ class World:
     # Ends.
 
     def _close(self, engine: ReplicatedEngine) -> None:
-        states = {one: engine.replicated(one).state for one in PARTITIONS}
-        starts = {one: engine.replicated(one).log_start_offset for one in PARTITIONS}
+        known = PARTITIONS if _has_topics(engine) else ()
+        states = {one: engine.replicated(one).state for one in known}
+        starts = {one: engine.replicated(one).log_start_offset for one in known}
         paths = {member.number: member.path for member in engine._members if member.serves}
         try:
             engine.close()
@@ -360,6 +367,10 @@ class World:
 
     def _note(self, *lines: str | None) -> None:
         self.log += [f"    {line}" for line in lines if line is not None]
+
+
+def _has_topics(engine: ReplicatedEngine) -> bool:
+    return {one.topic for one in PARTITIONS} <= set(engine.topics())
 
 
 def _command(words: Sequence[str]) -> tuple[int, str]:
