@@ -179,7 +179,7 @@ def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
     try:
         step()
     except (OSError, CorruptionError, NotALogDirectoryError) as error:
-        if isinstance(error, NotALogDirectoryError) and member.copy is None:
+        if isinstance(error, NotALogDirectoryError) and not member.set_id:
             raise  # The caller named a wrong directory.
         member.failure = reason_of(error)
     return member.failure in {None, NOT_OPENED}

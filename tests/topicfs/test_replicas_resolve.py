@@ -232,8 +232,8 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
     ]
 
 
-def test_a_partition_whose_disk_was_replaced_is_left_alone(topicfs):
-    """Nobody has a replica in sync that the others could be compared with; the rest of the fork is resolved."""
+def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
+    """Nobody has a replica in sync: an unclean election leads to the one that is kept, and the other one is cut to it."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -245,11 +245,15 @@ def test_a_partition_whose_disk_was_replaced_is_left_alone(topicfs):
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:
             engine.create_topic(str(one), replicas=1)
-    before = files(three[2] / "orders-0")
-    assert 0 == topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes").status
-    assert before == files(three[2] / "orders-0")
+            if one != A:
+                engine.elect_unclean(TopicPartition("orders", 0), str(one.absolute()))
+                appended(engine, "c")
+    ran = topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes")
+    assert (0, True) == (ran.status, f"orders/0: only in {three[2].absolute()}: 1 records" in ran.text)
     with closing(started(*three)) as engine:
         assert {"orders", "a"} == set(engine.topics())
+        engine.elect_unclean(TopicPartition("orders", 0), str(three[2].absolute()))
+        assert [] == read_lines(engine.partition("orders", 0))
 
 
 def test_a_kept_replica_in_sync_must_be_there(topicfs):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from storage.errors import StorageError
 from topicfs.data_directory import parse_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -68,6 +69,10 @@ def resolve(
         for place, reason in resolution.left_alone.items():
             say(f"{place}: left alone: {reason}", error=True)
         if not resolution.losers:
+            if resolution.left_alone:
+                raise StorageError(
+                    f"{keep}: no fork with the directories that can be compared; repair the others"
+                )
             say(f"{keep}: nothing to resolve: no other directory was written to independently", error=True)
             return
         _show(resolution)

@@ -130,7 +130,7 @@ class Resolution:
                     continue  # It has the only replica.
                 source = None if state is None else self._source(partition, state)
                 if source is None and state is not None:
-                    continue  # The disks that have it were replaced: only an unclean election goes on.
+                    continue  # It has the only one that is left.
                 log = loser.log(partition)
                 if log is None:
                     reason = topic.partitions()[number].status().offline
@@ -143,26 +143,32 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that leads next; None: on a disk that was replaced. Raises StorageError if none that is kept is there."""
-        logs: list[tuple[LogEnd, bool, Log]] = []
+        """Return the log that leads next. Raises StorageError if none that is kept is there.
+
+        If the disks with those in sync were replaced it is the one that an unclean election leads to; None if there is none.
+        """
+        in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
+        paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
+        there = {None, *map(str, self._members)}
+        replaced = not in_sync & numbers and there.issuperset(map(paths.get, in_sync))
+        logs: list[tuple[bool, LogEnd, bool, Log]] = []
         for member in self._others_kept:
-            log = member.log(partition) if member.number in state.in_sync else None
+            log = member.log(partition) if replaced or member.number in in_sync else None
             if log is not None:
                 latest = log.epochs.latest
                 end = LogEnd(latest.epoch if latest else -1, log.log_end_offset)
-                logs.append((end, member.number == state.leader, log))
-        if not logs:
-            known, there = self.content.directories, {str(member) for member in self._members}
-            paths = [known[one].path for one in state.in_sync if one in known and one not in self._numbers]
-            paths = [path for path in paths if path not in there]  # One that is there is another disk.
-            if not paths and not self._numbers & set(state.in_sync):
-                return None
-            places = ", ".join(f"{path} ({self.left_alone.get(path, 'not named')})" for path in paths)
-            where = f"bring back {places}, and name it, or keep" if paths else "keep"
+                logs.append((member.number in in_sync, end, member.number == state.leader, log))
+        if not logs and not replaced:
+            places = ", ".join(
+                f"{path} ({self.left_alone.get(path, 'damaged' if one in numbers else 'not named')})"
+                for one, path in paths.items()
+                if one not in self._numbers
+            )
+            where = f"bring back {places}, and name it, or keep" if places else "keep"
             raise StorageError(
                 f"{partition}: no directory that is kept has a replica in sync of it; {where} another directory"
             )
-        return max(logs, key=lambda one: one[:2])[2]
+        return max(logs, key=lambda one: one[:3])[3] if logs else None
 
     def losses(self) -> Iterator[tuple[ReplicaGivenUp, Loss]]:
         """Yield what would be lost of each partition (OSError; blocking)."""

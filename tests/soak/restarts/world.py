@@ -232,6 +232,11 @@ class World:
         without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
         if "topicfs replicas resolve" in message:
             self._resolve(shlex.split(message[message.index("topicfs replicas resolve") :])[1:])
+        elif ": belongs to another set of replicas" in message and self.expected.replaced:
+            # New disks began a set of their own.
+            place = next(one for one in named if message.startswith(f"{one.path}:"))
+            place.replace_disk()
+            self.expected.forget_destroyed(self._disks())
         elif without:
             assert not without <= left_out, f"does not help: {message}"
             left_out |= without
@@ -263,7 +268,7 @@ class World:
             return
         status, said = _command([*words, "--save", str(folder), "--yes"])
         self._note(f"{shlex.join(words)}: {said}")
-        if "; repair it, or give it up without --save" in said:
+        if "; repair it, or give it up without --save" in said or "; repair the others" in said:
             self._bring_all_back()
             return
         assert status == 0, f"{words}: {said}"
