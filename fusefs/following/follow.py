@@ -153,7 +153,7 @@ class FollowHandle:
         """The error that is raised once the rest is read."""
         self._position = 0
         self._last: Text = b""
-        self._poll = WaitingPoll()
+        self._poll = WaitingPoll(followed.news.wait)
 
     def _add(self, number: int, partition: Partition, start_offset: Offset) -> _Stream:
         source = Source(partition, self._followed.form, self._followed.isolation)
@@ -252,19 +252,14 @@ class FollowHandle:
         return False
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the events that are ready; if none is and `notify` is given, it is called when one may be."""
-        self._poll.forget()
+        """Return the events that are ready; `notify` is called when that may have changed."""
+        self._poll.begin(notify)
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 readable = self._fill()
         except (FileError, StorageError, ThreadNeededError):
             readable = True  # The read that follows tells the error, or takes its time, and does not wait.
-        if readable:
-            return select.POLLIN | select.POLLRDNORM
-        if notify is not None:
-            self._poll.begin(notify)
-            self._poll.woken_by(self._followed.news.wait(self._poll.tell))
-        return 0
+        return select.POLLIN | select.POLLRDNORM if readable else 0
 
     def release(self) -> None:
         """End the stream: the last descriptor is closed."""

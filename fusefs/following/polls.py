@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from fusefs.threads.blocking_calls import Listen
 from storage.engine import Cancel
 
 
@@ -14,23 +15,27 @@ class Notify(Protocol):
 
 
 class WaitingPoll:
-    """The last poll of an open file, as long as it waits. Used from the event loop's thread."""
+    """The last poll of an open file, until the kernel is notified. Used from the event loop's thread.
 
-    def __init__(self) -> None:
+    All programs that poll one open file wait in one queue of the kernel, and a notification of the last poll wakes them
+    all. Every poll waits, whatever it is answered: an edge-triggered epoll(7) polls again only after a notification.
+    """
+
+    def __init__(self, news: Listen) -> None:
+        self._news = news
         self._notify: Notify | None = None
         self._cancel: Cancel | None = None
 
-    @property
-    def waits(self) -> bool:
-        return self._notify is not None
+    def begin(self, notify: Notify | None) -> None:
+        """Notify the kernel at the next news. Called before the caller looks: no record comes between the look and this.
 
-    def begin(self, notify: Notify) -> None:
-        """Wait, to notify the kernel at the next `tell`."""
-        self._notify = notify
-
-    def woken_by(self, cancel: Cancel) -> None:
-        """Keep what prevents the call that was arranged for the next news."""
-        self._cancel = cancel
+        The call that is owed to an earlier poll is kept: this poll may see a record before the news of it is delivered,
+        and then no other news comes. Without `notify` nobody waits for this poll.
+        """
+        if notify is not None:
+            self._notify = notify
+            if self._cancel is None:
+                self._cancel = self._news(self.tell)
 
     def tell(self) -> None:
         """Notify the kernel, if it waits."""
@@ -40,7 +45,7 @@ class WaitingPoll:
             notify.notify()
 
     def forget(self) -> None:
-        """Wait no longer: another poll came, or the file is closed."""
+        """Wait no longer: the kernel is notified, or the file is closed."""
         if self._cancel is not None:
             self._cancel()
         self._notify = self._cancel = None

@@ -51,8 +51,8 @@ class TakeHandle:
         """Held by a read or a word that is being answered, not by a read that waits."""
         self._news = Wakeups(what.waiting.waker)
         self._stop_listening = session.listen(self._news.signal)
-        self._ahead: Leased | None = None
-        """A record that poll(2) took for the next read."""
+        self._ahead: Leased | Exception | None = None
+        """What poll(2) took for the next read: a record, or the error of taking one."""
         self._last: RecordName | None = None
         """The record that is read, or was read last."""
         self._text = b""
@@ -60,7 +60,7 @@ class TakeHandle:
         """Position of that record in the stream, and the bytes of it that were given."""
         self._begun_line = b""
         self._taking = False
-        self._poll = WaitingPoll()
+        self._poll = WaitingPoll(self._news.wait)
 
     async def read(self, position: int, size: int) -> bytes:
         """Give the next record, or the rest of one; waits where there is none.
@@ -91,6 +91,8 @@ class TakeHandle:
 
     async def _take(self) -> None:
         leased, self._ahead = self._ahead, None
+        if isinstance(leased, Exception):
+            raise leased.with_traceback(None)
         if leased is None:
             leased = await self._what.blocking.run(self._session.take, asker=self._program)
         if leased is not None:
@@ -131,38 +133,38 @@ class TakeHandle:
         )
 
     def poll(self, notify: Notify | None) -> int:
-        """The events that are ready. Nobody can look at a record without holding it: what is readable is held from then on."""
-        self._poll.forget()
-        if self._given < len(self._text) or self._ahead is not None:
-            return select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
-        if notify is not None:
-            self._poll.begin(notify)
-            self._take_ahead()
-        return select.POLLOUT | select.POLLWRNORM
+        """Return the events that are ready. A program sees a record only by holding it: what is readable is held from then on.
 
-    def _take_ahead(self) -> None:
+        So a record is taken when a program polls, and not when it comes: the program may no longer wait for it.
+        """
+        self._poll.begin(notify)
+        if self._is_readable:
+            return select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
         if not self._taking:
             self._taking = True
             trio.lowlevel.spawn_system_task(self._take_for_poll)
+        return select.POLLOUT | select.POLLWRNORM
+
+    @property
+    def _is_readable(self) -> bool:
+        return self._given < len(self._text) or self._ahead is not None
 
     async def _take_for_poll(self) -> None:
-        """Take a record, and tell the kernel; where there is none, do so again at the next news."""
-        told = True
+        """Take a record for the next read, and notify the kernel. Looks again after news that came while a thread looked."""
+        heard = -1
         try:
-            async with self._turn:
-                if self._ahead is None and self._given == len(self._text):
+            while heard != self._news.news_count:
+                heard = self._news.news_count
+                async with self._turn:
+                    if self._is_readable:
+                        break
                     self._ahead = await self._what.blocking.run(self._session.take)
-                    told = self._ahead is not None
-        except Exception:  # noqa: BLE001 - the read that follows tells the error
-            told = True
+        except Exception as error:  # noqa: BLE001 - the next read raises it
+            self._ahead = error
         finally:
             self._taking = False
-        if not self._poll.waits:
-            return
-        if told:
+        if self._is_readable:
             self._poll.tell()
-        else:
-            self._poll.woken_by(self._news.wait(self._take_ahead))
 
     async def close(self) -> None:
         """The last descriptor is closed: what is held is there for others."""

@@ -120,7 +120,7 @@ class GroupHandle:
         """True after a commit failed: nothing more is given before one succeeds."""
         self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}
         """Those whose end was not noted yet."""
-        self._poll = WaitingPoll()
+        self._poll = WaitingPoll(self._news.wait)
         self._cancel_groups: Cancel = (
             what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
         )
@@ -437,23 +437,21 @@ class GroupHandle:
     # Readiness
 
     def poll(self, notify: Notify | None) -> int:
-        """The events that are ready; where none is and `notify` is given, it is called when one may be."""
-        self._poll.forget()
+        """Return the events that are ready; `notify` is called when that may have changed."""
+        self._poll.begin(notify)
         if self._changes and not self._filling.locked():
             self._adopt()
-        if self._is_readable():
-            return select.POLLIN | select.POLLRDNORM
-        if notify is not None:
-            self._poll.begin(notify)
-            self._poll.woken_by(self._news.wait(self._poll.tell))
-        return 0
+        return select.POLLIN | select.POLLRDNORM if self._is_readable() else 0
 
     def _is_readable(self) -> bool:
         if self._failure is not None or self._ended:
             return True
         try:
             with Allowance(INLINE_BYTES, inline=True):
-                return self._fill() or self._look_for_end()
+                if self._fill() or self._look_for_end():
+                    return True
+                self._check_topics()
+                return False
         except (FileError, StorageError, ThreadNeededError):
             return True  # The read that follows tells the error, or takes its time, and does not wait.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from fusefs.following.waiting_reads import WaitingReads
 from fusefs.forms import JSON, VALUES, Form
@@ -16,10 +17,12 @@ from fusefs.groups.queue import QueueRead, TakeHandle
 from fusefs.threads.blocking_calls import BlockingCalls
 from storage.codec.records import encode
 from storage.engine import Engine
-from storage.errors import InvalidConfigError, RecordNotHeldError
+from storage.errors import InvalidConfigError, RecordNotHeldError, UnknownTopicError
 from storage.manager import open_engine
 from storage.model import TopicPartition
+from storage.share_groups import ShareSession
 from tests.doubles.records import NOW, records
+from tests.doubles.waiting import PATIENCE_S
 from tests.fusefs.groups.conftest import AGAIN, errno_of
 
 PLACE = TopicPartition("orders", 0)
@@ -40,7 +43,7 @@ class Queue:
         what = QueueRead(
             path="/@groups/g/orders/take", form=form, waiting=self.waiting, blocking=BlockingCalls()
         )
-        return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking))
+        return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking), session)
 
     @property
     def lag(self) -> int:
@@ -51,8 +54,9 @@ class Queue:
 class Taker:
     """An open file, and the position that the kernel keeps for it."""
 
-    def __init__(self, handle: TakeHandle) -> None:
+    def __init__(self, handle: TakeHandle, session: ShareSession) -> None:
         self.handle = handle
+        self.session = session
         self.position = 0
 
     async def read(self, size: int = 100) -> bytes:
@@ -178,24 +182,86 @@ async def test_json_tells_where_a_record_is_from(queue: Queue):
     assert b'"offset":0' in await queue.open(form=JSON).read(1000)
 
 
-class Notification:
-    """Counts how often the kernel was told."""
+class Kernel:
+    """The kernel while a program waits in poll(2): it polls again when it is notified."""
 
-    def __init__(self) -> None:
-        self.told = 0
+    def __init__(self, taker: Taker) -> None:
+        self.taker = taker
+        self.notified = 0
 
     def notify(self) -> None:
-        self.told += 1
+        self.notified += 1
+
+    async def until_readable(self) -> None:
+        while not self.taker.handle.poll(self) & select.POLLIN:
+            seen = self.notified
+            while seen == self.notified:
+                await trio.sleep(0.001)
 
 
 async def test_poll_tells_of_a_record(queue: Queue):
     """Which is held for the next read from then on."""
-    taker, kernel = queue.open(), Notification()
-    assert 0 == taker.handle.poll(kernel) & select.POLLIN
-    queue.add(b"a")
-    while not kernel.told:
-        await trio.sleep(0.001)
-
-    assert taker.handle.poll(None) & select.POLLIN
+    taker = queue.open()
+    assert 0 == taker.handle.poll(Kernel(taker)) & select.POLLIN
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as polls:
+            polls.start_soon(Kernel(taker).until_readable)
+            await trio.testing.wait_all_tasks_blocked()
+            queue.add(b"a")
+    assert AGAIN == await errno_of(queue.open().read())
     assert b"a\n" == await taker.read()
     assert 0 == taker.handle.poll(None) & select.POLLIN
+
+
+async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    """It comes after a thread found none, and before the event loop knows that."""
+    taker = queue.open()
+    session, looks = taker.session, []
+    take = session.take
+
+    def look() -> object:
+        found = take()
+        looks.append(found)
+        if len(looks) == 1:
+            queue.add(b"a")
+        return found
+
+    monkeypatch.setattr(session, "take", look)
+    with trio.fail_after(PATIENCE_S):
+        await Kernel(taker).until_readable()
+
+    assert looks[0] is None
+    assert b"a\n" == await taker.read()
+
+
+async def test_a_program_that_no_longer_waits_holds_nothing(queue: Queue):
+    """Its poll(2) timed out: a record that comes later is another's."""
+    taker = queue.open()
+    taker.handle.poll(Kernel(taker))
+    await trio.testing.wait_all_tasks_blocked()
+    assert AGAIN == await errno_of(taker.read())  # In its turn, behind the look for poll(2).
+    queue.add(b"a")
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert b"a\n" == await queue.open().read()
+
+
+async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
+    """poll(2) with a timeout of zero, again and again."""
+    queue.add(b"a")
+    taker = queue.open()
+    with trio.fail_after(PATIENCE_S):
+        while not taker.handle.poll(None) & select.POLLIN:
+            await trio.sleep(0.001)
+
+    assert b"a\n" == await taker.read()
+
+
+async def test_the_error_of_a_poll_is_the_next_reads(queue: Queue):
+    """The file is readable, and the read does not wait."""
+    taker = queue.open()
+    queue.engine.delete_topic("orders")
+    with trio.fail_after(PATIENCE_S):
+        await Kernel(taker).until_readable()
+
+    assert isinstance(await errno_of(taker.read()), UnknownTopicError)

@@ -435,6 +435,7 @@ async def test_poll_asks_for_nothing(world: World):
     """What was given stays undone; readable is what the next read is answered with."""
     world.add(0, b"a")
     stream, kernel = world.open(0), Notification()
+    await settled()
     assert stream.poll(kernel) & select.POLLIN
     await stream.read()
     assert 0 == stream.poll(kernel)
@@ -469,3 +470,13 @@ async def test_a_polled_partition_can_be_given_back(world: World):
     await settled()
 
     assert ["give up orders-0"] == stream.member.said
+
+
+async def test_poll_of_a_deleted_topic_is_readable(world: World):
+    """The read that follows tells the error, and does not wait."""
+    stream = world.open(0)
+    await settled()
+    del world.engine.all["orders"]
+
+    assert stream.poll(None) & select.POLLIN
+    assert errno.ESTALE == await stream.fails()

@@ -1,0 +1,73 @@
+"""The poll of an open file that waits, over `follow` files of a topic in memory."""
+
+from __future__ import annotations
+
+import select
+import threading
+
+import trio.testing
+
+from fusefs.following.wakeups import AT_ONCE
+from tests.fusefs.following.test_follow import Notification, Topic
+
+
+def append_from_another_thread(topic: Topic) -> None:
+    """Append a record whose news the event loop delivers only after the caller's next wait."""
+    thread = threading.Thread(target=topic.partitions[0].add, args=(b"a",))
+    thread.start()
+    thread.join()
+
+
+async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
+    """The kernel wakes an epoll(7) that waits, even if a poll(2) sees the record before the news of it is delivered."""
+    topic, waiting, sees = Topic(), Notification(), Notification()
+    follow = topic.follow()
+    assert 0 == follow.poll(waiting)
+    append_from_another_thread(topic)
+    assert follow.poll(sees) & select.POLLIN
+    assert 0 == waiting.told + sees.told
+
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert 1 == waiting.told + sees.told
+
+
+async def test_a_poll_without_notification_leaves_who_waits():
+    """A poll for which nobody waits may reach the mount after one for which somebody does."""
+    topic, waiting = Topic(), Notification()
+    follow = topic.follow()
+    assert 0 == follow.poll(waiting)
+    assert 0 == follow.poll(None)
+
+    topic.partitions[0].add(b"a")
+
+    assert 1 == waiting.told
+
+
+async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
+    """A file whose turn to be woken has not come is woken, even if it is polled meanwhile."""
+    topic, kernel = Topic(), Notification()
+    follows = [topic.follow() for _ in range(AT_ONCE + 1)]
+    for follow in follows:
+        assert 0 == follow.poll(kernel)
+    topic.partitions[0].add(b"a")
+    assert AT_ONCE == kernel.told
+    for follow in follows:
+        assert follow.poll(kernel) & select.POLLIN
+
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert AT_ONCE + 1 == kernel.told
+
+
+async def test_a_readable_file_is_notified_too():
+    """An edge-triggered epoll(7) reads until EAGAIN, and polls again only after the next notification."""
+    topic, kernel = Topic(), Notification()
+    follow = topic.follow()
+    topic.partitions[0].add(b"a")
+    assert follow.poll(kernel) & select.POLLIN
+    assert b"a\n" == await follow.read(100)
+
+    topic.partitions[0].add(b"b")
+
+    assert 1 == kernel.told

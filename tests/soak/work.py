@@ -1,0 +1,126 @@
+"""`python -m tests.soak work [--records N] [--seconds N] [--workers N] [--jobs N] [--seed N]`: workers are killed at random.
+
+`topicfs work` runs a command for each record of a queue, through a mount. Each command takes a while, longer than a lease
+lasts unless it is renewed. Workers are ended by kill -9 at random moments, and others begin in their place. In the end each
+record was done, by one command alone unless the worker of an earlier one was killed, and nothing is left in the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.fusefs.mounted.conftest import Mount
+
+COMMAND = 'echo "begin $TOPICFS_OFFSET $PPID" >> "$1"; sleep "$2"; echo "end $TOPICFS_OFFSET $PPID" >> "$1"'
+LOOK_S = 0.2
+PROGRAM = Path(sys.executable).with_name("topicfs")
+GROUP, TOPIC = "jobs", "orders"
+
+
+class WorkedQueue:
+    """A queue of a mount, and its workers."""
+
+    def __init__(self, base: Path, *, records: int, seconds: float, jobs: int) -> None:
+        self.log = base / "runs.log"
+        self.log.touch()
+        self._records = records
+        self._mount = Mount(base)
+        self._options = ["--data", str(self._mount.data), "--jobs", str(jobs)]
+        self._command = ["sh", "-c", COMMAND, "sh", str(self.log), str(seconds)]
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self.killed: set[int] = set()
+
+    def __enter__(self) -> WorkedQueue:
+        self._mount.start()
+        lines = "".join(f"{number}\n" for number in range(self._records))
+        (self._mount.path / TOPIC).mkdir()
+        (self._mount.path / TOPIC / "0" / "log").write_text(lines)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+            worker.wait()
+        self._mount.clean_up()
+
+    def begin(self) -> None:
+        """Begin one more worker."""
+        self._workers.append(self._work(*self._options))
+
+    def kill(self, chance: random.Random) -> None:
+        """End a worker by kill -9, and begin another one. What it had started runs on."""
+        worker = self._workers.pop(chance.randrange(len(self._workers)))
+        worker.kill()
+        worker.wait()
+        self.killed.add(worker.pid)
+        self.begin()
+
+    def is_done(self) -> bool:
+        """Return whether each record was done. AssertionError if a worker ended."""
+        assert all(worker.poll() is None for worker in self._workers), "a worker ended"
+        return len({offset for what, offset, _ in self._runs() if what == "end"}) == self._records
+
+    def end(self) -> Counter[str]:
+        """End the workers, check what was done, and return how often (AssertionError)."""
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+        statuses = {worker.wait() for worker in self._workers}
+        assert statuses <= {0, -signal.SIGTERM}, statuses  # The latter of one that had hardly begun.
+        assert 0 == self._work(*self._options, "--drain").wait(), "the rest could not be done"
+        began = [(offset, worker) for what, offset, worker in self._runs() if what == "begin"]
+        living = Counter(offset for offset, worker in began if worker not in self.killed)
+        assert max(living.values(), default=0) <= 1, f"done twice: {living.most_common(3)}"
+        assert set(range(self._records)) == {offset for what, offset, _ in self._runs() if what == "end"}
+        return Counter({"records": self._records, "runs": len(began), "kills": len(self.killed)})
+
+    def _work(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [str(PROGRAM), "work", *options, GROUP, TOPIC, "--", *self._command]
+        return subprocess.Popen(command)
+
+    def _runs(self) -> list[tuple[str, int, int]]:
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [(what, int(offset), int(worker)) for what, offset, worker in lines]
+
+
+def kill_workers(
+    base: Path, *, records: int, seconds: float, workers: int, jobs: int, seed: int
+) -> Counter[str]:
+    """Do all records while workers are killed, on average one in each duration of a command; return the counts."""
+    chance = random.Random(seed)
+    with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
+        for _ in range(workers):
+            queue.begin()
+        next_kill = time.monotonic() + chance.expovariate(1 / seconds)
+        while not queue.is_done():
+            time.sleep(LOOK_S)
+            if time.monotonic() >= next_kill:
+                queue.kill(chance)
+                next_kill = time.monotonic() + chance.expovariate(1 / seconds)
+        return queue.end()
+
+
+def main() -> None:
+    """Do all records, and print the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=200, help="how many")
+    parser.add_argument("--seconds", type=float, default=90, help="how long a command takes")
+    parser.add_argument("--workers", type=int, default=4, help="at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="commands of a worker at a time")
+    parser.add_argument("--seed", type=int, default=1, help="which kills")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="topicfs-work-") as base:
+        print(dict(kill_workers(Path(base), **vars(given))))
+
+
+if __name__ == "__main__":
+    main()
