@@ -181,7 +181,7 @@ class Workers:
                     with closing(self._new_source()) as source:
                         self._take_all(source)
                 except OSError as error:
-                    if not self._reconnect(error):
+                    if self._stopping or not self._reconnect(error):
                         raise
                 else:
                     return
@@ -191,7 +191,7 @@ class Workers:
             self._events.put(0)
 
     def _take_all(self, source: JobSource) -> None:
-        while not self._stopping and (job := source.take()) is not None:
+        while (job := self._next(source)) is not None:
             with self._lock:
                 if self._stopping:
                     return
@@ -201,6 +201,9 @@ class Workers:
             finally:
                 with self._lock:
                     del self._running[threading.get_ident()]
+
+    def _next(self, source: JobSource) -> Job | None:
+        return None if self._stopping else source.take()
 
     def _do(self, source: JobSource, job: Job) -> None:
         with _started(self._command, job) as process:

@@ -154,6 +154,23 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
     assert list("123456") == sorted(done.read_text().split())
 
 
+def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
+    """Its command ends after the daemon, and after a signal."""
+    begun, go = mount.base / "begun", mount.base / "go"
+    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take; seq 1 > orders/0/log")
+    script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
+    worker = FORKS.start(COMMAND, "work", "q", "orders", "--data", str(mount.data), "--", "sh", "-c", script)
+    try:
+        wait_until(begun.exists, "it runs")
+        mount.stop()
+        worker.terminate()
+        go.touch()
+        assert worker.wait(PATIENCE_S) in (0, 1)
+    finally:
+        worker.kill()
+        worker.wait(PATIENCE_S)
+
+
 def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
     """For as long as its command runs, over several leases."""
     done = mount.base / "done"
