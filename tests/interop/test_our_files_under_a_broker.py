@@ -34,6 +34,8 @@ pytestmark = pytest.mark.java
 
 WAYS = ("clean", "without-indexes", "unclean")
 KINDS = ("plain", "codecs", "idempotent", "transactions", "compacted")
+APPENDED = "appended"
+"""The kind to which the broker appends: no other test reads it."""
 COMPACTED = {
     "cleanup.policy": "compact",
     "delete.retention.ms": "1000",
@@ -186,6 +188,7 @@ def clean_up(partition: Log, *, now: int) -> None:
 WRITERS = {
     "compacted": write_compacted,
     "plain": write_plain,
+    APPENDED: write_plain,
     "codecs": write_codecs,
     "idempotent": write_idempotent,
     "transactions": write_transactions,
@@ -213,7 +216,11 @@ def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
     """A topic of each kind for each way of placing files."""
     data = tmp_path_factory.mktemp("ours")
     engine = open_engine(data)
-    written = {(way, kind): write_ours(engine, data, f"{way}-{kind}", kind) for way in WAYS for kind in KINDS}
+    written = {
+        (way, kind): write_ours(engine, data, f"{way}-{kind}", kind)
+        for way in WAYS
+        for kind in (*KINDS, APPENDED)
+    }
     engine.close()
     for (_, kind), one in written.items():
         client.create_topic(one.name, settings=settings_of(kind))
@@ -320,7 +327,7 @@ def test_lookups_by_time_agree(one: Placed, client: Client) -> None:
 def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> None:
     """The next record gets the next offset, whatever way the files came."""
     for way in WAYS:
-        one = placed[way, "plain"]
+        one = placed[way, APPENDED]
         expected = len(one.records[Isolation.READ_UNCOMMITTED])
         assert expected == client.offset_for(one.name)
         assert [expected] == client.produce(one.name, [Outgoing(b"after ours")])
