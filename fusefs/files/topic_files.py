@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 
+import trio
+
 from fusefs.appending.targets import Encoder, TopicTarget
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
@@ -76,9 +78,16 @@ class TopicFiles:
         return self.topic.partitions()
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once in the event loop after the next news of any partition, present or to come."""
-        for number in self.topic.partitions():
+        """Call `waiter` once in the event loop after the next news of any partition, present or to come.
+
+        It is called soon if nobody listened to one of them before: records that came until now were no news.
+        """
+        numbers = () if self.deleted else self.topic.partitions()
+        unheard = [number for number in numbers if number not in self._partitions]
+        for number in unheard:
             self.partition(number)
+        if unheard:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._news.deliver)
         return self._news.wait(waiter)
 
     @property

@@ -206,12 +206,15 @@ class GroupHandle:
         return False
 
     def _next_of(self, partition: TopicPartition) -> Chunk | None:
-        what, share = self._what, self._partitions[partition].share
+        what, held = self._what, self._partitions[partition]
+        share = held.share
         try:
             present = what.engine.partition(*partition)
         except UnknownTopicError:
             return None  # It was deleted: soon it is held no longer.
         if present is not share.engine_partition:
+            held.cancel()
+            self._partitions[partition] = _Held(share, present.listen(self._news.signal))
             share.serve_from(present)
 
         def warn(line: str) -> None:

@@ -480,3 +480,20 @@ async def test_poll_of_a_deleted_topic_is_readable(world: World):
 
     assert stream.poll(None) & select.POLLIN
     assert errno.ESTALE == await stream.fails()
+
+
+async def test_a_read_that_waits_hears_of_a_partition_that_was_opened_again(
+    world: World, nursery: trio.Nursery
+):
+    """Its records are news as those of the partition before were."""
+    stream, seen = world.open(0, nonblocking=False), []
+    await read_behind(nursery, stream, seen)
+    again = MemoryTopic("orders", 1)
+    world.engine.all["orders"] = again
+    world.topic.all[0].listeners[0]()  # What the engine says of the log that failed.
+    await settled()
+    again.all[0].add(b"a")
+    await settled()
+
+    assert [b"a\n"] == seen
+    nursery.cancel_scope.cancel()

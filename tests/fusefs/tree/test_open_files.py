@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator
+import select
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from fusefs.files.topic_files import TopicFiles
 from fusefs.operations import Operations
 from fusefs.views.measure import LATEST_BYTES
 from storage.codec.records import encode
-from storage.engine import Engine
+from storage.engine import Cancel, Engine
 from storage.manager import Machine, open_engine
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.fusefs.following.test_follow import Notification
 
 
 @pytest.fixture
@@ -89,6 +92,33 @@ async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient)
 
     assert [b"new\n"] == seen
     await orders.close(fh)
+
+
+async def test_a_record_between_the_look_and_the_wait_is_news(
+    orders: MountClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    """A topic's follower that found nothing listens to partitions only when it waits, and looks again then."""
+    fh = await orders.open("orders/follow")
+    wait, late = TopicFiles.wait, [encode([Record(Offset(0), Timestamp(0), None, b"a")])]
+
+    def append_and_wait(files: TopicFiles, waiter: Callable[[], None]) -> Cancel:
+        if late:
+            engine.partition("orders", 0).append(late.pop())
+        return wait(files, waiter)
+
+    monkeypatch.setattr(TopicFiles, "wait", append_and_wait)
+    with trio.fail_after(20):
+        assert b"a\n" == await orders.filesystem.read(fh, 0, 100)
+
+
+async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient):
+    """Whether it waits or not; the read says that the topic is gone."""
+    fh = await orders.open("orders/follow")
+    await orders.rmdir("orders")
+
+    assert orders.filesystem.poll(fh, Notification()) & select.POLLIN
+    with refused("ESTALE"):
+        await orders.filesystem.read(fh, 0, 100)
 
 
 async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
