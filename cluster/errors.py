@@ -38,6 +38,10 @@ class UnreachableError(ClusterError):
     """A broker cannot be reached: no connection, a broken one, or no answer in time. Another attempt may succeed."""
 
 
+class ThrottledError(UnreachableError):
+    """A quota is used up, and the broker wants no request for longer than the caller waits. Nothing was sent."""
+
+
 class NotKafkaError(ClusterError):
     """The server at an address does not speak Kafka's protocol."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from cluster.errors import NONE, NotKafkaError, UnreachableError, error_of
+from cluster.errors import NONE, NotKafkaError, ThrottledError, UnreachableError, error_of
 from cluster.place import ClusterAddress, Server
-from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read
+from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
 from cluster.protocol.messages import METADATA
 from cluster.protocol.notation import Api
 from storage.checkpoints.identifiers import encode_id
@@ -120,19 +121,32 @@ class _AnswerReader:
         return _ReadTopics(self._digest, topics, sorted(named.keys() - topics.keys()))
 
 
+class _Pool:
+    """The idle connections to a broker, and the time for which it wants no request."""
+
+    def __init__(self) -> None:
+        self.idle: list[Connection] = []
+        self.throttle = Throttle()
+
+
 class Brokers:
-    """The brokers of one cluster. Safe from any thread, and in a process that was forked off."""
+    """The brokers of one cluster. Safe from any thread, and in a process that was forked off.
+
+    A broker whose answer demands a pause gets no request before that is over. Only requests to it as a coordinator have
+    connections and pauses of their own, as in Kafka's consumer: otherwise a quota of bytes would end memberships.
+    """
 
     def __init__(self, address: ClusterAddress, connect: Callable[..., Connection] = Connection) -> None:
         self.address = address
         self._connect = connect
         self._lock = threading.Lock()
-        self._idle: dict[Server, list[Connection]] = {}
+        self._pools: dict[tuple[Server, bool], _Pool] = {}
+        """By server, and whether it is asked as a coordinator."""
         self._known: Mapping[int, Server] = {}
         self._silent: set[Server] = set()
         """Brokers that did not answer when they were last asked."""
         self._lent_out: set[Connection] = set()
-        self._closed = False
+        self._closed = threading.Event()
         self._pid = os.getpid()
         self._topics: _ReadTopics | None = None
         """The topics as a broker named them last."""
@@ -166,9 +180,10 @@ class Brokers:
         *,
         max_bytes: int = MAX_ANSWER_BYTES,
         seconds: float = ANSWER_SECONDS,
+        coordinator: bool = False,
     ) -> Values:
-        """Ask one broker, by its id (blocking). Raises what `Connection.call` does."""
-        with self.connection(node) as connection:
+        """Ask one broker, by its id (blocking). Raises what `connection` and `Connection.call` do."""
+        with self.connection(node, seconds=seconds, coordinator=coordinator) as connection:
             return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
 
     def topic_ids(self, node: int, topics: Iterable[str], *, seconds: float) -> dict[str, str]:
@@ -181,106 +196,114 @@ class Brokers:
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
     @contextmanager
-    def connection(self, node: int) -> Iterator[Connection]:
-        """Lend a connection to a broker for the block: an idle one, or a new one."""
+    def connection(
+        self, node: int, *, seconds: float = ANSWER_SECONDS, coordinator: bool = False
+    ) -> Iterator[Connection]:
+        """Lend a connection to a broker for the block, an idle or a new one, as soon as the broker wants requests (blocking).
+
+        Raises ThrottledError if that takes longer than `seconds`, UnreachableError.
+        """
         server = self._known.get(node)
         if server is None:
             raise UnreachableError(f"{self.address}: broker {node} is not known")
-        with self._lent(server) as connection:
+        with self._lent(server, seconds, coordinator=coordinator) as connection:
             yield connection
+
+    def throttled_since(self, node: int, begin: float) -> bool:
+        """Return whether a broker has wanted no request at some time after `begin`, by the clock of `time.monotonic`."""
+        server = self._known.get(node)
+        return server is not None and self._pool(server).throttle.until > begin
 
     def ask_any(
         self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
     ) -> Values:
-        """Ask one broker after the other until one answers, each for `seconds` at most; those that were silent last come last (blocking).
+        """Ask one broker after the other until one answers, each for `seconds` at most (blocking).
 
-        Raises UnreachableError with the reasons of all.
+        Those that were silent last come last; of the others those first that want requests soonest.
+        Raises UnreachableError with the reasons of all; ThrottledError if one only wants no request now.
         """
         reasons: list[str] = []
-        servers = dict.fromkeys((*self._known.values(), *self.address.servers))
-        for server in sorted(servers, key=self._silent.__contains__):
+        throttled: ThrottledError | None = None
+        known = self._known.values()
+        for server in sorted(
+            dict.fromkeys((*known, *self.address.servers)),
+            key=lambda one: (one in self._silent, one not in known, self._pool(one).throttle.left()),
+        ):
             try:
-                with self._lent(server) as connection:
+                with self._lent(server, seconds) as connection:
                     answer = connection.call(api, request, seconds=seconds, read=read)
+            except ThrottledError as error:
+                throttled = throttled or error
             except (UnreachableError, NotKafkaError) as error:
                 reasons.append(str(error))
                 self._silent.add(server)
             else:
                 self._silent.discard(server)
                 return answer
-        raise UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+        raise throttled or UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
 
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
-            idle, self._idle = self._idle, {}
-        for connection in (one for pool in idle.values() for one in pool):
+            idle = [one for pool in self._pools.values() for one in pool.idle]
+            for pool in self._pools.values():
+                pool.idle.clear()
+        for connection in idle:
             connection.close()
 
     def break_off(self) -> None:
         """Close the idle connections, and break the others: callers that wait on them get UnreachableError."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             for connection in self._lent_out:
                 connection.break_off()
         self.close()
 
     @contextmanager
-    def _lent(self, server: Server) -> Iterator[Connection]:
-        connection = self._idle_to(server)
+    def _lent(self, server: Server, seconds: float, *, coordinator: bool = False) -> Iterator[Connection]:
+        pool, deadline = self._pool(server, coordinator=coordinator), time.monotonic() + seconds
+        while left := pool.throttle.left():
+            if time.monotonic() + left > deadline or self._closed.wait(left):
+                raise ThrottledError(f"{server}: the quota of this client is used up; ask for a larger quota")
+        connection = self._idle_in(pool)
         fresh = connection is None
         if connection is None:
-            connection = self._new_to(server)
+            connection = self._connect(server, opened=partial(self._note, pool))
         else:
-            self._note(connection)
+            self._note(pool, connection)
         try:
             yield connection
         finally:
-            self._give_back(connection, fresh=fresh)
+            self._give_back(connection, pool, fresh=fresh)
 
-    def _new_to(self, server: Server) -> Connection:
-        opened: list[Connection] = []
-
-        def note(connection: Connection) -> None:
-            opened.append(connection)
-            self._note(connection)
-
-        try:
-            return self._connect(server, opened=note)
-        except BaseException:
-            with self._lock:
-                self._lent_out.difference_update(opened)
-            raise
-
-    def _note(self, connection: Connection) -> None:
-        """Remember a connection that is in use."""
+    def _note(self, pool: _Pool, connection: Connection) -> None:
+        """Remember a connection that is in use, or being made."""
+        connection.throttle = pool.throttle
         with self._lock:
-            self._lent_out.add(connection)
-            if self._closed:
+            self._lent_out = {one for one in self._lent_out if one.usable} | {connection}
+            if self._closed.is_set():
                 connection.break_off()
 
-    def _idle_to(self, server: Server) -> Connection | None:
+    def _pool(self, server: Server, *, coordinator: bool = False) -> _Pool:
         with self._lock:
             if self._pid != os.getpid():
-                self._pid, self._idle, self._lent_out = os.getpid(), {}, set()
-            pool = self._idle.get(server, [])
-            pool[:] = [one for one in pool if one.usable]
-            for connection in reversed(pool):
-                if not connection.muted:
-                    pool.remove(connection)
-                    return connection
-        return None
+                self._pid, self._pools, self._lent_out = os.getpid(), {}, set()
+            return self._pools.setdefault((server, coordinator), _Pool())
 
-    def _give_back(self, connection: Connection, *, fresh: bool) -> None:
+    def _idle_in(self, pool: _Pool) -> Connection | None:
+        with self._lock:
+            pool.idle[:] = [one for one in pool.idle if one.usable]
+            return pool.idle.pop() if pool.idle else None
+
+    def _give_back(self, connection: Connection, pool: _Pool, *, fresh: bool) -> None:
         with self._lock:
             self._lent_out.discard(connection)
-            pool = self._idle.setdefault(connection.server, [])
-            if connection.usable and len(pool) < MOST_IDLE and not self._closed:
-                pool.append(connection)
+            if connection.usable and len(pool.idle) < MOST_IDLE and not self._closed.is_set():
+                pool.idle.append(connection)
                 return
             # Of a broker that was restarted all the old connections are broken.
-            broken = [] if fresh else pool[:]
-            del pool[: len(broken)]
+            broken = [] if fresh else pool.idle[:]
+            del pool.idle[: len(broken)]
         for one in (connection, *broken):
             one.close()
 

@@ -53,7 +53,7 @@ class Coordinators:
         while True:
             try:
                 node = self.node(kind, key, what=what)
-                answer = self.brokers.ask(node, api, request, seconds=seconds)
+                answer = self.brokers.ask(node, api, request, seconds=seconds, coordinator=True)
                 code = next((one for one in codes(answer) if one != NONE), NONE)
                 if code == NONE:
                     return answer

@@ -85,7 +85,7 @@ class FetchAnswer(NamedTuple):
     partitions: Mapping[TopicPartition, FetchedPartition]
     """The partitions in the answer: over the quota there are none, which says nothing about their ends."""
     throttle_ms: int
-    """Milliseconds to wait before the next request."""
+    """Milliseconds for which the broker wants no request; `Brokers` waits for that."""
 
 
 def fetch(
@@ -200,7 +200,7 @@ def _terms(max_bytes: int, wait_ms: int, isolation: Isolation) -> dict[str, Any]
 
 
 def _ask(brokers: Brokers, node: int, request: Values, seconds: float) -> tuple[Server, Values]:
-    with brokers.connection(node) as connection:
+    with brokers.connection(node, seconds=seconds) as connection:
         answer = connection.call(FETCH, request, max_bytes=MAX_ANSWER_BYTES, seconds=seconds)
         return connection.server, answer
 
@@ -290,7 +290,7 @@ def list_all_offsets(
     requests = [
         (LIST_OFFSETS, offsets_request(partitions, time, isolation, seconds)) for time, isolation in asked
     ]
-    with brokers.connection(node) as connection:
+    with brokers.connection(node, seconds=seconds) as connection:
         first, later = connection.call_all(*requests, seconds=seconds)
     return [
         list_offsets(brokers, node, partitions, time, isolation=isolation, seconds=seconds)

@@ -13,6 +13,7 @@ from cluster.errors import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
     Passing,
+    ThrottledError,
     UnreachableError,
     error_of,
     kind_of,
@@ -92,6 +93,7 @@ class Leaders:
     def ask(self, partition: TopicPartition, topic_id: str, attempt: Callable[[Leader], Answer]) -> Answer:
         """Return the answer of a partition's leader, which may be an error that no other attempt would mend (blocking).
 
+        A leader that wants no request because a quota is used up is waited for, however long that takes.
         Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
         `attempt` raises but for UnreachableError.
         """
@@ -151,6 +153,8 @@ class Leaders:
                 error: StorageError = error_of(code, str(partition))
             except UnreachableError as unreachable:
                 error = unreachable
+            if isinstance(error, ThrottledError):
+                deadline = time.monotonic() + self.patience_seconds
             self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
             if isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE:

@@ -111,7 +111,9 @@ class ClusterGroups:
     def _lists(self) -> Iterator[tuple[int, Sequence[GroupListing]]]:
         """Yield each broker with the groups that it coordinates."""
         for node in self._leaders.metadata.brokers:
-            answer = self._leaders.brokers.ask(node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []})
+            answer = self._leaders.brokers.ask(
+                node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []}, coordinator=True
+            )
             if answer["errorCode"] != NONE:
                 raise error_of(answer["errorCode"], f"the groups of broker {node}")
             yield node, list(read_listing(answer))

@@ -103,7 +103,7 @@ class GroupClient:
         seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
         coordinators = self._coordinators
         node = coordinators.node(GROUP, self.group, what=self._what)
-        with coordinators.brokers.connection(node) as connection:
+        with coordinators.brokers.connection(node, coordinator=True) as connection:
             lent(connection)
             try:
                 answer = connection.call(JOIN_GROUP, request, seconds=seconds)
@@ -136,7 +136,7 @@ class GroupClient:
         }
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
-        answer = self._coordinators.brokers.ask(node, SYNC_GROUP, request, seconds=seconds)
+        answer = self._coordinators.brokers.ask(node, SYNC_GROUP, request, seconds=seconds, coordinator=True)
         self._raise_passing(answer["errorCode"])
         return Synced(answer["errorCode"], answer["assignment"])
 
@@ -149,7 +149,7 @@ class GroupClient:
             "groupInstanceId": None,
         }
         node = self._coordinators.node(GROUP, self.group, what=self._what)
-        answer = self._coordinators.brokers.ask(node, HEARTBEAT, request)
+        answer = self._coordinators.brokers.ask(node, HEARTBEAT, request, coordinator=True)
         self._raise_passing(answer["errorCode"])
         return int(answer["errorCode"])
 

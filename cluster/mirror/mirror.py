@@ -43,7 +43,6 @@ SOONEST_SECONDS = 0.25
 PATIENCE_SECONDS = 60.0
 """Time without any record after which a run with `once` is given up."""
 MOST_THREADS = 16
-MAX_THROTTLE_SECONDS = 60.0
 TOLD_THROTTLE_SECONDS = 30.0
 """Length from which a pause that a broker demands is reported."""
 
@@ -183,7 +182,7 @@ class _Run:
     def _look(self, metadata: Metadata) -> Metadata:
         """Return the cluster as it is now, its topics followed; as it was while it cannot be reached."""
         try:
-            metadata = self._brokers.metadata()
+            metadata = self._brokers.metadata(seconds=METADATA_SECONDS)
             self._topics.follow(metadata)
         except ClusterError as error:
             self._topics.say_once("metadata", str(error))
@@ -225,10 +224,12 @@ class _Run:
             answer = session.fetch(wanted, max_bytes=self._most_bytes, wait_ms=wait_ms)
             self._throttled(node, leaders.values(), answer)
             came = self._take(answer, leaders)
-            self._note_epochs(node, [(copy, leader) for copy, leader in copies if copy.lacks_epoch(leader)])
-            # Over the quota nothing is said of any partition.
-            if not answer.throttle_ms and not any(len(one.records) for one in answer.partitions.values()):
-                for one in wanted:
+            # Over the quota nothing is said of any partition, and the broker wants no request.
+            if not answer.throttle_ms:
+                self._note_epochs(
+                    node, [(copy, leader) for copy, leader in copies if copy.lacks_epoch(leader)]
+                )
+                for one in wanted if not any(len(one.records) for one in answer.partitions.values()) else ():
                     leaders[one.partition][0].has_all(answer.partitions.get(one.partition))
         except (MirrorError, NotAuthorizedError):
             raise
@@ -246,7 +247,7 @@ class _Run:
     ) -> None:
         """Send a broker nothing for as long as it wants, and report it where nothing comes for long."""
         seconds = answer.throttle_ms / 1000
-        self._resume_at[node] = time.monotonic() + min(seconds, MAX_THROTTLE_SECONDS)
+        self._resume_at[node] = time.monotonic() + seconds
         text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"
         if answer.throttle_ms and not answer.partitions:
             for copy, _ in copies:

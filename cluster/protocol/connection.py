@@ -25,6 +25,7 @@ from cluster.errors import (
     AuthenticationError,
     MalformedAnswerError,
     NotKafkaError,
+    ThrottledError,
     UnreachableError,
     UnsupportedVersionError,
     error_of,
@@ -69,6 +70,23 @@ class SentRequest(NamedTuple):
     api: Api
     version: int
     correlation: int
+    seconds: float
+    """Time limit of the answer."""
+
+
+class Throttle:
+    """The time for which a broker wants no request because a quota of the client is used up (KIP-219)."""
+
+    until = 0.0
+    """The end, by the clock of `time.monotonic`."""
+
+    def note(self, answer: Values) -> None:
+        """Read the time that an answer demands; it never shortens the one before."""
+        self.until = max(self.until, time.monotonic() + answer.get("throttleTimeMs", 0) / 1000)
+
+    def left(self) -> float:
+        """Return how many seconds are left."""
+        return max(0.0, self.until - time.monotonic())
 
 
 class Connection:
@@ -89,7 +107,8 @@ class Connection:
         self.server = server
         self._pid = os.getpid()
         self._correlation = 0
-        self._muted_until = 0.0
+        self.throttle = Throttle()
+        """A pool gives all connections to one broker the same one."""
         self._credentials = security.credentials
         self._session_ends = float("inf")
         """Time after which the client authenticates again, before its next request."""
@@ -121,11 +140,6 @@ class Connection:
     def usable(self) -> bool:
         """True in the process that connected, while no call has failed half-way."""
         return self._socket.fileno() >= 0 and os.getpid() == self._pid
-
-    @property
-    def muted(self) -> bool:
-        """True while the broker reads nothing from it because the client's quota is used up (KIP-219)."""
-        return time.monotonic() < self._muted_until
 
     def close(self) -> None:
         self._socket.close()
@@ -175,12 +189,10 @@ class Connection:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
             correlation = self._send(api, version, asked, seconds)
-            answer = self._answer(api, version, correlation, max_bytes, read)
+            return self._answer(api, version, correlation, max_bytes, read)
         except BaseException:
             self.close()
             raise
-        self._note_answer(answer)
-        return answer
 
     def call_all(
         self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
@@ -188,7 +200,7 @@ class Connection:
         """Send several requests in one round trip (blocking): a broker begins with each when the one before is answered.
 
         Returns the first answer and the later ones; those are None from the first one on that failed, or has to wait
-        for a quota. Raises what `call` does for the first.
+        for a quota longer than `seconds`. Raises what `call` does for the first.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
@@ -209,12 +221,12 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self._note_answer(answer)
         later: list[Values | None] = []
         try:
             for (api, _), version, correlation in list(zip(asked, versions, sent, strict=False))[1:]:
-                if self.muted:
-                    raise UnreachableError(f"{self.server}: the quota is used up")
+                if (left := self.throttle.left()) > seconds:
+                    raise ThrottledError(f"{self.server}: the quota is used up")
+                self._wait_at_most(seconds + left)
                 later.append(self._answer(api, version, correlation, MAX_ANSWER_BYTES))
         except ClusterError:
             self.close()
@@ -223,7 +235,7 @@ class Connection:
     @property
     def ready(self) -> bool:
         """True if a request would be read at once: neither the quota is used up nor the session over."""
-        return self.usable and not self.muted and time.monotonic() < self._session_ends
+        return self.usable and not self.throttle.left() and time.monotonic() < self._session_ends
 
     def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> SentRequest:
         """Send a request, whose answer `end` returns; others may be sent before that (blocking). Raises what `call` does."""
@@ -232,24 +244,22 @@ class Connection:
         version = self.version(api)
         asked = self._written(api, request, version)
         try:
-            return SentRequest(api, version, self._send(api, version, asked, seconds))
+            return SentRequest(api, version, self._send(api, version, asked, seconds), seconds)
         except BaseException:
             self.close()
             raise
 
     def end(self, sent: SentRequest) -> Values:
-        """Return the answer to the oldest request that has none yet (blocking). Raises what `call` does."""
+        """Return the answer to the oldest request that has none yet (blocking). Raises what `call` does.
+
+        A broker reads a request that was sent before its quota was used up when the time that it demands is over.
+        """
         try:
-            answer = self._answer(sent.api, sent.version, sent.correlation, MAX_ANSWER_BYTES)
+            self._wait_at_most(sent.seconds + self.throttle.left())
+            return self._answer(sent.api, sent.version, sent.correlation, MAX_ANSWER_BYTES)
         except BaseException:
             self.close()
             raise
-        self._note_answer(answer)
-        return answer
-
-    def _note_answer(self, answer: Values) -> None:
-        self._proven = True
-        self._muted_until = time.monotonic() + answer.get("throttleTimeMs", 0) / 1000
 
     def _encrypted(self, tls: ssl.SSLContext) -> ssl.SSLSocket:
         try:
@@ -296,6 +306,7 @@ class Connection:
             answer = self._versions_answer({}, 0)
         if answer["errorCode"]:
             raise error_of(answer["errorCode"], str(self.server))
+        self.throttle.note(answer)
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
 
     def _written(self, api: Api, request: Values, version: int) -> Sequence[Buffer]:
@@ -378,9 +389,12 @@ class Connection:
         if len(frame) < at or int.from_bytes(frame[:4], "big") != correlation or any(frame[4:at]):
             raise MalformedAnswerError(f"{what}: it is not the answer to this request")
         try:
-            return (read or api.response.read)(frame[at:], version)
+            answer = (read or api.response.read)(frame[at:], version)
         except CorruptBatchError as error:
             raise MalformedAnswerError(f"{what}: {error}") from None
+        self._proven = True
+        self.throttle.note(answer)
+        return answer
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
         """Receive an answer into one new buffer, of which its reader keeps views; a small one comes along with its size.

@@ -255,8 +255,13 @@ class PartitionProducer:
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        if not self._turn.acquire(timeout=self._leaders.patience_seconds):
-            raise PartitionOfflineError(f"{self._partition}: appends before this one wait for the cluster")
+        begin, leaders = time.monotonic(), self._leaders
+        while not self._turn.acquire(timeout=leaders.patience_seconds):
+            if not leaders.brokers.throttled_since(leaders.metadata.leader(self._partition).node, begin):
+                raise PartitionOfflineError(
+                    f"{self._partition}: appends before this one wait for the cluster"
+                )
+            begin = time.monotonic()
         try:
             yield
         finally:
@@ -330,7 +335,7 @@ class PartitionProducer:
 
         def attempt(leader: Leader) -> Produced:
             nonlocal doubtful
-            with self._leaders.brokers.connection(leader.node) as connection:
+            with self._leaders.brokers.connection(leader.node, seconds=ATTEMPT_SECONDS) as connection:
                 before, doubtful = doubtful, True
                 by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
                 asked = [(PRODUCE, self._request(data, durable=durable, by_id=by_id))]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cluster.brokers.brokers import Backoff
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import Passing, error_of, kind_of
+from cluster.errors import Passing, ThrottledError, error_of, kind_of
 from cluster.protocol.messages import INIT_PRODUCER_ID
 from storage.errors import ClusterError, NotAuthorizedError, StorageError
 from storage.model import NO_PRODUCER_ID
@@ -62,6 +62,8 @@ class ProducerIds:
                 passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
             except ClusterError as unreachable:
                 error, passing = unreachable, True
+            if isinstance(error, ThrottledError):
+                deadline = time.monotonic() + leaders.patience_seconds
             pause = backoff.next()
             if not passing or time.monotonic() + pause > deadline:
                 raise error

@@ -36,7 +36,6 @@ KEPT_BYTES = 64 << 20
 """Most bytes of the windows of all partitions; those of the least recently read partition go first."""
 THREADS = 4
 """Threads that fetch ahead."""
-LONGEST_THROTTLE_SECONDS = 60.0
 
 
 class WindowCache:
@@ -140,7 +139,7 @@ class PartitionReader:
     def wait_for_ahead(self) -> None:
         """Wait for the window that is fetched ahead, if there is one. It may have failed to come."""
         ahead = self._ahead
-        if ahead is not None:
+        if ahead is not None and not ahead.cancel():  # Its thread may wait for another broker.
             with suppress(StorageError, CancelledError):
                 ahead.result()
 
@@ -226,8 +225,8 @@ class PartitionReader:
         return bounds
 
     def _fetched(self, leader: Leader, wanted: FetchPartition, isolation: Isolation) -> FetchedPartition:
-        """Return the leader's answer about the partition. Over the quota that is empty, and asked for again later."""
-        brokers, name = self._leaders.brokers, str(self._partition)
+        """Return the leader's answer about the partition. Over the quota that is empty: the next request waits."""
+        brokers = self._leaders.brokers
         while True:
             answer = fetch(
                 brokers,
@@ -240,9 +239,8 @@ class PartitionReader:
             found = answer.partitions.get(self._partition)
             if found is not None:
                 return found
-            if not answer.throttle_ms:
-                raise UnreachableError(f"{name}: the answer says nothing of it")
-            self._leaders.pause(min(answer.throttle_ms / 1000, LONGEST_THROTTLE_SECONDS), name)
+            if answer.throttle_ms <= 0:
+                raise UnreachableError(f"{self._partition}: the answer says nothing of it")
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         """Return the error with the bounds as they are now, which the refusal does not tell."""

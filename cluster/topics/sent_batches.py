@@ -110,7 +110,9 @@ class SentBatches:
         """Send a batch (blocking); `request` is given whether topics have ids in it. Returns whether it was sent."""
         try:
             connection = self._connection or self._connect()
-            if not connection.ready:  # Its session is over: nothing of the batch is sent on it.
+            if (
+                not connection.ready
+            ):  # Its session is over, or the quota used up: nothing of the batch is sent on it.
                 return False
             by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
             one.sent = True

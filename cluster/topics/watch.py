@@ -41,14 +41,13 @@ REST = 20
 """The pause after a look, as a multiple of the time it took: looks at a large cluster take a twentieth of a processor."""
 DENIED_SECONDS = 60.0
 """Time after which a partition that the client was not allowed to read is tried again."""
-MOST_THROTTLE_SECONDS = 60.0
 
 
 class Round(NamedTuple):
     """The result of a round of requests."""
 
     rest_seconds: float
-    """Time for which the broker wants no request."""
+    """Time after which it is worth asking again."""
     refused: bool
     """True if the broker refused a partition: perhaps another one leads it."""
     moved: bool = True
@@ -135,7 +134,7 @@ class BoundsWatcher:
             else:
                 self._refused.add(name)
                 refused = True
-        return Round(min(answer.throttle_ms / 1000, MOST_THROTTLE_SECONDS), refused, moved)
+        return Round(0.0, refused, moved)
 
     def _untold(self) -> list[FetchPartition]:
         """Return what to ask for: a follower leaves out partitions whose bounds an append's answer has just told.

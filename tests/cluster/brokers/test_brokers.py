@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
+import time
+from concurrent.futures import Future
 from contextlib import closing
 from itertools import count
 
 import pytest
 
 from cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
-from cluster.errors import UnreachableError
+from cluster.errors import ThrottledError, UnreachableError
 from cluster.place import ClusterAddress, Server, cluster_address
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import METADATA
@@ -20,7 +23,7 @@ from storage.model import TopicPartition
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.relay import Relay
 from tests.doubles.servers import nobody_listens
-from tests.doubles.waiting import wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -93,18 +96,15 @@ def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(ad
 
 
 def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
-    """Also where its answer has the bytes of the last one: neither connection is asked again before."""
+    """Also where the topics of its answer are those of the last one, byte for byte."""
     relay = Relay(served)
-
-    def later(said):
-        return {**said, "throttleTimeMs": 60_000}
-
-    relay.do(METADATA, later, later)
+    relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
     with closing(Brokers(address, relay.connect)) as brokers:
-        for count in range(1, 3):
+        for _ in range(3):
             brokers.metadata()
-            [idle] = brokers._idle.values()
-            assert [True] * count == [one.muted for one in idle]
+        with pytest.raises(ThrottledError, match="the quota of this client is used up"):
+            brokers.metadata()
+        assert 3 == relay.requests["Metadata"]
 
 
 def test_connections_are_used_again(address):
@@ -134,20 +134,95 @@ def test_a_broken_connection_is_replaced(address):
     brokers.close()
 
 
-def test_a_connection_over_the_quota_is_left_alone(served):
-    """The broker reads nothing from it until then: what else is asked goes over another one."""
-    asked = []
+class Throttling:
+    """A server that answers Metadata, and demands a pause with the first answers: one each, in milliseconds."""
 
-    def then(connection, _key, version, correlation, _rest):
-        asked.append(connection)
-        answer = {"throttleTimeMs": 60_000 if len(asked) == 1 else 0, "brokers": [], "topics": []}
-        head = struct.pack(">ib", correlation, 0)
-        connection.sendall(frame(head + METADATA.response.write(answer, version)))
+    def __init__(self, served, *pauses_ms, brokers=()):
+        self.pauses_ms, self.brokers = list(pauses_ms), brokers
+        self.times = []
+        """When each request came, and when its answer went."""
+        self.server = served(agreeing(self._answer))
 
-    with closing(Brokers(ClusterAddress((served(agreeing(then)),)))) as brokers:
+    def _answer(self, connection, _key, version, correlation, _rest):
+        came = time.monotonic()
+        pause_ms = self.pauses_ms.pop(0) if self.pauses_ms else 0
+        known = [
+            {"nodeId": node, "host": one.host, "port": one.port, "rack": None}
+            for node, one in enumerate(self.brokers)
+        ]
+        answer = {"throttleTimeMs": pause_ms, "brokers": known, "topics": []}
+        self.times.append((came, time.monotonic()))
+        connection.sendall(
+            frame(struct.pack(">ib", correlation, 0) + METADATA.response.write(answer, version))
+        )
+
+
+def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
+    """Neither over the connection that the answer came on nor over another one."""
+    broker = Throttling(served, 50)
+    with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
+        for _ in range(2):
+            brokers.metadata()
+    (_, answered), (came, _) = broker.times
+    assert came - answered >= 0.05
+
+
+def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
+    """Nothing is sent then; a shorter pause that is demanded later does not end it."""
+    broker = Throttling(served, 600_000, 1)
+    with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
+        with brokers._lent(broker.server, 1) as first, brokers._lent(broker.server, 1) as second:
+            for one in (first, second):
+                one.call(METADATA, EVERYTHING)
+        with pytest.raises(ThrottledError, match=f"{broker.server}: the quota of this client is used up"):
+            brokers.metadata()
+    assert 2 == len(broker.times)
+
+
+def test_a_broker_over_the_quota_holds_up_no_other(served):
+    """What any broker can answer is asked of one that wants requests, and each broker has a pause of its own."""
+    other = Throttling(served)
+    first = Throttling(served, 600_000)
+    first.brokers = other.brokers = (first.server, other.server)
+    with closing(Brokers(ClusterAddress((first.server,)))) as brokers:
         for _ in range(3):
             brokers.metadata()
-    assert [False, True] == [asked[0] is asked[1], asked[1] is asked[2]]
+        brokers.ask(1, METADATA, EVERYTHING)
+        with pytest.raises(ThrottledError):
+            brokers.ask(0, METADATA, EVERYTHING)
+    assert (1, 3) == (len(first.times), len(other.times))
+
+
+def test_requests_to_a_coordinator_have_a_pause_of_their_own(served):
+    """As in Kafka's consumer: a member that sends no heartbeat because bytes are over their quota is given up."""
+    broker = Throttling(served, 600_000, 600_000)
+    broker.brokers = (broker.server,)
+    with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
+        brokers.metadata()
+        brokers.ask(0, METADATA, EVERYTHING, coordinator=True)
+        for coordinator in (False, True):
+            with pytest.raises(ThrottledError):
+                brokers.ask(0, METADATA, EVERYTHING, coordinator=coordinator)
+    assert 2 == len(broker.times)
+
+
+def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
+    """However long that would be."""
+    broker = Throttling(served, 600_000)
+    ended = Future()
+    with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
+        brokers.metadata()
+
+        def wait():
+            with pytest.raises(ThrottledError) as caught:
+                brokers.metadata(seconds=700)
+            ended.set_result(caught.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        brokers.break_off()
+        assert isinstance(ended.result(PATIENCE_S), ThrottledError)
+        thread.join()
 
 
 def test_a_process_that_was_forked_off_connects_anew(brokers):

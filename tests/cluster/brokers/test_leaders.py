@@ -11,7 +11,7 @@ from cluster.brokers import leaders as leaders_module
 from cluster.brokers.brokers import Brokers, Leader
 from cluster.brokers.fetch import ListedOffset
 from cluster.brokers.leaders import FAILURES_GONE, Leaders
-from cluster.errors import UnreachableError
+from cluster.errors import ThrottledError, UnreachableError
 from storage.checkpoints.identifiers import new_id
 from storage.errors import PartitionGoneError, PartitionOfflineError
 from storage.model import Offset, TopicPartition
@@ -131,3 +131,11 @@ def test_closing_ends_the_looking(leaders, topic):
     leaders.close()
     thread.join(10)
     assert [f"{name}-0: the engine was closed"] == ends
+
+
+def test_a_leader_over_the_quota_is_waited_for(leaders, topic, monkeypatch):
+    """However long: a quota slows a client down, and is no time without an answer."""
+    monkeypatch.setattr(leaders, "patience_seconds", 0.5)
+    name, topic_id = topic
+    attempts = Attempts(*[ThrottledError("the quota is used up")] * 4, 0)
+    assert 0 == leaders.ask(TopicPartition(name, 0), topic_id, attempts).error

@@ -19,7 +19,7 @@ from cluster.errors import (
     UnsupportedVersionError,
 )
 from cluster.place import Server
-from cluster.protocol.connection import Connection
+from cluster.protocol.connection import Connection, Throttle
 from cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from tests.doubles.servers import nobody_listens
 
@@ -299,3 +299,45 @@ def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, conne
     if not child:
         os._exit(connection.usable)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, connect):
+    """It reads a request that was sent behind the one that used up the quota when the pause is over."""
+    ended, waiting = threading.Event(), []
+
+    def then(connection, key, version, correlation, _rest):
+        waiting.append(correlation)
+        ended.wait(0.3 * (len(waiting) % 2 == 0))
+        values = {"throttleTimeMs": 600_000 * (len(waiting) == 3), "topics": []}
+        connection.sendall(
+            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
+        )
+
+    asked = {"replicaId": -1, "topics": []}
+    connection = connect(served(agreeing(then, [(2, 1, 7)])))
+    connection.throttle.note({"throttleTimeMs": 10_000})
+    first, later = connection.call_all(*[(LIST_OFFSETS, asked)] * 2, seconds=10.1)
+    assert [0, 0] == [one["throttleTimeMs"] for one in (first, *later)]
+    connection.throttle = Throttle()
+    sent = [connection.begin(LIST_OFFSETS, asked, seconds=0.1) for _ in range(2)]
+    assert [600_000, 0] == [connection.end(one)["throttleTimeMs"] for one in sent]
+    assert not connection.ready
+    ended.set()
+
+
+def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
+    """Of requests that are sent in one round trip; where it is too long the answers behind it are not waited for."""
+    waiting = []
+
+    def then(connection, key, version, correlation, _rest):
+        waiting.append(correlation)
+        values = {"throttleTimeMs": 600_000 * (len(waiting) == 2), "topics": []}
+        connection.sendall(
+            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
+        )
+
+    connection = connect(served(agreeing(then, [(2, 1, 7)])))
+    asked = {"replicaId": -1, "topics": []}
+    _, (second, third) = connection.call_all(*[(LIST_OFFSETS, asked)] * 3, seconds=10)
+    assert (600_000, None) == (second["throttleTimeMs"], third)
+    assert connection.throttle.left() > 0

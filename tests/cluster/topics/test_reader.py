@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from random import Random
 
@@ -11,7 +13,7 @@ import pytest
 from cluster.brokers.fetch import FetchPartition, fetch
 from cluster.cache.window import FetchedWindow
 from cluster.engine import open_engine
-from cluster.topics.reader import FIRST_WINDOW_BYTES, WindowCache
+from cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
 from storage.codec.batch import find_end
 from storage.codec.columns import decode
 from storage.codec.records import BatchStamp, encode
@@ -20,7 +22,7 @@ from storage.manager import open_engine as open_directories
 from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
 from storage.remote import NotAtHandError, answered
 from testing.broker.client import Outgoing
-from tests.doubles.waiting import wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -212,6 +214,24 @@ def test_a_partition_is_read_ahead(address, client):
         found = everything(partition, max_bytes=FIRST_WINDOW_BYTES)
         assert list(range(300)) == [record.offset for record in found]
         assert partition._reader._ahead is not None
+
+
+@pytest.mark.java
+def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client):
+    """They may all wait for a broker whose quota is used up: then the reader fetches the next window itself."""
+    client.create_topic("not-ahead")
+    client.produce("not-ahead", [Outgoing(bytes(10_000)) for _ in range(300)], batch=10)
+    free = threading.Event()
+    with closing(open_engine(address)) as engine, ThreadPoolExecutor(1) as reading:
+        partition = engine.partition("not-ahead", 0)
+        for _ in range(THREADS):
+            engine._windows.threads.submit(free.wait)
+        read = reading.submit(everything, partition, max_bytes=FIRST_WINDOW_BYTES)
+        try:
+            assert 300 == len(read.result(PATIENCE_S))
+            assert partition._reader._ahead is not None
+        finally:
+            free.set()
 
 
 @pytest.mark.java

@@ -1,0 +1,120 @@
+"""Quotas of a cluster: a client waits for as long as a broker demands, and loses nothing but time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
+import pytest
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import ClusterEngine, open_engine
+from cluster.errors import ThrottledError
+from cluster.protocol.messages import METADATA, PRODUCE
+from storage.errors import PartitionOfflineError
+from storage.model import Offset
+from testing.broker.tools import run_tool
+from tests.doubles.producing import batch, found, impatient, opened, values
+from tests.doubles.relay import Relay
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+RATE, WINDOW_S = 1_000_000, 11
+"""Bytes a second, and the time over which a broker measures them (`quota.window.num`)."""
+
+
+@contextmanager
+def quota_of_everybody(java, broker, setting):
+    """A block in which each client of each user has a quota."""
+    where = ("--bootstrap-server", broker.bootstrap_server, "--alter", "--entity-type", "clients")
+    tool = (java, "kafka.admin.ConfigCommand", *where, "--entity-default")
+    run_tool(*tool, "--add-config", f"{setting}={RATE}")
+    try:
+        yield
+    finally:
+        run_tool(*tool, "--delete-config", setting)
+
+
+def test_appends_take_as_long_as_their_bytes_at_the_quota(java, broker, client, address):
+    """A broker demands at least that much of a client that asks when it is told to, but for the time that it measures."""
+    data, count = batch(bytes(900_000)), 18
+    with closing(open_engine(address)) as engine:
+        partition = opened(engine, client, "slowed-appends")
+        with quota_of_everybody(java, broker, "producer_byte_rate"):
+            began = time.monotonic()
+            for _ in range(count):
+                partition.append(bytearray(data), durable=True)
+            took = time.monotonic() - began
+    assert took >= (count - 1) * len(data) / RATE - WINDOW_S
+    assert [900_000] * count == [len(value) for value in values(client, "slowed-appends")]
+
+
+@pytest.fixture
+def relay(served):
+    return Relay(served)
+
+
+@pytest.fixture
+def engine(address, relay):
+    with closing(ClusterEngine(Leaders(Brokers(address, relay.connect)), read_only=False)) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, relay, begun):
+    """Whether it was begun ahead or not; no thread asks that broker for anything, and an engine that ends waits no longer."""
+    name = f"next-waits-{begun}".lower()
+    partition = opened(engine, client, name)
+    partition.append(batch(b"a"), durable=True)
+    other = opened(engine, client, f"{name}-other")
+    relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 600_000})
+
+    def begin(one, value):
+        return one.begin_append(batch(value), durable=True, encoded_here=False, unless=lambda: False)
+
+    if begun:
+        assert 1 == begin(partition, b"b").end().base_offset
+    else:
+        assert 1 == partition.append(batch(b"b"), durable=True).base_offset
+    with pytest.raises(ThrottledError):
+        engine.leaders.brokers.ask(1, METADATA, {"topics": [], "allowAutoTopicCreation": False})
+    refused = []
+
+    def append():
+        with pytest.raises(PartitionOfflineError, match="the engine was closed") as caught:
+            begin(other, b"c").end() if begun else other.append(batch(b"c"), durable=True)
+        refused.append(caught.value)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    wait_until(engine.leaders._asking.values, "the append waits")
+    engine.close()
+    thread.join()
+    assert 1 == len(refused)
+    assert [b"a", b"b"] == values(client, name)
+    assert [] == values(client, f"{name}-other")
+
+
+def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine, client, relay):
+    """However long that takes together: those behind the first one are not refused, as they are while the leader is away."""
+    partition = opened(engine, client, "take-turns")
+    partition.append(batch(b"0"), durable=True)
+    relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 2000})
+    partition.append(batch(b"1"), durable=True)
+    with impatient(engine, 0.1), ThreadPoolExecutor(3) as threads:
+        appended = threads.map(lambda value: partition.append(batch(value), durable=True), (b"2", b"3", b"4"))
+        assert [2, 3, 4] == sorted(one.base_offset for one in appended)
+
+
+def test_an_append_goes_on_after_the_pause(engine, client, relay):
+    """So do reads, and what follows the partition."""
+    partition = opened(engine, client, "goes-on")
+    relay.do(PRODUCE, *[lambda said: {**said, "throttleTimeMs": 20}] * 3)
+    for number in range(6):
+        assert number == partition.append(batch(b"%d" % number)).base_offset
+    assert partition.read(Offset(0), max_bytes=1 << 20).data
+    assert found(engine, "goes-on") is partition
