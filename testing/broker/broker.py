@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.properties import format_properties
-from testing.broker.formatting import format_directory
+from testing.broker.formatting import format_by_tool, format_directory
 from testing.broker.libraries import Java
 from testing.broker.proxy import Proxy
 from testing.ports import reserve_ports
@@ -133,11 +133,16 @@ class Broker:
         for way in self._ways:
             way.close()
 
-    def format(self) -> None:
-        """Make this node's part of a new cluster."""
+    def format(self, *, by_tool: bool = False) -> None:
+        """Make this node's part of a new cluster; an older release needs its own tool for that."""
         properties = self._properties()
-        format_directory(self.log_dir, self._java, properties, cluster_id=self.cluster_id, node=self.node)
+        self.home.mkdir(parents=True, exist_ok=True)
         self._properties_file.write_bytes(format_properties(properties))
+        if by_tool:
+            self.log_dir.mkdir()
+            format_by_tool(self._java, self._properties_file, cluster_id=self.cluster_id)
+        else:
+            format_directory(self.log_dir, self._java, properties, cluster_id=self.cluster_id, node=self.node)
 
     def start(self) -> None:
         """Run, and return when clients are served."""
@@ -222,7 +227,7 @@ class Broker:
         listeners = ",".join(own)
         if controller is self:
             listeners += f",CONTROLLER://127.0.0.1:{self.controller_port}"
-        advertised, voter = listeners, controller.controller_port
+        advertised, voter = ",".join(own), controller.controller_port
         if self._ways:
             way_here, way_to_controller = self._ways
             advertised, voter = f"PLAINTEXT://127.0.0.1:{way_here.port}", way_to_controller.port

@@ -51,8 +51,13 @@ def _keep_features(kept: Path, java: Java, properties: Mapping[str, str]) -> Non
         log_dir, file = Path(folder) / "log", Path(folder) / "server.properties"
         log_dir.mkdir()
         file.write_bytes(format_properties({**properties, "log.dirs": str(log_dir)}))
-        command = java.command("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(file))
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise FormatError(f"format: {done.stdout}{done.stderr}")
+        format_by_tool(java, file, cluster_id=new_id())
         (log_dir / FEATURES).replace(kept)
+
+
+def format_by_tool(java: Java, properties: Path, *, cluster_id: str) -> None:
+    """Have Kafka's tool format the directories that a file of properties names (FormatError)."""
+    command = java.command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FormatError(f"format: {done.stdout}{done.stderr}")

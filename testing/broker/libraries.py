@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.connector.maven import Jars, JarsMissingError
-from testing.java import quick_start
+from testing.java import PLAIN_FLAGS, quick_start
 
 KAFKA = Jars(
     name="kafka",
@@ -62,7 +63,17 @@ class Java:
 
 def find_java() -> Java:
     """Have everything ready to run a broker; raises UnavailableError."""
-    return Java(_find_program(), _find_jars())
+    return Java(_find_program(), _find_jars(KAFKA))
+
+
+def find_java_of(release: str) -> Java:
+    """Have everything ready to run a broker of another release of Kafka; raises UnavailableError."""
+    with tempfile.TemporaryDirectory() as folder:
+        pom = Path(folder) / "pom.xml"
+        pom.write_text(re.sub(r"(?<=<kafka\.version>)[^<]+", release, KAFKA.pom.read_text()))
+        variable = f"{KAFKA.variable}_{release.replace('.', '_')}"
+        jars = replace(KAFKA, name=f"kafka-{release}", pom=pom, variable=variable)
+        return Java(_find_program(), _find_jars(jars), flags=PLAIN_FLAGS)
 
 
 def _find_program() -> str:
@@ -77,8 +88,8 @@ def _find_program() -> str:
     return program
 
 
-def _find_jars() -> Path:
+def _find_jars(jars: Jars) -> Path:
     try:
-        return KAFKA.folder()
+        return jars.folder()
     except JarsMissingError as error:
         raise UnavailableError(str(error)) from None

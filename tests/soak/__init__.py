@@ -18,8 +18,7 @@ RUNS = {
     "scrub": "tests.soak.scrub",
     "crossings": "tests.soak.crossings",
     "restarts": "tests.soak.restarts",
+    "compatibility": "tests.soak.compatibility",
     "fuzz": "tests.fuzz",
 }
-"""Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
-a mount over replicas that is killed, replicas whose machine loses power, a mirror that is killed, files appended while leaders go, streaming queries that are killed, replicas
-whose bits flip, an engine whose features meet in random steps, replicas that start with some of their directories, and arbitrary or hostile batches."""
+"""Modules by the name of what they run: docs/testing.md says what each of them does."""

@@ -1,0 +1,225 @@
+"""`python -m tests.soak compatibility [--releases 3.0.2,4.3.1] [--lines N] [--seed N]`: one session with brokers of several releases.
+
+Each release of Kafka is fetched by Maven, formatted by its own tool and mounted. Files are appended and read, records of
+every codec and of transactions are read, a follower waits, groups are made, read and set, settings are changed, and the topics are mirrored
+and shown by `topicfs top`. What the mount shows is what a client of Kafka has in the broker, and the other way round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.place import ClusterAddress, cluster_address
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing, let_go
+from testing.broker.libraries import KAFKA, find_java, find_java_of
+from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
+from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.waiting import wait_until
+from tests.interop.ours import read_records
+
+OLDER = ("3.0.2", "3.9.1")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPIC, MADE, GROUP, OTHER_GROUP = "session", "made", "readers", "others"
+
+
+class Session(NamedTuple):
+    """A broker, and its mount."""
+
+    broker: Broker
+    client: Client
+    address: ClusterAddress
+    home: Path
+    mountpoint: Path
+    chance: random.Random
+    lines: int
+    done: Counter[str]
+
+    def run(self, script: str) -> str:
+        """Return what a shell prints in the mount."""
+        ran = bash(self.mountpoint, f"set -e; {script}")
+        assert ran.status == 0, f"{script}: {ran.errors}"
+        return ran.output
+
+    def command(self, *words: str) -> str:
+        """Return what a command of `topicfs` prints, with the cluster as its data."""
+        ran = topicfs(self.address, *words)
+        assert ran.status == 0, f"topicfs {' '.join(words)}: {ran.errors}"
+        return ran.output
+
+    def values(self, partition: int = 0) -> list[bytes]:
+        return [one.value or b"" for one in self.client.records(TOPIC, partition=partition)]
+
+    def end(self) -> int:
+        """Return the ends of both partitions together, transactions' markers included."""
+        return sum(self.client.offset_for(TOPIC, partition=number) for number in range(2))
+
+
+def _append_and_read(session: Session) -> None:
+    """Append a file to one partition; a client writes to the other one with each codec, and in transactions."""
+    source = session.home / "source"
+    lines = [b"%d %d" % (number, session.chance.getrandbits(400)) for number in range(session.lines)]
+    source.write_bytes(b"".join(line + b"\n" for line in lines))
+    session.run(f"cat {source} >> {TOPIC}/0/log; cmp {source} {TOPIC}/0/log")
+    assert lines == session.values()
+    for codec in CODECS:
+        records = [Outgoing(line) for line in lines[: session.lines // len(CODECS)]]
+        session.client.produce(TOPIC, records, partition=1, batch=100, compression_type=codec)
+    producer = session.client.producer(transactional_id=TOPIC)
+    producer.init_transactions(30)
+    for commit in (False, True, False):
+        with session.client.transaction(producer, commit=commit):
+            producer.produce(TOPIC, b"committed" if commit else b"aborted", partition=1)
+    theirs = session.values(1)
+    assert theirs[-1] == b"committed"
+    shown = "the records of all codecs are shown"
+    wait_until(lambda: (session.mountpoint / TOPIC / "1/log").read_bytes().splitlines() == theirs, shown)
+    session.done["lines appended"] += len(lines)
+    session.done["records read"] += len(lines) + len(theirs)
+
+
+def _follow(session: Session) -> None:
+    """Have a follower get lines that the mount and a client append."""
+    output = session.home / "followed"
+    with output.open("wb") as file:
+        path = session.mountpoint / TOPIC / "0/follow"
+        reader = subprocess.Popen(("cat", str(path)), stdout=file, stdin=subprocess.DEVNULL)
+    try:
+        for number in range(20):
+            session.run(f"echo mine {number} >> {TOPIC}/0/log")
+            session.client.produce(TOPIC, [Outgoing(b"theirs %d" % number)])
+        wait_until(lambda: output.read_bytes().endswith(b"theirs 19\n"), "the last line was followed")
+    finally:
+        reader.terminate()
+        reader.wait()
+    assert output.read_bytes().splitlines() == session.values()[-40:]
+    session.done["lines followed"] += 40
+
+
+def _read_in_groups(session: Session) -> None:
+    """Read as a new group, show another client's, and set positions of both."""
+    group = f"@groups/{GROUP}"
+    given = session.run(f"mkdir {group}; cat {group}/{TOPIC}/drain").splitlines()
+    assert sorted(given) == sorted(one.decode() for number in range(2) for one in session.values(number))
+    wait_until(lambda: "lag 0" in session.run(f"cat {group}/status").splitlines(), "its positions are set")
+    session.client.consume_in_group(OTHER_GROUP, TOPIC, 10)
+    assert {GROUP, OTHER_GROUP} <= set(session.command("groups", "list").split())
+    for name, count in ((GROUP, session.end()), (OTHER_GROUP, 10)):
+        (described,) = json.loads(session.command("groups", "describe", name, "--json"))
+        assert described["state"] == "Empty", described
+        assert sum(one["position"] for one in described["positions"]) == count, described
+    session.run(f"echo earliest > {group}/{TOPIC}/0/position")
+    session.command("groups", "reset", OTHER_GROUP, "--topic", TOPIC, "--to-latest")
+    first = len(session.values())
+    wait_until(lambda: f"lag {first}" in session.run(f"cat {group}/status").splitlines(), "it is set")
+    assert session.command("cat", "--group", OTHER_GROUP, f"{TOPIC}/log") == ""
+    session.command("groups", "delete", OTHER_GROUP)
+    assert OTHER_GROUP not in session.command("groups", "list").split()
+    session.done["records given to groups"] += len(given)
+
+
+def _change_topics(session: Session) -> None:
+    """Make a topic by mkdir, change its settings, extend it, raise a start, and remove it."""
+    session.run(f"mkdir {MADE}; echo one >> {MADE}/0/log; echo two >> {MADE}/0/log")
+    session.command("config", MADE, "retention.ms=3600000", "max.message.bytes=100000")
+    shown = json.loads(session.command("config", MADE, "--set", "--json"))
+    assert {"retention.ms": "3600000", "max.message.bytes": "100000"}.items() <= {
+        one["name"]: str(one["value"]) for one in shown
+    }.items(), shown
+    session.run(f"echo retention.ms=7200000 > {MADE}/config; grep '^retention.ms=7200000' {MADE}/config")
+    session.run(f"mkdir {MADE}/1; echo three >> {MADE}/1/log; echo 1 > {MADE}/0/start")
+    assert session.run(f"cat {MADE}/0/log {MADE}/1/log").split() == ["two", "three"]
+    session.command("topics", "delete", MADE, "--with-records")
+    wait_until(lambda: MADE not in session.client.topics(), "the topic is gone")
+    session.done["changes of topics"] += 6
+
+
+def _mirror(session: Session) -> None:
+    """Mirror the topic and the groups' positions, and compare the copy's records and files with the broker's."""
+    copy = session.home / "copy"
+    ended = FORKS.run(COMMAND, "mirror", str(session.address), str(copy), "--once", "--groups")
+    assert ended.status == 0, ended.errors.decode()
+    assert not [*DirectoryCheck(copy, NativeFileSystem(read_only=True)).findings()]
+    with closing(open_engine(copy, read_only=True)) as engine:
+        for number in range(2):
+            found = read_records(engine.partition(TOPIC, number))
+            assert found == session.client.records(TOPIC, partition=number)
+            session.done["records mirrored"] += len(found)
+    for path in copy.glob(f"{TOPIC}-*/*.log"):
+        theirs = session.broker.log_dir / path.relative_to(copy)
+        assert path.read_bytes() == theirs.read_bytes(), path
+
+
+def _top(session: Session) -> None:
+    """Compare what `topicfs top` shows of the cluster and of its mount."""
+    for place in (str(session.address), str(session.mountpoint)):
+        ended = FORKS.run(COMMAND, "top", "--json", "--interval", "0.1", place)
+        assert ended.status == 0, ended.errors.decode()
+        shown = next(one for one in json.loads(ended.output)["topics"] if one["topic"] == TOPIC)
+        assert (shown["partitions"], shown["records"]) == (2, session.end()), shown
+
+
+STEPS = (_append_and_read, _follow, _read_in_groups, _change_topics, _mirror, _top)
+
+
+def visit(home: Path, release: str | None, *, lines: int, seed: int) -> Counter[str]:
+    """Take all steps with a broker of a release, None: of that which all tests have; return what was done."""
+    java, done = find_java() if release is None else find_java_of(release), Counter[str]()
+    with Broker(home / "node", java) as broker:
+        broker.format(by_tool=True)
+        broker.start()
+        client = Client(broker.bootstrap_server)
+        client.create_topic(TOPIC, partitions=2)
+        address = cluster_address(f"kafka://{broker.bootstrap_server}")
+        with mounted_cluster(address, home, "--allow-delete") as mountpoint:
+            wait_until((mountpoint / TOPIC / "1/log").exists, "the topic shows")
+            session = Session(
+                broker, client, address, home, mountpoint, random.Random(seed), lines=lines, done=done
+            )
+            for step in STEPS:
+                step(session)
+    return done
+
+
+def present() -> str:
+    """Return the release that all tests have."""
+    found = re.search(r"<kafka\.version>([^<]+)", KAFKA.pom.read_text())
+    assert found is not None
+    return found[1]
+
+
+def main() -> None:
+    newest = present()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--releases", default=",".join((*OLDER, newest)))
+    parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    for release in given.releases.split(","):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            done = visit(
+                Path(folder), None if release == newest else release, lines=given.lines, seed=given.seed
+            )
+        let_go()
+        counts = ", ".join(f"{count:,} {name}" for name, count in done.items())
+        sys.stdout.write(f"Kafka {release}: {counts}; {time.monotonic() - began:.0f} s\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

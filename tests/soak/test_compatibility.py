@@ -1,0 +1,28 @@
+"""The short form of the session with brokers of several releases: with the one that all tests have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testing.broker.libraries import UnavailableError
+from tests.soak.compatibility import visit
+
+
+@pytest.mark.java
+@pytest.mark.fuse
+def test_a_session_with_the_present_release(tmp_path: Path) -> None:
+    """The mount, the groups, the mirror and `topicfs top` show what a client of Kafka has in the broker."""
+    try:
+        done = visit(tmp_path, None, lines=500, seed=1)
+    except UnavailableError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    assert {
+        "lines appended": 500,
+        "records read": 1001,
+        "lines followed": 40,
+        "records given to groups": 1041,
+        "changes of topics": 6,
+        "records mirrored": 1041,
+    } == done
