@@ -62,7 +62,7 @@ class GroupStatusFile(GroupFile):
         engine = self.context.engine
         group = engine.groups.describe(self._group)
         positions = engine.groups.positions(self._group)
-        behind = lags(engine, positions.committed)
+        behind = lags(engine, positions.committed, group.members)
         lines = {
             "state": group.state.value,
             "generation": group.generation if group.generation >= 0 else "-",
@@ -74,12 +74,14 @@ class GroupStatusFile(GroupFile):
         rows = [
             *(f"{name} {value}" for name, value in lines.items()),
             *(f"member {_described(member)}" for member in group.members),
-            *(f"partition {one} {_placed(positions.committed[one], lag)}" for one, lag in behind.items()),
+            *(f"partition {one} {_placed(positions.committed.get(one), lag)}" for one, lag in behind.items()),
         ]
         return "".join(f"{printable(row)}\n" for row in rows)
 
 
-def _placed(position: CommittedPosition, lag: int | None) -> str:
+def _placed(position: CommittedPosition | None, lag: int | None) -> str:
+    if position is None:
+        return f"position - lag {spelled_lag(lag)}"
     by = f" by {position.metadata}" if position.metadata else ""
     return f"position {position.offset} lag {spelled_lag(lag)} committed {spelled_time(position.committed_at)}{by}"
 
@@ -172,7 +174,7 @@ class PositionFile(_PartitionFile):
 
 
 class LagFile(_PartitionFile):
-    """`lag`: how far the position is behind the last stable offset."""
+    """`lag`: the number of offsets from the position, or from the log's start, to the last stable offset."""
 
     __slots__ = ()
 

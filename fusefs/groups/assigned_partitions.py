@@ -101,9 +101,9 @@ class AssignedPartition:
             return
         offset = reset_offset(partition, self._source, reset, now)
         self._reader = ChunkReader(self._source, offset)
-        if reset.kind != EARLIEST:
-            # The next member with the partition must not begin at another place.
-            self.done = offset
+        self.done = offset
+        if reset.kind == EARLIEST:
+            self.said = offset  # Commit nothing yet: the next member begins at the same record.
 
     def _is_in_range(self, offset: Offset) -> bool:
         bounds = self._source.partition.offsets()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fusefs.times import TimeError, parse_time
 from storage.engine import Engine, Partition
 from storage.errors import InvalidPositionError, UnknownTopicError
-from storage.membership import CommittedPosition
+from storage.membership import CommittedPosition, MemberDescription
 from storage.model import Isolation, Offset, TopicPartition
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -75,13 +75,15 @@ def lag_of(partition: Partition, position: CommittedPosition | None) -> int | No
 
 
 def lags(
-    engine: Engine, positions: Mapping[TopicPartition, CommittedPosition]
+    engine: Engine,
+    positions: Mapping[TopicPartition, CommittedPosition],
+    members: Iterable[MemberDescription] = (),
 ) -> Mapping[TopicPartition, int | None]:
-    """Return the lag in each partition in which a group has a position; those that were deleted are left out."""
+    """Return a group's lag in each partition that has a position or a member; deleted partitions are left out."""
     found: dict[TopicPartition, int | None] = {}
-    for partition, position in sorted(positions.items()):
+    for partition in sorted({*positions, *(one for member in members for one in member.partitions)}):
         try:
-            found[partition] = lag_of(engine.partition(*partition), position)
+            found[partition] = lag_of(engine.partition(*partition), positions.get(partition))
         except UnknownTopicError:
             continue
     return found

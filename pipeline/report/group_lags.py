@@ -54,7 +54,5 @@ def _lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:
                 bounds = engine.partition(*partition).offsets()
             except UnknownTopicError:
                 continue  # It was deleted.
-            yield (
-                partition,
-                GroupLag(group, position.offset, bounds.last_stable_offset - position.offset),
-            )
+            lag = max(bounds.last_stable_offset - position.offset, 0)
+            yield partition, GroupLag(group, position.offset, lag)

@@ -144,6 +144,27 @@ def test_files_and_commands_show_and_set_positions(
     assert topic not in topicfs(address, "groups", "list").split()
 
 
+def test_aborted_records_that_a_group_passed_are_no_lag(
+    address: ClusterAddress, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """`lag`, `status` and the commands agree; the position is the one that Kafka's consumer would commit."""
+    producer = client.producer(**{"transactional.id": topic})
+    producer.init_transactions()
+    with client.transaction(producer, commit=False):
+        for number in range(7):
+            producer.produce(topic, b"%d" % number, partition=0)
+    client.wait_for_end(topic, 8)
+    with mounted_cluster(address, tmp_path) as mountpoint:
+        group = mountpoint / "@groups" / topic
+        group.mkdir()
+        ran = bash(
+            group, f"cat {topic}/0/lag {topic}/drain {topic}/0/lag; grep -e lag status | cut -d ' ' -f -6"
+        )
+        assert ["8", "0", "lag 0", f"partition {topic}-0 position 8 lag 0"] == ran.output.splitlines()
+    (described,) = json.loads(topicfs(address, "groups", "describe", topic, "--json"))
+    assert (0, [8]) == (described["lag"], [one["position"] for one in described["positions"]])
+
+
 def test_a_read_only_mount_shows_and_changes_nothing(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:

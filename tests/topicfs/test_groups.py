@@ -117,17 +117,20 @@ def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
 def test_a_status_file_is_read_back():
     """What a mount writes, with a reader whose program has spaces in its name."""
     text = (
-        "state Stable\ngeneration 3\nassignor range\ncoordinator __consumer_offsets-12\nmembers 1\nlag 4\n"
+        "state Stable\ngeneration 3\nassignor range\ncoordinator __consumer_offsets-12\nmembers 1\nlag 7\n"
         "member cat-7-x reader my prog 7 topics orders partitions orders-0,a-b-1\n"
         "partition orders-0 position 5 lag 4 committed 1795562696081 2026-11-24T23:24:56.081Z by my prog 7\n"
+        "partition a-b-1 position - lag 3\n"
     )
     group = parse_status("g", text)
 
-    assert ("Stable", 3, "range", 4) == (group.state, group.generation, group.assignor, group.lag)
+    assert ("Stable", 3, "range", 7) == (group.state, group.generation, group.assignor, group.lag)
     assert [("my prog 7", (("orders", 0), ("a-b", 1)))] == [
         (one.reader, one.partitions) for one in group.members
     ]
-    assert [(5, 9, "my prog 7")] == [(one.position, one.end_offset, one.committed_by) for one in group.places]
+    assert [(5, 9, "my prog 7"), (None, 3, "")] == [
+        (one.position, one.end_offset, one.committed_by) for one in group.places
+    ]
 
 
 def test_what_is_exported_is_read_back():

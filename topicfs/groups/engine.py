@@ -28,18 +28,16 @@ class EngineGroups:
         if group not in groups.listed():
             raise UnknownGroupError(f"{group}: no such group")
         found, positions = groups.describe(group), groups.positions(group)
-        members = [_member(one) for one in found.members]
-        places = {one: self._place(group, one) for one in lags(self._engine, positions.committed)}
-        for member in members:
-            places |= {one: self._place(group, one) for one in member.partitions if one not in places}
         return GroupView(
             name=group,
             state=found.state.value,
             generation=found.generation,
             assignor=found.assignor,
             coordinator=str(found.coordinator),
-            members=members,
-            places=[places[one] for one in sorted(places)],
+            members=[_member(one) for one in found.members],
+            places=[
+                self._place(group, one) for one in lags(self._engine, positions.committed, found.members)
+            ],
         )
 
     def _place(self, group: str, where: TopicPartition) -> PlaceView:

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fusefs.groups.positions import read_lag
@@ -17,7 +18,7 @@ _MEMBER = re.compile(
     r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) partitions (?P<partitions>\S+)"
 )
 _PLACE = re.compile(
-    r"partition (?P<partition>\S+) position (?P<position>\d+) lag (?P<lag>-?\d+|-) committed (?:-|\S+ \S+|\S+)(?: by (?P<by>.*))?"
+    r"partition (?P<partition>\S+) position (?P<position>\d+|-) lag (?P<lag>-?\d+|-)(?: committed (?:-|\S+ \S+|\S+))?(?: by (?P<by>.*))?"
 )
 
 
@@ -43,8 +44,9 @@ def parse_status(name: str, text: str) -> GroupView:
                 MemberView(member["id"], member["reader"], tuple(_list(member["topics"])), partitions)
             )
         elif place is not None:
-            position, lag = Offset(int(place["position"])), read_lag(place["lag"])
-            end_offset = Offset(position + (lag or 0))
+            position = None if place["position"] == "-" else Offset(int(place["position"]))
+            lag = read_lag(place["lag"])
+            end_offset = Offset((position or 0) + (lag or 0))
             places.append(
                 PlaceView(_partition(place["partition"]), position, end_offset, lag, place["by"] or "")
             )
@@ -76,31 +78,15 @@ class MountGroups:
     def describe(self, group: str) -> GroupView:
         directory = self._group(group)
         found = parse_status(group, (directory / "status").read_text(encoding="utf-8"))
-        known = {place.partition for place in found.places}
-        places = [
-            *found.places,
-            *(
-                self._without_position(group, one)
-                for m in found.members
-                for one in m.partitions
-                if one not in known
-            ),
-        ]
-        return GroupView(
-            name=found.name,
-            state=found.state,
-            generation=found.generation,
-            assignor=found.assignor,
-            coordinator=found.coordinator,
-            members=found.members,
-            places=sorted(places, key=lambda place: place.partition),
+        return replace(
+            found,
+            places=[
+                place
+                if place.position is not None
+                else replace(place, end_offset=self.bounds(place.partition).end_offset)
+                for place in found.places
+            ],
         )
-
-    def _without_position(self, group: str, partition: TopicPartition) -> PlaceView:
-        lag = read_lag(
-            (self._groups / group / partition.topic / str(partition.partition) / "lag").read_text()
-        )
-        return PlaceView(partition, None, self.bounds(partition).end_offset, lag)
 
     def _group(self, group: str) -> Path:
         directory = self._groups / group

@@ -349,6 +349,17 @@ async def test_drain_passes_markers(world: World):
     assert {orders(0): 2} == stream.member.committed
 
 
+@pytest.mark.parametrize("drains", [True, False])
+async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through(world: World, drains: bool):
+    """A log of aborted records alone leaves no lag; an empty one leaves no position."""
+    world = World(2)
+    world.topic.all[0].add_marker()
+    stream = world.open(0, 1, drains=drains)
+
+    assert (b"" if drains else AGAIN) == (await stream.read() if drains else await stream.fails())
+    assert {orders(0): 1} == stream.member.committed
+
+
 async def test_auto_offset_reset(world: World):
     """Without a position: the earliest record, the latest, the first since a time, or an error."""
     world.topic.all[0].add(b"a", time=1_000)

@@ -1,0 +1,57 @@
+"""The small files of a group: what `lag` of a partition and `status` of the group say together."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.model import TopicPartition
+from storage.producers.append import Origin
+from storage.share_groups import Acknowledgement
+from tests.doubles.engines import append_lines
+from tests.doubles.group_reader import Reader, settle
+from tests.doubles.mount_client import MountClient
+from tests.doubles.records import marker, produced
+
+SHOP = TopicPartition("shop", 0), TopicPartition("shop", 1)
+
+
+@pytest.fixture
+def shop(orders: MountClient) -> MountClient:
+    """Partition 0 has three records, partition 1 a transaction that was aborted, of three offsets."""
+    plain, aborted = orders.engine.create_topic("shop", partitions=2).partitions().values()
+    append_lines(plain, "a\nb\nc\n")
+    aborted.append(produced(b"x", b"y", txn=True))
+    aborted.append(marker(commit=False), origin=Origin.COORDINATOR)
+    orders.engine.groups.create("g")
+    return orders
+
+
+async def lags(client: MountClient) -> tuple[list[str], list[str]]:
+    """The `lag` of each partition, and the lines of `status` that have one."""
+    files = [(await client.cat(f"@groups/g/shop/{number}/lag")).decode().strip() for number in range(2)]
+    lines = (await client.cat("@groups/g/status")).decode().splitlines()
+    return files, [line.partition(" committed ")[0] for line in lines if "lag" in line]
+
+
+async def test_a_partition_without_a_position_counts_while_a_member_reads_it(shop: MountClient):
+    """`status` and `lag` say the same: all its offsets lie before the member."""
+    reader = Reader(shop.engine, "g", "shop")
+    settle([reader], SHOP)
+    reader.commit(SHOP[0], 1)
+
+    rows = ["lag 5", "partition shop-0 position 1 lag 2", "partition shop-1 position - lag 3"]
+    assert (["2", "3"], rows) == await lags(shop)
+    reader.leave()
+    assert ["lag 2", "partition shop-0 position 1 lag 2"] == (await lags(shop))[1]
+
+
+async def test_a_group_that_passed_aborted_records_has_no_lag(shop: MountClient):
+    """In `lag` and in `status`; a queue that passed them has none either."""
+    assert b"a\nb\nc\n" == await shop.cat("@groups/g/shop/drain")
+    rows = ["lag 0", "partition shop-0 position 3 lag 0", "partition shop-1 position 3 lag 0"]
+    assert (["0", "0"], rows) == await lags(shop)
+    session = shop.engine.share_groups.group("jobs").open(["shop"], holder="a test")
+    while (leased := session.take()) is not None:
+        session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+    assert b"lag 0\n" in await shop.cat("@groups/jobs/status")
+    session.close()

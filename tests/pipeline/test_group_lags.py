@@ -1,0 +1,26 @@
+"""Lags of groups in a report, read from a data directory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from pipeline.places.place import SparkPlace
+from pipeline.report.group_lags import find_lags
+from pipeline.report.numbers import GroupLag
+from storage.manager import open_engine
+from storage.membership import Position
+from storage.model import Offset, TopicPartition
+from tests.doubles.engines import append_lines
+
+
+def test_a_lag_is_not_negative(tmp_path: Path):
+    """A position beyond the end that is known, as of a topic made again, is a lag of nothing."""
+    with closing(open_engine(tmp_path)) as engine:
+        append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
+        orders = TopicPartition("orders", 0)
+        engine.groups.set_positions("behind", {orders: Position(Offset(1))})
+        engine.groups.set_positions("before", {orders: Position(Offset(9))})
+
+    found = find_lags(SparkPlace(path=str(tmp_path)), None)
+    assert {orders: (GroupLag("before", 9, 0), GroupLag("behind", 1, 1))} == found
