@@ -58,7 +58,7 @@ KNOWN_SECONDS = 0.5
 LOOK_SECONDS = 1.0
 """How often those are called that want to know of groups: coordinators tell nobody of changes."""
 LEAVE_SECONDS = 5.0
-"""How long the end of the engine, or a request about a group, waits for members to leave; then their sessions time out."""
+"""How long the end of the engine waits for members to leave; then their sessions time out."""
 
 
 class ClusterGroups:
@@ -210,7 +210,12 @@ class ClusterGroups:
         """Raise GroupNotEmptyError for a member of this engine that stays: its coordinator may not know it yet."""
         self._wait_for_leaves(self._members_of(group))
         if members := self._members_of(group):
-            raise GroupNotEmptyError(f"{group}: {len(members)} members of the group are here; end them first")
+            what = (
+                f"{len(members)} members of the group are here; end them first"
+                if any(one.leaving is None for one in members)
+                else "its coordinator has not answered a member that leaves; try again later"
+            )
+            raise GroupNotEmptyError(f"{group}: {what}")
 
     @changes
     def create(self, group: str) -> None:
@@ -355,7 +360,7 @@ class ClusterGroups:
 
         Then a shell that closed the file sees the last commit, and finds the group without that member.
         """
-        wait([left for one in members if (left := one.leaving) is not None], LEAVE_SECONDS)
+        wait([left for one in members if (left := one.leaving) is not None], self._leaders.patience_seconds)
 
     def _client(self, group: str) -> GroupClient:
         return GroupClient(self._coordinators, group)

@@ -218,10 +218,12 @@ class ClusterMember:
 
     def _end(self, reason: Exception) -> None:
         try:
-            if self._leaving:
-                self._commit_now()
-            if self.member_id:
-                self._client.leave(self.member_id, "the file was closed")
+            try:
+                if self._leaving:
+                    self._commit_now()
+            finally:
+                if self.member_id:
+                    self._client.leave(self.member_id, "the file was closed")
         except (StorageError, OSError, _GivenUpError) as error:
             _LOGGER.info(
                 "[GroupId %s] %s could not leave: %s; its session times out.",

@@ -157,7 +157,7 @@ class GroupClient:
         """End a membership; nothing happens where it has ended already."""
         leaving = {"memberId": member_id, "groupInstanceId": None, "reason": reason}
         request = {"groupId": self.group, "members": [leaving]}
-        self._ask(LEAVE_GROUP, request, lambda _: ())
+        self._ask(LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
 
     def commit(
         self, positions: Mapping[TopicPartition, Position], member_id: str, generation: int

@@ -17,11 +17,11 @@ from cluster.brokers.brokers import Brokers
 from cluster.brokers.coordinators import Coordinators
 from cluster.brokers.leaders import Leaders
 from cluster.engine import ClusterEngine, open_engine
-from cluster.groups import groups as groups_module
+from cluster.errors import NOT_COORDINATOR
 from cluster.groups.member import ClusterMember
 from cluster.groups.requests import GroupClient
 from cluster.place import cluster_address
-from cluster.protocol.group_messages import JOIN_GROUP, OFFSET_COMMIT
+from cluster.protocol.group_messages import JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
 from storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
@@ -399,14 +399,26 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
         assert asked.result(PATIENCE_S) is None
 
 
+def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
+    through: ClusterEngine, topic: str, relay: Relay
+) -> None:
+    """The answer of a broker that coordinates the group no longer says nothing about the member."""
+    wait_until(lambda: topic in through.topics(), "the topic is known")
+    member = joined(through, topic, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    relay.do(LEAVE_GROUP, lambda answer: {**answer, "errorCode": NOT_COORDINATOR})
+    member.leave().result(PATIENCE_S)
+    assert 2 == relay.requests["LeaveGroup"]
+
+
 def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator that answers nothing holds nobody up for ever."""
-    monkeypatch.setattr(groups_module, "LEAVE_SECONDS", 0.01)
+    """A coordinator that answers nothing holds nobody up for ever, and the reason does not blame an open file."""
+    monkeypatch.setattr(through.leaders, "patience_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
-    with pytest.raises(GroupNotEmptyError):
+    with pytest.raises(GroupNotEmptyError, match="its coordinator has not answered a member that leaves"):
         through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
     held.released.set()
     member.leave().result(PATIENCE_S)

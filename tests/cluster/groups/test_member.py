@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.errors import REBALANCE_IN_PROGRESS, UnreachableError
+from cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UnreachableError
 from cluster.groups import member as member_module
 from cluster.groups.member import ClusterMember
 from storage.config.group import GroupConfig
@@ -250,3 +250,16 @@ def test_who_leaves_commits_first(begin: Begin) -> None:
     assert done.exception(0) is None
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
     assert isinstance(world.member.held().lost, NotAssignedError)
+
+
+def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin) -> None:
+    """Otherwise its coordinator counts it until its session times out, and the group's positions cannot be set."""
+    world = begin().started()
+    world.coordinator.commits.append(ILLEGAL_GENERATION)
+    with world.member._changed:
+        done = world.member.commit({FIRST: Position(3)})
+        left = world.member.leave()
+    left.result(PATIENCE_S)
+
+    assert isinstance(done.exception(0), NotAssignedError)
+    assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
