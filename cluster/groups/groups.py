@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 
+from cluster.brokers.brokers import Backoff
 from cluster.brokers.coordinators import Coordinators
 from cluster.brokers.leaders import Leaders
 from cluster.errors import NONE, error_of
@@ -197,14 +198,24 @@ class ClusterGroups:
             self._client(group).delete_positions(partitions)
 
     def _check_empty(self, group: str) -> None:
-        """Raise GroupNotEmptyError: coordinators answer that with codes that tell less."""
+        """Raise GroupNotEmptyError: coordinators answer that with codes that tell less.
+
+        A rebalance that the last member left goes on for a moment: until its end a coordinator refuses changes.
+        """
         self._check_no_member_here(group)
-        try:
-            members = self.describe(group).members
-        except UnknownGroupError:
-            return
-        if members:
-            raise GroupNotEmptyError(f"{group}: the group has {len(members)} members; end them first")
+        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        while True:
+            try:
+                found = self.describe(group)
+            except UnknownGroupError:
+                return
+            if found.members:
+                raise GroupNotEmptyError(
+                    f"{group}: the group has {len(found.members)} members; end them first"
+                )
+            if found.state is not GroupState.PREPARING_REBALANCE or time.monotonic() > deadline:
+                return
+            self._closed.wait(backoff.next())
 
     def _check_no_member_here(self, group: str) -> None:
         """Raise GroupNotEmptyError for a member of this engine that stays: its coordinator may not know it yet."""
@@ -229,7 +240,7 @@ class ClusterGroups:
     @changes
     def delete(self, group: str) -> None:
         self._check_writable()
-        self._check_no_member_here(group)
+        self._check_empty(group)
         try:
             self._client(group).delete()
         except UnknownGroupError:

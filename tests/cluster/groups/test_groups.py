@@ -21,7 +21,7 @@ from cluster.errors import NOT_COORDINATOR
 from cluster.groups.member import ClusterMember
 from cluster.groups.requests import GroupClient
 from cluster.place import cluster_address
-from cluster.protocol.group_messages import JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
+from cluster.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
 from storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
@@ -397,6 +397,24 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
         wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
         held.released.set()
         assert asked.result(PATIENCE_S) is None
+
+
+@pytest.mark.parametrize("call", ["set a position", "delete"])
+def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
+    through: ClusterEngine, topic: str, relay: Relay, call: str
+) -> None:
+    """A program that is ended while it joins leaves a group without members, whose coordinator refuses changes at first."""
+    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
+    through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
+    before = relay.requests["DescribeGroups"]
+
+    def rebalancing(answer: dict[str, Any]) -> Mapping[str, Any]:
+        groups = [{**one, "groupState": "PreparingRebalance", "members": []} for one in answer["groups"]]
+        return {**answer, "groups": groups}
+
+    relay.do(DESCRIBE_GROUPS, rebalancing)
+    CALLS[call](through, topic)
+    assert 2 == relay.requests["DescribeGroups"] - before
 
 
 def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
