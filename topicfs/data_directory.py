@@ -105,11 +105,12 @@ def opened_for_reading(
 
 @contextmanager
 def opened_for_writing(
-    directories: Sequence[Path], *, through_mount: str, make: bool = False
+    directories: Sequence[Path], *, through_mount: str, make: bool = False, may_be_mirrored: bool = False
 ) -> Iterator[LogManager | ReplicatedEngine]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
-    Raises StorageError where one is missing, and while someone else owns one: `through_mount` is what to type instead.
+    Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
+    owns one: `through_mount` is what to type instead.
     """
     from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
@@ -119,7 +120,7 @@ def opened_for_writing(
     else:
         require_directories(directories)
     try:
-        engine = open_directories(directories)
+        engine = open_directories(directories, may_be_mirrored=may_be_mirrored)
     except DirectoryLockedError as error:
         raise _in_use(error, directories, through_mount) from None
     with closing(engine):

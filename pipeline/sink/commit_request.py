@@ -22,7 +22,7 @@ from pipeline.tasks.output import FOR_PEOPLE
 from storage.disk.names import WriteId
 from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError
-from storage.replicas.startup import open_directories
+from storage.replicas.startup import check_no_mirror, open_directories
 from storage.staging.area import StagingArea, WriteState
 from storage.staging.placement import Placement
 from storage.staging.record import CommitRecord
@@ -45,7 +45,11 @@ class CommitTimeoutError(PipelineError):
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Return the staging area of data directories that are served together: the same in whichever order they are named."""
+    """Return the staging area of data directories that are served together: the same in whichever order they are named.
+
+    Raises StorageError where a mirror keeps one of them.
+    """
+    check_no_mirror(directories)
     files = NativeFileSystem()
     record = CommitRecord(files, lambda: directories)
     return StagingArea(min(directory.resolve() for directory in directories), files, record)

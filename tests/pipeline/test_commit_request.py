@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.sink.commit_request import CommitRequest, CommittedBeforeError, CommitTimeoutError, staging_area
 from storage.codec.records import encode_lines
-from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, parse_write_file
-from storage.errors import NotALogDirectoryError
+from storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, WriteId, parse_write_file
+from storage.errors import NotALogDirectoryError, StorageError
 from storage.manager import open_engine
 from storage.model import TopicPartition
 from storage.staging.area import WriteRefusedError, WriteState
@@ -83,6 +83,17 @@ def lines(data: Path, topic: str = "orders") -> list[str]:
         return read_lines(engine.partition(topic, 1))
     finally:
         engine.close()
+
+
+def test_a_mirrors_directory_takes_no_write(data):
+    """The mirror would refuse it afterwards: a task stages nothing there, and nothing is committed."""
+    file = staged(data)
+    (data / MIRROR).write_text("{}")
+    for write in (lambda: staged(data), lambda: CommitRequest([data], ONCE, [file])):
+        with pytest.raises(StorageError, match="or end the copy for good: rm "):
+            write()
+    (data / MIRROR).unlink()
+    assert [] == lines(data)
 
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):

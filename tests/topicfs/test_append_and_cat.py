@@ -40,16 +40,42 @@ def test_a_last_line_without_end_is_a_record_too(topicfs):
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
 
 
-def test_a_mirrors_directory_takes_no_append(topicfs, tmp_path: Path):
-    """The mirror would refuse the directory afterwards: the append is refused before anything changes, with the remedy."""
+CHANGES = (
+    ("append", "orders/0/log"),
+    ("topics", "create", "others"),
+    ("topics", "delete", "orders", "--with-records"),
+    ("config", "orders", "retention.ms=1"),
+    ("groups", "reset", "g", "--topic", "orders", "--to-earliest"),
+    ("cat", "--group", "g", "orders/log"),
+    ("work", "g", "orders", "--", "true"),
+    ("mount", "--foreground", "data", "mnt"),
+)
+
+
+@pytest.mark.parametrize("words", CHANGES, ids=" ".join)
+def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tuple[str, ...]):
+    """The mirror would refuse the directory afterwards: each change is refused before it begins, with the remedy."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\n").status
     [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
     journal.write_text("{}")
-    refused = topicfs("append", "orders/0/log", stdin=b"two\n")
+    Path("mnt").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+    refused = topicfs(*words, stdin=b"two\n")
     assert 1 == refused.status
     assert f"or end the copy for good: rm {journal.relative_to(Path.cwd())}" in refused.errors.decode()
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+
+def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_path: Path):
+    """What changes no record is allowed, and without the journal it is a directory as any other."""
+    topicfs("topics", "create", "orders")
+    topicfs("append", "orders/0/log", stdin=b"one\n")
+    [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
+    journal.write_text("{}")
     assert b"one\n" == topicfs("cat", "orders/0/log").output
+    assert [0, 0, 0] == [topicfs(*words).status for words in (("scrub",), ("maintain",), ("check",))]
     journal.unlink()
     assert 0 == topicfs("append", "orders/0/log", stdin=b"two\n").status
 

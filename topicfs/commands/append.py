@@ -18,7 +18,6 @@ from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.reports import Reports
 from schemas.places import SchemaPlaces
 from storage.codec.headers import Codec
-from storage.disk.names import MIRROR
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import (
@@ -142,7 +141,6 @@ def append(
         raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
     if producer is not None and source == "-":
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
-    _check_no_mirror(place)
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with place.opened_for_writing(through_mount=hint) as engine:
@@ -162,16 +160,6 @@ def append(
             outcome = _outcome(engine, path, framing, source)
             sync = (lambda: None) if engine.remote else lines_target.sync
             _each(stream, framing, take, "standard input" if source == "-" else source, outcome, sync)
-
-
-def _check_no_mirror(place: Place) -> None:
-    """Raise StorageError for a directory that a mirror keeps: it would refuse to go on."""
-    for directory in place.directories:
-        if (directory / MIRROR).exists():
-            raise StorageError(
-                f"{directory}: a mirror keeps this copy and would refuse the directory after an append; append to the "
-                f"cluster, or end the copy for good: rm {directory / MIRROR}"
-            )
 
 
 def _append_once(

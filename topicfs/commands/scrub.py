@@ -88,7 +88,7 @@ def scrub(
     found: list[ScrubFinding] = []
     records = None if archive is None else _records(archive)
     instead = "topicfs scrub MOUNTPOINT"
-    with opened_for_writing(directories, through_mount=instead) as engine:
+    with opened_for_writing(directories, through_mount=instead, may_be_mirrored=True) as engine:
         become_idle()
         if engine.replication is not None:
             engine.replication.catch_up()
