@@ -267,7 +267,8 @@ class MirroredPartition:
             raise self._written_by_others(
                 f"ends at {log.log_end_offset}; {why}, at {offset}, under the same leader"
             )
-        self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
+        if offset < log.log_end_offset:
+            self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
         log.truncate_to(offset, why)
 
     def _written_by_others(self, what: str) -> WrittenByOthersError:

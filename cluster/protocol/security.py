@@ -61,6 +61,54 @@ KNOWN = {
 }
 
 
+_OTHERS = frozenset(
+    [
+        "acks",
+        "allow",
+        "auto",
+        "batch",
+        "bootstrap",
+        "buffer",
+        "check",
+        "client",
+        "compression",
+        "config",
+        "connections",
+        "default",
+        "delivery",
+        "enable",
+        "exclude",
+        "fetch",
+        "group",
+        "heartbeat",
+        "interceptor",
+        "isolation",
+        "key",
+        "linger",
+        "max",
+        "message",
+        "metadata",
+        "metric",
+        "metrics",
+        "partition",
+        "partitioner",
+        "receive",
+        "reconnect",
+        "request",
+        "retries",
+        "retry",
+        "send",
+        "session",
+        "share",
+        "socket",
+        "transaction",
+        "transactional",
+        "value",
+    ]
+)
+"""First words of the settings of Kafka's clients that say nothing of the connection's security."""
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """The settings by which each connection of a client is encrypted and authenticated."""
@@ -68,7 +116,7 @@ class Security:
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
     ignored: tuple[str, ...] = ()
-    """Names of settings in the file that have no meaning here."""
+    """Names of settings in the file that have no meaning here, but for those that other clients share the file for."""
 
 
 PLAINTEXT = Security()
@@ -82,7 +130,9 @@ def read_security(path: Path) -> Security:
         return Security(
             tls=_tls(settings) if protocol.endswith("SSL") else None,
             credentials=_credentials(settings) if protocol.startswith("SASL") else None,
-            ignored=tuple(name for name in settings if name not in KNOWN),
+            ignored=tuple(
+                name for name in settings if name not in KNOWN and name.split(".")[0] not in _OTHERS
+            ),
         )
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{path}: {error}") from None

@@ -15,7 +15,7 @@ from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
 from storage.errors import NotEnoughReplicasAfterAppendError
-from storage.model import Timestamp
+from storage.model import Timestamp, TimestampType
 from storage.partitioning import partition_of_key
 from storage.remote import BeginsAppends, PendingAppend
 
@@ -146,8 +146,10 @@ class Encoder:
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
         """Say when what was appended is so old that the next retention pass may take it away."""
-        retention_ms = partition.config.retention_ms
-        if retention_ms < 0:
+        config = partition.config
+        retention_ms = config.retention_ms
+        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if retention_ms < 0 or stamped or not config.deletes:
             return
         newest = read_header(batches).max_timestamp
         age_ms = self._clock() - newest

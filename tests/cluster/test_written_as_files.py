@@ -263,3 +263,16 @@ def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
 
     wait_until(write, "the new one shows")
     assert [b"new"] == values(client, "anew")
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("stamped", [False, True])
+def test_old_times_are_no_reason_for_retention_where_the_broker_stamps_records(mounted, client, stamped):
+    """It deletes by the time of the append; elsewhere `@status` warns that such records go soon."""
+    name = f"stamped-{stamped}"
+    settings = {"retention.ms": "86400000"} | ({"message.timestamp.type": "LogAppendTime"} if stamped else {})
+    topic = known(mounted, client, name, settings=settings)
+    assert ("", "") == bash(topic, """cat config > /dev/null; echo '{"payload":"x","ts":5}' >> 0/log.json""")[
+        1:
+    ]
+    assert stamped == ("they go with their segment" not in (mounted / "@status").read_text())

@@ -105,6 +105,13 @@ def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
     assert (end + 1, 4) == (made.log.log_end_offset, made.log.epochs.latest.epoch)
 
 
+def test_a_new_leader_whose_log_ends_where_ours_does_cuts_nothing():
+    """And nothing is said of a cut."""
+    made = Copy(1, 1, 3, 3, 3)
+    made.take(answer(diverging=EpochEnd(3, Offset(5))), epoch=4)
+    assert (5, []) == (made.log.log_end_offset, made.said)
+
+
 def test_no_election_no_cut():
     """Under the leader whose batches are here nothing can have been taken back: others wrote here."""
     made = Copy(1, 1, 3)

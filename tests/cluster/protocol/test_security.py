@@ -320,12 +320,17 @@ def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
     monkeypatch.setenv("REPORTS_PASSWORD", 'a"b')
     (tmp_path / "secrets").write_text("one=from a file\n")
     monkeypatch.setenv("EVERYTHING", jaas("u", "of everything"))
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "client_id": "x"}
+    settings = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "client_id": "x",
+        "ssl_cipher_suites": "x",
+    }
     found = security(
         **settings,
         sasl_jaas_config=jaas("u", "${env:REPORTS_PASSWORD}"),
     )
-    assert (b'\0u\0a"b', ("client.id",)) == (next(found.credentials.exchange()), found.ignored)
+    assert (b'\0u\0a"b', ("ssl.cipher.suites",)) == (next(found.credentials.exchange()), found.ignored)
     found = security(**settings, sasl_jaas_config=jaas("u", f"${{file:{tmp_path}/secrets:one}}"))
     assert b"\0u\0from a file" == next(found.credentials.exchange())
     found = security(**settings, sasl_jaas_config="${env:EVERYTHING}")

@@ -240,3 +240,20 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
 
     assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0/log")).mtime_ns
     assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0")).mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ("", True),
+        ("message.timestamp.type=LogAppendTime\n", False),
+        ("cleanup.policy=compact\n", False),
+        ("cleanup.policy=compact,delete\n", True),
+        ("retention.ms=-1\n", False),
+    ],
+)
+async def test_old_records_that_retention_takes_are_told(orders: MountClient, settings: str, warned: bool):
+    """Not where the log gives them the time of the append, and not where nothing is deleted by age."""
+    await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
+    await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')
+    assert warned == ("they go with their segment at a coming retention pass" in orders.reports)
