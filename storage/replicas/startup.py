@@ -13,7 +13,6 @@ from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import has_replicas
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
-from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.names import MIRROR
 from storage.disk.native import NativeFileSystem, system_clock
