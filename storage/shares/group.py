@@ -110,7 +110,12 @@ class QueueGroup:
 
     def topics(self) -> Sequence[str]:
         known = self._services.memberships.find(self._name)
-        return [] if known is None else sorted({one.name for one in known.topics.initialized.values()})
+        present = self._services.engine.topics()
+        return sorted(
+            one.name
+            for topic_id, one in ({} if known is None else known.topics.initialized).items()
+            if one.name in present and decode_id(present[one.name].topic_id) == topic_id
+        )
 
     def members(self) -> Sequence[ShareMember]:
         return [one.as_member() for one in list(self._sessions.values())]

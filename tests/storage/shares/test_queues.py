@@ -399,13 +399,17 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
     session = bench.open()
     settle(session, session.take())
     bench.engine.maintenance(bench.clock())
+    assert ["orders"] == bench.group.topics()
     bench.engine.delete_topic("orders")
+    assert [] == bench.group.topics()
     with pytest.raises(UnknownTopicError):
         session.take()
     bench.engine.create_topic("orders", partitions=1)
     bench.append("anew")
 
+    assert [] == bench.group.topics()
     assert "anew" == value(session.take())
+    assert ["orders"] == bench.group.topics()
     bench.engine.maintenance(bench.clock())
     assert 1 == len(list(bench.engine.share_groups._opened().store.states()))
 
