@@ -268,7 +268,9 @@ def _jobs(setup: GroupSetup, directory: Path, count: int) -> Cases:
 def _taken(setup: GroupSetup, count: int) -> float:
     log = setup.mount / "jobs/0/log"
     append_pieces(log, memoryview(lines.text(count * lines.LINE_BYTES)), PIECE)
-    descriptor = os.open(setup.group("workers", "jobs") / "take", os.O_RDWR)
+    queue = setup.mount / "@queues" / "workers"
+    queue.mkdir(exist_ok=True)
+    descriptor = os.open(queue / "jobs" / "take", os.O_RDWR)
     try:
         begun = time.perf_counter()
         for _ in range(count):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
@@ -13,7 +15,7 @@ from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory
 from fusefs.reports import Reports
 from fusefs.times import spelled_time
-from storage.config.listing import ConfigSource
+from storage.config.listing import ConfigSource, ShownSetting
 from storage.engine import Engine, Partition
 from storage.membership import CommittedPosition, MemberDescription, Position
 from storage.messages import printable
@@ -41,15 +43,20 @@ class GroupConfigFile(GroupFile):
 
     __slots__ = ()
 
+    def settings(self) -> Sequence[ShownSetting]:
+        return self.context.engine.groups.settings(self._group)
+
+    def alter(self, changes: Mapping[str, str | None]) -> None:
+        self.context.engine.groups.alter_config(self._group, changes)
+
     def render(self) -> str:
-        settings = self.context.engine.groups.settings(self._group)
+        settings = self.settings()
         given = [config_line(one.name, one.value) for one in settings if one.source is ConfigSource.GROUP]
         others = [one for one in settings if one.source is not ConfigSource.GROUP]
         return "".join([*given, *(f"# {config_line(one.name, one.value)}" for one in others)])
 
     def target(self) -> LineTarget | None:
-        groups, group = self.context.engine.groups, self._group
-        return ConfigTarget(self.path, lambda changes: groups.alter_config(group, changes))
+        return ConfigTarget(self.path, self.alter)
 
 
 class GroupStatusFile(GroupFile):

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
-from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
-from fusefs.files.config import ConfigTarget, config_line
-from fusefs.files.group_files import GroupFile
+from fusefs.files.group_files import GroupConfigFile, GroupFile
 from fusefs.files.group_log import check_spoken, program_of
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import VALUES, Form
@@ -26,11 +24,10 @@ from fusefs.nodes.nodes import (
 )
 from fusefs.times import spelled_time
 from fusefs.views.records import find_record
-from storage.config.listing import ConfigSource
-from storage.engine import Engine
-from storage.errors import GroupExistsError, ReadOnlyError, StorageError
+from storage.config.listing import ShownSetting
+from storage.errors import ReadOnlyError, StorageError
 from storage.messages import printable
-from storage.share_groups import RecordName, ShareGroup, ShareSession
+from storage.share_groups import RecordName, ShareSession
 
 
 class TakeNode(FileNode):
@@ -68,46 +65,23 @@ class TakeNode(FileNode):
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
         def begin() -> ShareSession:
-            try:
-                return groups.group(name).open(list(topics), holder=holder)
-            except GroupExistsError:
-                if not _is_fresh(context.engine, name):
-                    raise
-                context.engine.groups.delete(
-                    name
-                )  # mkdir made it, and its first reader says of which kind it is.
-                return groups.group(name).open(list(topics), holder=holder)
+            return groups.group(name).open(list(topics), holder=holder)
 
         session = await what.blocking.run(begin, asker=asker)
         return SpokenFile(TakeHandle(what, session, opener_pid=pid, nonblocking=access.nonblocking))
 
 
-def _is_fresh(engine: Engine, group: str) -> bool:
-    """Return whether nobody ever read as a member of a group."""
-    found = engine.groups.describe(group)
-    return not found.members and not found.protocol_type and not engine.groups.positions(group).committed
-
-
-class QueueConfigFile(GroupFile):
+class QueueConfigFile(GroupConfigFile):
     """`config` of a queue."""
 
     __slots__ = ()
 
-    def _found(self) -> ShareGroup:
-        return self.context.engine.share_groups.group(self._group)
-
-    def render(self) -> str:
+    def settings(self) -> Sequence[ShownSetting]:
         leave_event_loop()
-        settings = self._found().listed_settings()
-        given = [config_line(one.name, one.value) for one in settings if one.source is ConfigSource.GROUP]
-        others = [one for one in settings if one.source is not ConfigSource.GROUP]
-        return "".join([*given, *(f"# {config_line(one.name, one.value)}" for one in others)])
+        return self.context.engine.share_groups.group(self._group).listed_settings()
 
-    def target(self) -> LineTarget | None:
-        def alter(changes: Mapping[str, str | None]) -> None:
-            self._found().alter(changes)
-
-        return ConfigTarget(self.path, alter)
+    def alter(self, changes: Mapping[str, str | None]) -> None:
+        self.context.engine.share_groups.group(self._group).alter(changes)
 
 
 class QueueStatusFile(GroupFile):

@@ -32,7 +32,7 @@ class QueueRead:
     """The queue that is read, its form, and what reading needs."""
 
     path: str
-    """`/@groups/billing/orders/take`: the file under the mount."""
+    """`/@queues/jobs/orders/take`: the file under the mount."""
     form: Form
     waiting: WaitingReads
     blocking: BlockingCalls

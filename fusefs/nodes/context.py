@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 from fusefs.appending.handle import Appending
@@ -83,5 +84,7 @@ class MountContext:
     metrics: Callable[[], str] = lambda: ""
     """Returns the text of `@metrics` (blocking, for long where there are very many partitions)."""
     tails: Tails = field(default_factory=Tails)
+    naming_groups: Lock = field(default_factory=Lock)
+    """Held while a group is created, so that two groups of different kinds cannot get one name."""
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,23 +12,15 @@ from fusefs.allowance import leave_event_loop
 from fusefs.errors import FileError, file_error
 from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
 from fusefs.files.group_log import GroupLogNode
-from fusefs.files.queue_files import TakeNode
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, SUFFIXES
 from fusefs.groups.read_limit import parse_read_limit
-from fusefs.nodes.nodes import Attributes, Directory, Node
-from fusefs.tree.queues import TAKES, QueueDirectory
+from fusefs.nodes.nodes import Directory, Node
 from storage.disk.names import check_topic_name
-from storage.errors import (
-    GroupExistsError,
-    GroupsUnsupportedError,
-    InvalidNameError,
-    StorageError,
-    UnknownGroupError,
-)
-from storage.membership import Subscription
-from storage.messages import reason_of
+from storage.errors import GroupExistsError, InvalidNameError, StorageError, UnknownGroupError
+from storage.membership import Groups, Subscription
 from storage.model import TopicPartition
+from storage.share_groups import ShareGroups
 
 if TYPE_CHECKING:
     from fusefs.nodes.context import MountContext
@@ -35,8 +28,8 @@ if TYPE_CHECKING:
 PATTERN_SIGNS = frozenset("*?[")
 
 
-class GroupsDirectory(Directory):
-    """`@groups`: mkdir makes a group, rmdir removes one."""
+class KindDirectory(Directory):
+    """All groups of one kind: mkdir makes one, rmdir removes one. Each name belongs to one kind for good."""
 
     __slots__ = ("_loaded",)
 
@@ -44,61 +37,44 @@ class GroupsDirectory(Directory):
         super().__init__(parent.context, parent, name)
         self._loaded = False
 
+    @property
+    @abstractmethod
+    def service(self) -> Groups | ShareGroups:
+        """Creates and deletes the groups."""
+
+    @abstractmethod
+    def listed(self) -> Collection[str]:
+        """Return the names of the groups."""
+
+    @abstractmethod
+    def keeps_state(self, name: str) -> bool:
+        """Return whether a deletion loses positions (blocking)."""
+
     def _load(self) -> None:
         """Leave the event loop where groups may have to be read from the disk first. Raises ThreadNeededError."""
         if not self._loaded:
             leave_event_loop()
-            self.consumers()
-            self.queues()
+            self.listed()
             self._loaded = True
-
-    def consumers(self) -> Collection[str]:
-        """The groups whose members share partitions; none in an engine without such."""
-        try:
-            return self.context.engine.groups.listed()
-        except GroupsUnsupportedError:
-            return ()
-
-    def queues(self) -> Collection[str]:
-        """The queues; none where what keeps them cannot be read, which is reported: the other groups are read on."""
-        try:
-            return self.context.engine.share_groups.groups()
-        except (StorageError, OSError) as error:
-            self.context.reports.error("@groups", f"no queues are shown: {reason_of(error)}")
-            return ()
 
     def names(self) -> Sequence[str]:
         self._load()
-        return sorted({*self.consumers(), *self.queues()})
+        return sorted(self.listed())
 
     def lookup(self, name: str) -> Node:
         self._load()
         return super().lookup(name)
 
-    def make(self, name: str) -> Node:
-        if name in self.consumers():
-            return GroupDirectory(self.context, self, name)
-        if name in self.queues():
-            return QueueDirectory(self.context, self, name)
-        self._check_served(name)
-        raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
-
-    def _check_served(self, name: str) -> None:
-        """Raise GroupError where it is not known whether there is such a group: what keeps it cannot be read."""
-        with suppress(UnknownGroupError, GroupsUnsupportedError):
-            self.context.engine.groups.describe(name)
-
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create a group. What is read of it first says of which kind it is."""
-        engine = self.context.engine
+        """Create a group."""
 
         def create() -> None:
-            if name in engine.share_groups.groups():
-                raise GroupExistsError(f"{name}: there is a queue of that name")
-            try:
-                engine.groups.create(name)
-            except GroupsUnsupportedError:
-                engine.share_groups.create(name)
+            with self.context.naming_groups:
+                try:
+                    self.service.create(name)
+                except GroupExistsError as error:
+                    is_other = name not in self.listed()
+                    raise FileError(errno.EEXIST, str(error), reported=is_other) from error
 
         await self._change(create, pid)
         asker = Program(self.context.waiting, pid, "")
@@ -108,18 +84,12 @@ class GroupsDirectory(Directory):
 
     async def remove_directory(self, name: str, pid: int) -> None:
         """Delete a group without members; one with positions only under --allow-delete."""
-        context = self.context
-        asker = Program(context.waiting, pid, "")
-        node = await context.appending.blocking.patiently(lambda: self.lookup(name), asker)
 
         def remove() -> None:
-            if not context.settings.allow_delete and _keeps_something(node):
+            if not self.context.settings.allow_delete and self.keeps_state(name):
                 remedy = f"in a mount with --allow-delete, or by `topicfs groups delete {name}`"
                 raise FileError(errno.ENOTEMPTY, f"{name} has positions; they go {remedy}", reported=True)
-            if isinstance(node, QueueDirectory):
-                context.engine.share_groups.delete(name)
-            else:
-                context.engine.groups.delete(name)
+            self.service.delete(name)
 
         await self._change(remove, pid)
 
@@ -132,12 +102,27 @@ class GroupsDirectory(Directory):
             raise file_error(error) from error
 
 
-def _keeps_something(node: Node) -> bool:
-    """Return whether a group has positions, or a queue a state."""
-    engine = node.context.engine
-    if isinstance(node, QueueDirectory):
-        return bool(engine.share_groups.group(node.name).topics())
-    return bool(engine.groups.positions(node.name).committed)
+class GroupsDirectory(KindDirectory):
+    """`@groups`: the groups whose members share partitions."""
+
+    __slots__ = ()
+
+    @property
+    def service(self) -> Groups:
+        return self.context.engine.groups
+
+    def listed(self) -> Collection[str]:
+        return self.service.listed()
+
+    def keeps_state(self, name: str) -> bool:
+        return bool(self.service.positions(name).committed)
+
+    def make(self, name: str) -> Node:
+        if name in self.listed():
+            return GroupDirectory(self.context, self, name)
+        with suppress(UnknownGroupError):
+            self.service.describe(name)  # Raises GroupError if its records cannot be read.
+        raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
 
 
 class GroupDirectory(Directory):
@@ -146,21 +131,18 @@ class GroupDirectory(Directory):
     __slots__ = ()
 
     entry_timeout = 0.0
-    """Groups come, go and become queues, and nobody tells the kernel."""
+    """Groups come and go, and nobody tells the kernel."""
 
     def is_current(self) -> bool:
         parent = self.parent
-        assert isinstance(parent, GroupsDirectory)
-        return self.name in parent.consumers()
+        assert isinstance(parent, KindDirectory)
+        return self.name in parent.listed()
 
     def names(self) -> Sequence[str]:
         groups = self.context.engine.groups
         topics = {partition.topic for partition in groups.positions(self.name).committed}
         topics.update(topic for member in groups.describe(self.name).members for topic in member.topics)
         return [*FILES, *sorted(topics.intersection(self.context.engine.topics()))]
-
-    def listed_attributes(self) -> Attributes:
-        return self.attributes()
 
     def make(self, name: str) -> Node:
         file = FILES.get(name)
@@ -189,12 +171,6 @@ def _subscription(context: MountContext, name: str) -> Subscription:
         if topic not in context.engine.topics():
             raise FileError(errno.ENOENT, f"no such topic: {topic}")
     return Subscription(topics=topics, patterns=patterns)
-
-
-def _take(parent: SubscriptionDirectory, name: str) -> Node:
-    if parent.subscription.patterns:
-        raise FileError(errno.ENOENT, "records are taken from topics by their names; patterns are for `log`")
-    return TakeNode(parent, name, parent.group, tuple(sorted(parent.subscription.topics)), TAKES[name])
 
 
 def _log(parent: SubscriptionDirectory, name: str) -> Node | None:
@@ -240,7 +216,7 @@ class SubscriptionDirectory(Directory):
         return [str(number) for number in self.context.engine.topic(topic).partitions()]
 
     def make(self, name: str) -> Node:
-        node = _take(self, name) if name in TAKES else _log(self, name)
+        node = _log(self, name)
         if node is not None:
             return node
         if self._topic is None or name not in self.names():

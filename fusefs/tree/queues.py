@@ -1,10 +1,10 @@
-"""The queues under `@groups`: a share group's directory, in it one for the topics that are taken from."""
+"""The queues: `@queues`, one directory a queue (share group), in it one for the topics that are taken from."""
 
 from __future__ import annotations
 
 import errno
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fusefs.allowance import leave_event_loop
 from fusefs.errors import FileError
@@ -12,8 +12,9 @@ from fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusF
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import FORMS
 from fusefs.nodes.nodes import Directory, Node
+from fusefs.tree.groups import GroupDirectory, KindDirectory
 from storage.errors import InvalidNameError
-from storage.share_groups import Acknowledgement, RecordName, ShareGroup, parse_place
+from storage.share_groups import Acknowledgement, RecordName, ShareGroup, ShareGroups, parse_place
 
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 
@@ -21,15 +22,31 @@ TAKES = {f"take{form.suffix}": form for form in FORMS}
 """The names under which records are taken, one for each form of lines."""
 
 
-class QueueDirectory(Directory):
-    """`@groups/billing` of a share group."""
+class QueuesDirectory(KindDirectory):
+    """`@queues`: the groups whose members are given records one by one."""
 
     __slots__ = ()
 
-    entry_timeout = 0.0
+    @property
+    def service(self) -> ShareGroups:
+        return self.context.engine.share_groups
 
-    def is_current(self) -> bool:
-        return self.name in self.context.engine.share_groups.groups()
+    def listed(self) -> Collection[str]:
+        return self.service.groups()
+
+    def keeps_state(self, name: str) -> bool:
+        return bool(self.service.group(name).topics())
+
+    def make(self, name: str) -> Node:
+        if name in self.listed():
+            return QueueDirectory(self.context, self, name)
+        raise FileError(errno.ENOENT, f"no such queue; `mkdir @queues/{name}` makes it")
+
+
+class QueueDirectory(GroupDirectory):
+    """`@queues/jobs`: a directory for each topic; any other name is a list of topics."""
+
+    __slots__ = ()
 
     def names(self) -> Sequence[str]:
         group = self.context.engine.share_groups.group(self.name)
@@ -55,7 +72,7 @@ FILES: dict[str, Callable[[Directory, str, str], Node]] = {
 
 
 class QueuedTopicDirectory(Directory):
-    """`@groups/billing/orders` of a share group."""
+    """`@queues/jobs/orders`."""
 
     __slots__ = ("_topics",)
 

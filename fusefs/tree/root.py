@@ -14,16 +14,20 @@ from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.groups import GroupsDirectory
+from fusefs.tree.queues import QueuesDirectory
 from fusefs.tree.topics import TopicDirectory
-from storage.errors import StorageError, TopicNotEmptyError
+from storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
 
 
 def _status(parent: RootDirectory, name: str) -> Node:
     return DaemonStatusFile(parent.context, parent, name)
 
 
-def _groups(parent: RootDirectory, name: str) -> Node:
-    return GroupsDirectory(parent, name)
+def _queues(parent: RootDirectory, name: str) -> Node:
+    unavailable = parent.context.engine.share_groups.unavailable
+    if unavailable is not None:
+        raise GroupsUnsupportedError(unavailable)
+    return QueuesDirectory(parent, name)
 
 
 def _metrics(parent: RootDirectory, name: str) -> Node:
@@ -34,8 +38,13 @@ def _scrub(parent: RootDirectory, name: str) -> Node:
     return ScrubFile(parent.context, parent, name)
 
 
-NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@groups": _groups, "@status": _status}
-"""The daemon's own names that are listed."""
+QUEUES = "@queues"
+NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
+    "@groups": GroupsDirectory,
+    QUEUES: _queues,
+    "@status": _status,
+}
+"""The daemon's own names that are listed, `@queues` only where the engine has queues."""
 
 UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": _metrics, "@scrub": _scrub}
 """Those that are there by name alone: they are another text each time, so that copies of a mount would always differ."""
@@ -51,7 +60,8 @@ class RootDirectory(Directory):
         self.topics = AllTopics(context, self.node_id)
 
     def names(self) -> Sequence[str]:
-        return [*NAMES, *self.topics.names()]
+        has_queues = self.context.engine.share_groups.unavailable is None
+        return [*(name for name in NAMES if has_queues or name != QUEUES), *self.topics.names()]
 
     def make(self, name: str) -> Node:
         own = NAMES.get(name) or UNLISTED.get(name)

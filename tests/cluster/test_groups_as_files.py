@@ -129,8 +129,11 @@ def test_files_and_commands_show_and_set_positions(
             assert f"group {topic} {line}" in told
         assert {"config", "status", topic} == {one.name for one in group.iterdir()}
         assert topic in {one.name for one in (mountpoint / "@groups").iterdir()}
-        with pytest.raises(OSError, match="not supported"):
+        with pytest.raises(FileNotFoundError):
             (group / topic / "take").open("rb+", buffering=0)
+        assert "@queues" not in {one.name for one in mountpoint.iterdir()}
+        with pytest.raises(OSError, match="not supported"):
+            (mountpoint / "@queues" / "jobs").mkdir()
         assert "kafka-console-share-consumer" in (mountpoint / "@status").read_text()
     assert topic in topicfs(address, "groups", "list").split()
     (described,) = json.loads(topicfs(address, "groups", "describe", topic, "--json"))

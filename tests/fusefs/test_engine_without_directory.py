@@ -36,6 +36,14 @@ async def test_names_without_segments(client: MountClient):
         client.lookup("orders/0/segments")
 
 
+async def test_an_engine_without_queues_refuses_their_directory(client: MountClient):
+    """EOPNOTSUPP, and the reason in the reports; an empty directory would say that there are none."""
+    with refused("ENOTSUP"):
+        client.lookup("@queues")
+    (line,) = client.context.reports.lines()
+    assert "an engine in memory has none" in line
+
+
 async def test_sizes_are_those_of_the_rendering(client: MountClient):
     """stat(2) gives what cat(1) reads, whole and of a range."""
     assert 6 == (await client.stat("orders/0/log")).size

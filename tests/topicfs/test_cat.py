@@ -123,7 +123,7 @@ def test_paths_are_those_of_a_shell(clicks):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/", "/: is a directory; name a file in it (it has @groups, @status, clicks)"),
+        ("/", "/: is a directory; name a file in it (it has @groups, @queues, @status, clicks)"),
         (
             "clicks",
             "clicks: is a directory; name a file in it; clicks/log has the records of all partitions (it has ",

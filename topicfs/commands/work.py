@@ -93,10 +93,11 @@ def _sources(
     """Give what opens a session: of the daemon's mount, or of an engine of one's own."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
-        with suppress(FileExistsError):
-            (mountpoint / "@groups" / group).mkdir()
         if not (mountpoint / topic).is_dir():
             raise StorageError(f"{topic}: no such topic")
+        if (mountpoint / "@groups" / group).is_dir():
+            raise StorageError(f"{group}: is a group of consumers; a queue needs a name of its own")
+        (mountpoint / "@queues" / group).mkdir(exist_ok=True)
 
         def open_mount() -> JobSource:
             found = serving_mount(place)

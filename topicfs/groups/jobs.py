@@ -70,7 +70,7 @@ class MountJobs:
 
     def __init__(self, mountpoint: Path, group: str, topic: str, *, waits: bool) -> None:
         self._mountpoint = mountpoint
-        self._group = mountpoint / "@groups" / group
+        self._group = mountpoint / "@queues" / group
         flags = os.O_RDWR if waits else os.O_RDWR | os.O_NONBLOCK
         self._descriptor = os.open(self._group / topic / "take.json", flags)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -54,12 +54,13 @@ def copy_as_member(
     name = file_of(group, path, follow=follow)
     mountpoint = serving_mount(place)
     if mountpoint is not None:
-        with suppress(FileExistsError):
-            (mountpoint / "@groups" / group).mkdir()
+        if (mountpoint / "@queues" / group).is_dir():
+            raise GroupExistsError(f"{group}: is a queue; `topicfs work` takes its records")
+        (mountpoint / "@groups" / group).mkdir(exist_ok=True)
         _copy_file(mountpoint / name, output)
         return
     with place.opened_for_writing(through_mount=f"cat MOUNTPOINT/{name}") as engine:
-        with suppress(GroupExistsError):
+        if group not in engine.groups.listed():
             engine.groups.create(group)
         try:
             trio.run(_copy, engine, name, output, shown, place.directories)

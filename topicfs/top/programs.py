@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROCESSES = Path("/proc")
-GROUPS = "@groups"
+GROUPS = ("@groups", "@queues")
 
 
 class OpenFile(NamedTuple):
@@ -37,7 +37,7 @@ def open_files(mountpoint: Path, processes: Path = PROCESSES) -> Iterator[OpenFi
 
 def _opened(process: Path, descriptor: str, path: str) -> Iterator[OpenFile]:
     names = path.split("/")
-    of_group = names[0] == GROUPS and len(names) > 3
+    of_group = names[0] in GROUPS and len(names) > 3
     topics = tuple(names[2].split(",")) if of_group else (names[0],)
     if topics[0].startswith("@") or len(names) < 2:
         return

@@ -270,6 +270,8 @@ class EmbeddedGroups:
     def create(self, group: str) -> None:
         _check_name(group)
         self._runner.check_writable()
+        if group in self._engine.share_groups.groups():
+            raise GroupExistsError(f"{group}: is a queue; a group of consumers needs a name of its own")
         self._runner.call(lambda: self._create(group))
 
     def _create(self, name: str) -> None:

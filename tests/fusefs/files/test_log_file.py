@@ -171,7 +171,7 @@ async def test_the_root_is_never_forgotten(client: MountClient):
     """The kernel gives its reference back when it unmounts."""
     client.filesystem.forget([(1, 1)])
 
-    assert ["@groups", "@status"] == client.list()
+    assert ["@groups", "@queues", "@status"] == client.list()
 
 
 async def test_the_kernel_does_not_hold_ever_more_selectors(

@@ -41,7 +41,7 @@ class Queue:
     def open(self, *, form: Form = VALUES, nonblocking: bool = True) -> Taker:
         session = self.engine.share_groups.group("g").open(["orders"], holder="bash 7")
         what = QueueRead(
-            path="/@groups/g/orders/take", form=form, waiting=self.waiting, blocking=BlockingCalls()
+            path="/@queues/g/orders/take", form=form, waiting=self.waiting, blocking=BlockingCalls()
         )
         return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking), session)
 

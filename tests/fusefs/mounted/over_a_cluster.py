@@ -44,7 +44,7 @@ DIFFERENT_EXAMPLES: Mapping[str, str] = {
 
 def differs(example: str) -> bool:
     """Return whether an example prints something else over a cluster."""
-    return example in DIFFERENT_EXAMPLES or "/take;" in example
+    return example in DIFFERENT_EXAMPLES or "@queues" in example
 
 
 DIRECTORY_ALONE: Mapping[str, str] = {

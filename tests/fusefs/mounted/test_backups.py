@@ -76,7 +76,7 @@ def test_a_copy_of_the_whole_mount_ends_and_is_whole(filled: Mount, tmp_path: Pa
         expected = partition_files(filled.path, name)
         assert expected
         assert expected == partition_files(copy, name)
-    assert ["@groups", "@status", "empty", "orders", "prices"] == sorted(os.listdir(copy))
+    assert ["@groups", "@queues", "@status", "empty", "orders", "prices"] == sorted(os.listdir(copy))
     assert ["0", "1", "2", "3", "config", "status"] == sorted(os.listdir(copy / "orders"))
 
 

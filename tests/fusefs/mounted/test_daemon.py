@@ -239,8 +239,8 @@ def test_allow_other_lets_other_users_in(open_base: Path):
         mount.bash("mkdir a; echo x >> a/0/log")
         reading = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups cat a/0/log")
         writing = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'echo y >> a/0/log'")
-        mount.bash("mkdir @groups/g @groups/q")
-        reads = "cat @groups/g/a/drain @groups/g/a/log.json @groups/g/a/next-1; head -n 1 @groups/q/a/take"
+        mount.bash("mkdir @groups/g @queues/q")
+        reads = "cat @groups/g/a/drain @groups/g/a/log.json @groups/g/a/next-1; head -n 1 @queues/q/a/take"
         consuming = mount.bash(f"setpriv --reuid 65534 --regid 65534 --clear-groups bash -c '{reads}'")
         left = mount.bash("cat @groups/g/a/0/position; cat @groups/g/a/drain; cat @groups/g/a/0/position")
     finally:

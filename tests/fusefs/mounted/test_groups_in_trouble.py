@@ -138,15 +138,15 @@ CHANGES = (
     "echo assignor=range > @groups/g/config",
     "mkdir @groups/h",
     "rmdir @groups/g",
-    "exec 3<> @groups/jobs/orders/take",
+    "exec 3<> @queues/jobs/orders/take",
 )
 
 
 def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: Path):
     """One that would write does not start; one that is read-only shows positions, and who would join gets EROFS."""
     group = made(mount)
-    mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @groups/jobs")
-    mount.bash("exec 3<> @groups/jobs/orders/take; read -r job <&3; echo accept >&3")
+    mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @queues/jobs")
+    mount.bash("exec 3<> @queues/jobs/orders/take; read -r job <&3; echo accept >&3")
     (tmp_path / "second").mkdir()
     second = Mount(tmp_path / "second", directories=str(mount.data))
     with pytest.raises(AssertionError):
@@ -154,8 +154,10 @@ def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: P
     assert f"in use by process {mount.pid}; stop it first, or use --read-only" in second.said.read_text()
     try:
         second.start(read_only=True)
-        told = second.bash("cd @groups/g; cat orders/0/position orders/0/lag; grep ^lag status; ls ..").stdout
-        assert ["10", "4", "lag 4", "g", "jobs"] == told.splitlines()
+        told = second.bash(
+            "cd @groups/g; cat orders/0/position orders/0/lag; grep ^lag status; ls .. ../../@queues"
+        ).stdout
+        assert ["10", "4", "lag 4", "..:", "g", "", "../../@queues:", "jobs"] == told.splitlines()
         assert (
             "group g lag 4\nqueue jobs lag 13\n"
             == second.bash("grep -E '^(group|queue)' orders/status").stdout

@@ -19,8 +19,8 @@ from tests.fusefs.mounted.conftest import Mount
 pytestmark = pytest.mark.fuse
 
 LOOP = """
-mkdir @groups/q
-exec 3<> @groups/q/orders/take
+mkdir @queues/q
+exec 3<> @queues/q/orders/take
 while IFS= read -r job <&3; do
     case $job in
         bad) echo reject >&3 ;;
@@ -34,11 +34,73 @@ done
 
 
 def status(mount: Mount) -> dict[str, str]:
-    try:
-        lines = (mount.path / "@groups/q/status").read_text().splitlines()
-    except FileNotFoundError:  # While its first reader makes a queue of the group.
-        lines = []
+    lines = (mount.path / "@queues/q/status").read_text().splitlines()
     return dict(line.split(" ", 1) for line in lines)
+
+
+TAKERS = """
+mkfifo $fifo; mkdir orders
+for queue in 1 2 3 4 5 6; do
+    mkdir @queues/$queue; seq 30 >> orders/0/log
+    for taker in $(seq 30); do
+        { : < $fifo; exec 3<> @queues/$queue/orders/take && read -r job <&3 && echo accept >&3 && echo $queue >> $done; } &
+    done
+    exec 4> $fifo; wait; exec 4>&-
+done
+"""
+
+
+def test_takers_that_start_together_each_get_a_record(mount: Mount):
+    """Thirty open a queue that nobody has taken from, six times: none fails."""
+    done = mount.base / "done"
+    ran = mount.bash(TAKERS, fifo=mount.base / "fifo", done=done)
+
+    assert "" == ran.stderr
+    assert dict.fromkeys("123456", 30) == collections.Counter(done.read_text().split())
+
+
+def test_workers_that_start_together_make_one_queue(mount: Mount):
+    """Each record is done once, and none of them fails, whoever makes the queue."""
+    done = mount.base / "done"
+    mount.bash("mkdir orders; seq 20 > orders/0/log")
+    script = f"echo $(cat) >> {done}"
+    words = (
+        "work",
+        "q",
+        "orders",
+        "--data",
+        str(mount.data),
+        "--jobs",
+        "2",
+        "--drain",
+        "--",
+        "sh",
+        "-c",
+        script,
+    )
+    files = [(mount.base / f"errors{number}").open("w+b") for number in range(5)]
+    workers = [FORKS.start(COMMAND, *words, files=(None, None, file.fileno())) for file in files]
+
+    assert [0] * 5 == [worker.wait(PATIENCE_S) for worker in workers]
+    assert [b""] * 5 == [Path(file.name).read_bytes() for file in files]
+    assert sorted(map(str, range(1, 21))) == sorted(done.read_text().split())
+    for file in files:
+        file.close()
+
+
+def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
+    """Its directory is the same one before the first record is taken and afterwards."""
+    ran = mount.bash(
+        "mkdir orders @queues/q; seq 3 > orders/0/log; cd @queues/q; cat status > /dev/null; "
+        "echo share.record.lock.duration.ms=1000 > config; exec 3<> orders/take; read -r job <&3; echo $job; "
+        "grep ^in_flight status; grep ^share.record config; ls orders/in-flight; cd orders; echo accept >&3; ls rejected; "
+        "grep ^lag ../status"
+    )
+
+    assert ["1", "in_flight 1", "share.record.lock.duration.ms=1000", "orders-0-0", "lag 2"] == (
+        ran.stdout.splitlines()
+    ), ran.stderr
+    assert "" == ran.stderr
 
 
 def test_a_loop_of_a_shell(mount: Mount):
@@ -48,17 +110,17 @@ def test_a_loop_of_a_shell(mount: Mount):
 
     assert {"one": 1, "bad": 1, "again": 3, "two": 1} == collections.Counter(ran.stdout.split()), ran.stderr
     assert ("0", "0") == (status(mount)["lag"], status(mount)["in_flight"])
-    assert ["orders-0-1"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+    assert ["orders-0-1"] == os.listdir(mount.path / "@queues/q/orders/rejected")
 
 
 def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
     """Without waiting for the lease to end; and rm accepts what another holds, mv releases it."""
-    mount.bash("mkdir orders @groups/q; seq 3 > orders/0/log")
+    mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
     holder = subprocess.Popen(
         [
             "bash",
             "-c",
-            "exec 3<> @groups/q/orders/take; for n in 1 2 3; do IFS= read -r job <&3; done; sleep 100 3>&-",
+            "exec 3<> @queues/q/orders/take; for n in 1 2 3; do IFS= read -r job <&3; done; sleep 100 3>&-",
         ],
         cwd=mount.path,
         start_new_session=True,
@@ -66,14 +128,14 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
     try:
         wait_until(lambda: status(mount).get("in_flight") == "3", "it holds three")
         ran = mount.bash(
-            "cd @groups/q/orders/in-flight && ls && cat orders-0-1 && rm orders-0-0 && mv orders-0-1 .. && ls"
+            "cd @queues/q/orders/in-flight && ls && cat orders-0-1 && rm orders-0-0 && mv orders-0-1 .. && ls"
         )
         assert ["orders-0-0", "orders-0-1", "orders-0-2", "2orders-0-2"] == ran.stdout.split(), ran.stderr
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.wait(PATIENCE_S)
     wait_until(lambda: status(mount)["in_flight"] == "0", "it has given back")
-    again = mount.bash("exec 3<> @groups/q/orders/take; head -c 2 <&3; head -c 2 <&3")
+    again = mount.bash("exec 3<> @queues/q/orders/take; head -c 2 <&3; head -c 2 <&3")
 
     assert {"2", "3"} == set(again.stdout.split())
 
@@ -86,7 +148,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
     done.touch()
     lines = [f"job{n}" for n in range(jobs)]
     lines.insert(250, "poison")
-    mount.bash("mkdir orders @groups/q")
+    mount.bash("mkdir orders @queues/q")
     (mount.path / "orders/0/log").write_text("".join(f"{line}\n" for line in lines))
     script = f'job=$(cat); [ "$job" = poison ] && exit 1; echo "$job" >> {done}'
 
@@ -116,7 +178,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
 
     assert set(lines) - {"poison"} == set(counts)
     assert sum(counts.values()) <= jobs + 10, "only what a killed worker was at came twice"
-    assert ["orders-0-250"] == os.listdir(mount.path / "@groups/q/orders/rejected")
+    assert ["orders-0-250"] == os.listdir(mount.path / "@queues/q/orders/rejected")
 
 
 @pytest.mark.parametrize("end", [Mount.stop, Mount.kill])
@@ -124,7 +186,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
     """Whether the daemon ended in order or was killed."""
     done = mount.base / "done"
     done.touch()
-    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take; seq 3 > orders/0/log")
+    mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
     words = (
         "work",
         "q",
@@ -174,8 +236,8 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
 def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
     """For as long as its command runs, over several leases."""
     done = mount.base / "done"
-    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take")
-    mount.bash("echo share.record.lock.duration.ms=1000 > @groups/q/config; seq 2 > orders/0/log")
+    mount.bash("mkdir orders @queues/q")
+    mount.bash("echo share.record.lock.duration.ms=1000 > @queues/q/config; seq 2 > orders/0/log")
     script = f"echo $(cat) >> {done}; sleep 2.2"
     words = (
         "work",
@@ -201,11 +263,11 @@ def test_a_queue_of_a_read_only_mount(unmounted: Mount):
     """It shows, and nobody takes from it."""
     mount = unmounted.start()
     mount.bash(
-        "mkdir orders @groups/q; seq 3 > orders/0/log; exec 3<> @groups/q/orders/take; IFS= read -r job <&3; echo accept >&3"
+        "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo accept >&3"
     )
     mount.stop()
     mount.start(read_only=True)
-    ran = mount.bash("grep ^lag @groups/q/status; cat @groups/q/orders/take")
+    ran = mount.bash("grep ^lag @queues/q/status; cat @queues/q/orders/take")
 
     assert "lag 2\n" == ran.stdout
     assert "Read-only file system" in ran.stderr
@@ -214,10 +276,10 @@ def test_a_queue_of_a_read_only_mount(unmounted: Mount):
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
     """And takes nothing."""
     mount.bash(
-        "mkdir orders @groups/q; seq 3 > orders/0/log; exec 3<> @groups/q/orders/take; IFS= read -r job <&3; echo reject >&3"
+        "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo reject >&3"
     )
     ran = mount.bash(
-        "cp -a @groups $copy && grep -rc . @groups && grep ^lag @groups/q/status", copy=tmp_path / "copy"
+        "cp -a @queues $copy && grep -rc . @queues && grep ^lag @queues/q/status", copy=tmp_path / "copy"
     )
 
     assert (0, ["lag 2"]) == (ran.returncode, ran.stdout.splitlines()[-1:]), ran.stderr

@@ -77,7 +77,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) ->
 def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) -> None:
     """What was accepted or rejected stays so; what was held and not accepted is the only record that is given again."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
-    jobs = two.mount.path / "@groups" / "jobs" / "orders"
+    jobs = two.mount.path / "@queues" / "jobs" / "orders"
     jobs.parent.mkdir()
     with (jobs / "take").open("rb+", buffering=0) as take:
         for word in (b"accept\n", b"reject\n", b"accept\n", b"accept\n", b"reject\n"):

@@ -11,12 +11,12 @@ from tests.doubles.mount_client import MountClient, refused
 
 async def test_an_empty_mount_lists_its_status(client: MountClient):
     """Nothing else is there before the first topic."""
-    assert ["@groups", "@status"] == client.list()
+    assert ["@groups", "@queues", "@status"] == client.list()
 
 
 async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
     """Its records are in its partitions: the topic as a whole is there by name alone, so that copies have each once."""
-    assert ["@groups", "@status", "orders"] == orders.list()
+    assert ["@groups", "@queues", "@status", "orders"] == orders.list()
     assert ["config", "status", "0"] == orders.list("orders")
 
 
@@ -95,7 +95,7 @@ async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: st
         ("@groups/g/orders/drain.json", stat.S_IFREG | 0o600),
         ("@groups/g/orders/next-1000", stat.S_IFREG | 0o600),
         ("@groups/g/orders/next-10s.kv", stat.S_IFREG | 0o600),
-        ("@groups/g/orders/take.kv", stat.S_IFREG | 0o600),
+        ("@queues/q/orders/take.kv", stat.S_IFREG | 0o600),
         ("@groups/g/orders/0/position", stat.S_IFREG | 0o644),
     ],
 )
@@ -103,6 +103,7 @@ async def test_modes(orders: MountClient, path: str, mode: int):
     """Directories 0755, what takes lines 0644, what moves a group 0600, the rest 0444."""
     await orders.append("orders/0/log", b"a\n")
     await orders.mkdir("@groups/g")
+    await orders.mkdir("@queues/q")
 
     assert (await orders.stat(path)).mode == mode
 
@@ -194,10 +195,10 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
     await client.mkdir("b")
     fh = client.filesystem.opendir(client.filesystem.root.node_id)
     listing = client.filesystem.readdir(fh, 0)
-    seen = [next(listing).name for _ in range(5)]
+    seen = [next(listing).name for _ in range(6)]
     await client.rmdir("b")
 
-    assert [".", "..", "@groups", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
+    assert [".", "..", "@groups", "@queues", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
 
 
 async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):

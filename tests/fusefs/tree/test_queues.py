@@ -10,8 +10,8 @@ from tests.doubles.mount_client import MountClient, refused
 async def taken(client: MountClient, count: int) -> int:
     """Fill `orders` with `a`, `b`, …, make the queue `q`, and take so many; the open file."""
     await client.append("orders/0/log", "".join(f"{chr(97 + n)}\n" for n in range(count)).encode())
-    await client.mkdir("@groups/q")
-    fh = await client.open("@groups/q/orders/take", os.O_RDWR)
+    await client.mkdir("@queues/q")
+    fh = await client.open("@queues/q/orders/take", os.O_RDWR)
     for n in range(count):
         assert b"%c\n" % (97 + n) == await client.filesystem.read(fh, 2 * n, 100)
     return fh
@@ -21,28 +21,28 @@ async def test_a_queue_shows_its_records(orders: MountClient):
     """Held ones in `in-flight`, each with its value; `take` is there by name alone."""
     fh = await taken(orders, 2)
 
-    assert ["q"] == orders.list("@groups")
-    assert ["config", "status", "orders"] == orders.list("@groups/q")
-    assert ["in-flight", "rejected"] == orders.list("@groups/q/orders")
-    assert ["orders-0-0", "orders-0-1"] == orders.list("@groups/q/orders/in-flight")
-    assert b"b" == await orders.cat("@groups/q/orders/in-flight/orders-0-1")
-    assert b"in_flight 2\n" in await orders.cat("@groups/q/status")
-    assert b"share.delivery.count.limit=5" in await orders.cat("@groups/q/config")
+    assert ["q"] == orders.list("@queues")
+    assert ["config", "status", "orders"] == orders.list("@queues/q")
+    assert ["in-flight", "rejected"] == orders.list("@queues/q/orders")
+    assert ["orders-0-0", "orders-0-1"] == orders.list("@queues/q/orders/in-flight")
+    assert b"b" == await orders.cat("@queues/q/orders/in-flight/orders-0-1")
+    assert b"in_flight 2\n" in await orders.cat("@queues/q/status")
+    assert b"share.delivery.count.limit=5" in await orders.cat("@queues/q/config")
     await orders.filesystem.release(fh)
-    assert [] == orders.list("@groups/q/orders/in-flight")
+    assert [] == orders.list("@queues/q/orders/in-flight")
 
 
 async def test_removing_a_record_in_flight_accepts_it(orders: MountClient):
     """Whoever holds it; and moving it up releases it."""
     fh = await taken(orders, 2)
-    directory = "@groups/q/orders/in-flight"
+    directory = "@queues/q/orders/in-flight"
     await orders.filesystem.unlink(*orders.parent(f"{directory}/orders-0-0"))
-    above = orders.lookup("@groups/q/orders").node_id
+    above = orders.lookup("@queues/q/orders").node_id
     parent, name = orders.parent(f"{directory}/orders-0-1")
     await orders.filesystem.rename(parent, name, above, name)
 
     assert [] == orders.list(directory)
-    assert b"lag 1\n" in await orders.cat("@groups/q/status")
+    assert b"lag 1\n" in await orders.cat("@queues/q/status")
     with refused("ESTALE"):
         await orders.filesystem.write(fh, b"accept\n", 4)
     assert b"b\n" == await orders.filesystem.read(fh, 4, 100)
@@ -53,7 +53,7 @@ async def test_rejected_records_are_kept_until_they_are_removed(orders: MountCli
     """By their names."""
     fh = await taken(orders, 1)
     await orders.filesystem.write(fh, b"reject\n", 2)
-    directory = "@groups/q/orders/rejected"
+    directory = "@queues/q/orders/rejected"
     assert ["orders-0-0"] == orders.list(directory)
     assert b"a" == await orders.cat(f"{directory}/orders-0-0")
     await orders.filesystem.unlink(*orders.parent(f"{directory}/orders-0-0"))
@@ -73,8 +73,8 @@ async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
         "../nothere/take",
     ):
         with refused("ENOENT"):
-            orders.lookup(f"@groups/q/orders/{path}" if not path.startswith("..") else "@groups/q/nothere")
-    parent, name = orders.parent("@groups/q/orders/in-flight/orders-0-0")
+            orders.lookup(f"@queues/q/orders/{path}" if not path.startswith("..") else "@queues/q/nothere")
+    parent, name = orders.parent("@queues/q/orders/in-flight/orders-0-0")
     for target, renamed in ((orders.filesystem.root.node_id, name), (parent, b"x")):
         with refused("EPERM"):
             await orders.filesystem.rename(parent, name, target, renamed)
@@ -85,21 +85,70 @@ async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient)
     """And when it keeps something, only where that is allowed."""
     fh = await taken(orders, 1)
     with refused("ENOTEMPTY"):
-        await orders.rmdir("@groups/q")
+        await orders.rmdir("@queues/q")
     await orders.filesystem.release(fh)
-    await orders.mkdir("@groups/empty")
-    await orders.rmdir("@groups/empty")
+    await orders.mkdir("@queues/empty")
+    await orders.rmdir("@queues/empty")
 
-    assert ["q"] == orders.list("@groups")
+    assert ["q"] == orders.list("@queues")
     with refused("EEXIST"):
-        await orders.mkdir("@groups/q")
+        await orders.mkdir("@queues/q")
+
+
+async def test_a_name_belongs_to_one_kind(orders: MountClient):
+    """A queue and a consumer group never have the same name, and the refusal says which kind has it."""
+    await orders.mkdir("@groups/g")
+    await orders.mkdir("@queues/q")
+    for path in ("@queues/g", "@groups/q"):
+        with refused("EEXIST"):
+            await orders.mkdir(path)
+
+    assert (["g"], ["q"]) == (orders.list("@groups"), orders.list("@queues"))
+    for path in ("@queues/g", "@groups/q", "@groups/g/orders/take", "@queues/q/orders/log"):
+        with refused("ENOENT"):
+            orders.lookup(path)
+    of_consumers, of_jobs = orders.context.reports.lines()
+    assert "@queues/g: group g: is a group of consumers; a queue needs a name of its own" in of_consumers
+    assert "@groups/q: q: is a queue; a group of consumers needs a name of its own" in of_jobs
+
+
+async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
+    """Of workers that start together each but the first finds its queue there."""
+    await orders.mkdir("@queues/q")
+    with refused("EEXIST"):
+        await orders.mkdir("@queues/q")
+    assert "" == orders.reports
+
+
+async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
+    """Its settings hold for the first reader, and its name means the same directory before and after."""
+    await orders.append("orders/0/log", b"old\n")
+    await orders.mkdir("@queues/q")
+    directory = orders.lookup("@queues/q")
+    await orders.append("@queues/q/config", b"share.auto.offset.reset=latest\n")
+    fh = await orders.open("@queues/q/orders/take", os.O_RDWR | os.O_NONBLOCK)
+    await orders.append("orders/0/log", b"new\n")
+
+    assert b"new\n" == await orders.filesystem.read(fh, 0, 100)
+    assert directory is orders.lookup("@queues/q")
+    await orders.filesystem.release(fh)
+
+
+async def test_a_queue_whose_topic_is_gone_still_shows_its_status(orders: MountClient):
+    """It keeps no state of a deleted topic, so that nothing prevents its removal."""
+    await orders.filesystem.release(await taken(orders, 1))
+    orders.engine.delete_topic("orders", with_records=True)
+
+    assert b"members 0\nlag 0\n" in await orders.cat("@queues/q/status")
+    await orders.rmdir("@queues/q")
+    assert [] == orders.list("@queues")
 
 
 async def test_a_setting_of_a_queue(orders: MountClient):
     """A line sets one, and a bad one is refused."""
     await orders.filesystem.release(await taken(orders, 1))
-    await orders.append("@groups/q/config", b"share.delivery.count.limit=2\n")
+    await orders.append("@queues/q/config", b"share.delivery.count.limit=2\n")
 
-    assert (await orders.cat("@groups/q/config")).startswith(b"share.delivery.count.limit=2\n")
+    assert (await orders.cat("@queues/q/config")).startswith(b"share.delivery.count.limit=2\n")
     with refused("EINVAL"):
-        await orders.append("@groups/q/config", b"share.delivery.count.limit=1000\n")
+        await orders.append("@queues/q/config", b"share.delivery.count.limit=1000\n")

@@ -76,7 +76,7 @@ async def test_rmdir_removes_an_empty_topic(orders: MountClient):
     """Its directory is gone at once."""
     await orders.rmdir("orders")
 
-    assert ["@groups", "@status"] == orders.list()
+    assert ["@groups", "@queues", "@status"] == orders.list()
     with refused("ENOENT"):
         orders.lookup("orders")
 
@@ -100,7 +100,7 @@ async def test_rmdir_with_allow_delete_removes_records_too(engine: Engine, tmp_p
 
         await client.rmdir("orders")
 
-        assert ["@groups", "@status"] == client.list()
+        assert ["@groups", "@queues", "@status"] == client.list()
 
 
 async def test_rmdir_of_what_is_not_there(client: MountClient):

@@ -19,6 +19,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
         8: ("/mnt", os.O_RDONLY),
         9: ("pipe:[5]", os.O_RDONLY),
         10: ("/mnt/@groups/billing/status", os.O_RDONLY),
+        11: ("/mnt/@queues/jobs/tasks/take", os.O_RDWR),
     }
     process = tmp_path / "4711"
     for folder in ("fd", "fdinfo"):
@@ -35,6 +36,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
         OpenFile("a program (4711)", ("orders",), writes=False),
         OpenFile("a program (4711)", ("orders",), writes=True),
         OpenFile("a program (4711)", ("orders", "clicks"), writes=False),
+        OpenFile("a program (4711)", ("tasks",), writes=False),
     }
     assert expected == set(open_files(Path("/mnt"), tmp_path))
 
