@@ -48,7 +48,7 @@ from storage.remote import changes
 from storage.share_groups import NoShareGroups, ShareGroups
 
 NO_SHARE_GROUPS = NoShareGroups(
-    "the client of a cluster does not speak the protocol of share groups; use kafka-console-share-consumer"
+    "the client of a cluster does not speak the protocol of share groups; use kafka-share-groups and kafka-console-share-consumer"
 )
 
 

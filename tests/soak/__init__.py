@@ -18,6 +18,7 @@ RUNS = {
     "scrub": "tests.soak.scrub",
     "crossings": "tests.soak.crossings",
     "restarts": "tests.soak.restarts",
+    "work": "tests.soak.work",
     "compatibility": "tests.soak.compatibility",
     "fuzz": "tests.fuzz",
 }

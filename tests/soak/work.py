@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Self
 
 from tests.fusefs.mounted.conftest import Mount
 
@@ -38,11 +39,12 @@ class WorkedQueue:
         self._workers: list[subprocess.Popen[bytes]] = []
         self.killed: set[int] = set()
 
-    def __enter__(self) -> WorkedQueue:
+    def __enter__(self) -> Self:
         self._mount.start()
         lines = "".join(f"{number}\n" for number in range(self._records))
         (self._mount.path / TOPIC).mkdir()
         (self._mount.path / TOPIC / "0" / "log").write_text(lines)
+        (self._mount.path / "@queues" / GROUP).mkdir()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,7 +121,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="which kills")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="topicfs-work-") as base:
-        print(dict(kill_workers(Path(base), **vars(given))))
+        sys.stdout.write(f"{dict(kill_workers(Path(base), **vars(given)))}\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,14 @@ def test_a_reset_makes_a_group(orders: Topicfs):
     assert [["g", "orders", "0", "1"]] == reset(orders, "--topic", "orders", "--to-offset", "1")
 
     assert ["g"] == orders("groups", "list").text.split()
-    assert ["GROUP", "STATE", "g", "Empty"] == orders("groups", "list", "--state").text.split()
+    assert ["GROUP", "STATE", "TYPE", "g", "Empty", "consumer"] == orders(
+        "groups", "list", "--state"
+    ).text.split()
     row = orders("groups", "describe", "g").text.splitlines()[1].split()
     assert ["g", "orders", "0", "1", "3", "2", "-", "-"] == row
     assert "Empty" in orders("groups", "describe", "g", "--state").text
-    described = json.loads(orders("groups", "describe", "g", "--json").text)[0]
-    assert (2, "Empty", []) == (described["lag"], described["state"], described["members"])
+    found = described(orders, "g")
+    assert (2, "Empty", []) == (found["lag"], found["state"], found["members"])
 
 
 @pytest.mark.parametrize(
@@ -167,6 +170,67 @@ def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], rea
 
     assert 0 != ran.status
     assert reason in ran.errors.decode()
+
+
+def described(orders: Topicfs, group: str) -> dict[str, Any]:
+    (found,) = json.loads(orders("groups", "describe", group, "--json").text)
+    return dict(found)
+
+
+def test_a_queue_is_listed_described_reset_and_deleted(orders: Topicfs):
+    """Every word for groups knows queues; the position of a queue is its start offset."""
+    reset(orders, "--topic", "orders", "--to-offset", "1")
+    assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
+    assert [
+        {"group": "g", "state": "Empty", "type": "consumer"},
+        {"group": "jobs", "state": "Empty", "type": "share"},
+    ] == json.loads(orders("groups", "list", "--json").text)
+    assert ["jobs", "Empty", "share"] == orders("groups", "list", "--state").text.splitlines()[-1].split()
+    row = orders("groups", "describe", "jobs").text.splitlines()[1].split()
+    assert ["jobs", "orders", "0", "3", "3", "0", "-", "-"] == row
+    row = orders("groups", "describe", "jobs", "--state").text.splitlines()[1].split()
+    assert ["jobs", "-", "-", "Empty"] == row[:4]
+
+    ran = orders("groups", "reset", "jobs", "--all-topics", "--shift-by", "-2")
+    assert ["jobs", "orders", "0", "1"] == ran.text.splitlines()[1].split(), ran.errors
+    found = described(orders, "jobs")
+    assert ("share", 2, 1, 3) == (
+        found["type"],
+        found["lag"],
+        found["positions"][0]["position"],
+        found["positions"][0]["end_offset"],
+    )
+    assert "jobs: deleted\n" == orders("groups", "delete", "jobs").text
+    assert ["g"] == orders("groups", "list").text.split()
+    assert b"jobs: no such group" in orders("groups", "describe", "jobs").errors
+
+
+def test_a_queue_without_its_topic_is_described(orders: Topicfs):
+    """It has no position in a deleted topic."""
+    assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
+    orders("topics", "delete", "orders", "--with-records")
+    assert [] == described(orders, "jobs")["positions"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("groups", "delete", "g", "jobs", "--topic", "orders"), "jobs: a queue is deleted as a whole"),
+        (("groups", "delete", "g", "nothere"), "nothere: no such group"),
+        (("cat", "--group", "jobs", "orders/log"), "jobs: is a queue"),
+        (("work", "g", "orders", "--drain", "--", "true"), "g: is a group of consumers"),
+    ],
+)
+def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
+    """A word for the other kind, or one unknown name among others, is refused before anything is done."""
+    reset(orders, "--topic", "orders", "--to-offset", "1")
+    assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
+    before = described(orders, "g"), described(orders, "jobs")
+    ran = orders(*words)
+
+    assert 1 == ran.status
+    assert reason in ran.errors.decode()
+    assert before == (described(orders, "g"), described(orders, "jobs"))
 
 
 def test_records_of_queues_are_no_aborted_upgrade(orders: Topicfs, caplog: pytest.LogCaptureFixture):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from storage.errors import InvalidPositionError
+from storage.errors import InvalidPositionError, StorageError
 from topicfs.callers import completion
 from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
@@ -18,6 +18,7 @@ from topicfs.groups.output import (
     say_state,
 )
 from topicfs.groups.scenarios import parse_topics
+from topicfs.groups.view import SHARE
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 
@@ -32,10 +33,11 @@ from topicfs.places import Place, place_option
     ),
 )
 def groups() -> None:
-    """List, describe, reset and delete groups of readers, in the words of kafka-consumer-groups.
+    """List, describe, reset and delete groups of readers and queues, in the words of kafka-consumer-groups.
 
-    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it. While a daemon owns the
-    directory this goes through its mount, where groups are files: MOUNT/@groups/billing/orders/0/position.
+    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it; that of a queue (share
+    group) is its start offset. While a daemon owns the directory this goes through its mount, where groups are files:
+    MOUNT/@groups/billing/orders/0/position. Queues are reset while no daemon owns the directory.
     """
 
 
@@ -47,11 +49,11 @@ groups.add_command(reset)
     cls=ExampleCommand,
     examples=(
         ("topicfs groups list", "a name a line"),
-        ("topicfs groups list --state", "and whether anybody reads"),
+        ("topicfs groups list --state", "and whether anybody reads, and which are queues"),
         ("topicfs groups list --json | jq -c .[]", "for programs"),
     ),
 )
-@click.option("--state", is_flag=True, help="With each group's state: Empty, Stable, …")
+@click.option("--state", is_flag=True, help="With each group's state (Empty, Stable, …) and type.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array.")
 @place_option
 def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
@@ -59,7 +61,7 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
     with opened_groups(place) as found:
         listed = found.listed()
     if as_program:
-        say_json([{"group": one.name, "state": one.state} for one in listed])
+        say_json([{"group": one.name, "state": one.state, "type": one.type} for one in listed])
     else:
         say_list(listed, state=state)
 
@@ -105,13 +107,15 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
 def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> None:
     """Delete groups that have no members; beside a daemon its mount must allow it (--allow-delete)."""
     with opened_groups(place, writing=True) as found:
-        for name in names:
-            described = found.describe(name)
+        described = {name: found.describe(name) for name in names}
+        if topics and (queues := [name for name, one in described.items() if one.type == SHARE]):
+            raise StorageError(f"{', '.join(queues)}: a queue is deleted as a whole; leave out --topic")
+        for name, group in described.items():
             if not topics:
                 found.delete(name)
                 say(f"{name}: deleted")
                 continue
-            there = {one.partition for one in described.places if one.position is not None}
+            there = {one.partition for one in group.places if one.position is not None}
             partitions = [one for one in parse_topics(found, topics) if one in there]
             if not partitions:
                 raise InvalidPositionError(f"{name}: no positions in {', '.join(topics)}")

@@ -9,7 +9,7 @@ from storage.engine import Engine
 from storage.errors import UnknownGroupError
 from storage.membership import MemberDescription, Position
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from topicfs.groups.view import GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 
 ISOLATION = Isolation.READ_COMMITTED
 
@@ -21,12 +21,14 @@ class EngineGroups:
         self._engine = engine
 
     def listed(self) -> Sequence[GroupSummary]:
-        return [GroupSummary(name, one.state.value) for name, one in self._engine.groups.listed().items()]
+        groups, queues = self._engine.groups.listed(), self._engine.share_groups.groups()
+        consumers = [GroupSummary(name, one.state.value) for name, one in groups.items()]
+        return consumers + [GroupSummary(name, one.state, SHARE) for name, one in queues.items()]
 
     def describe(self, group: str) -> GroupView:
         groups = self._engine.groups
         if group not in groups.listed():
-            raise UnknownGroupError(f"{group}: no such group")
+            return self._describe_queue(group)
         found, positions = groups.describe(group), groups.positions(group)
         return GroupView(
             name=group,
@@ -38,6 +40,26 @@ class EngineGroups:
             places=[
                 self._place(group, one) for one in lags(self._engine, positions.committed, found.members)
             ],
+        )
+
+    def _describe_queue(self, name: str) -> GroupView:
+        queue = self._engine.share_groups.groups().get(name)
+        if queue is None:
+            reason = self._engine.share_groups.unavailable
+            raise UnknownGroupError(f"{name}: no such group" + (f" ({reason})" if reason else ""))
+        places = [
+            PlaceView(
+                one.partition,
+                None if one.start_offset < 0 else one.start_offset,
+                self.bounds(one.partition).end_offset,
+                one.lag,
+            )
+            for topic in queue.topics()
+            for one in queue.positions(topic)
+        ]
+        members = [MemberView(one.member_id, one.holder, one.topics, ()) for one in queue.members()]
+        return GroupView(
+            name=name, state=queue.state, type=SHARE, generation=queue.epoch, members=members, places=places
         )
 
     def _place(self, group: str, where: TopicPartition) -> PlaceView:
@@ -64,13 +86,19 @@ class EngineGroups:
         return None if found is None else found.offset
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
+        queue = self._engine.share_groups.groups().get(group)
+        if queue is not None:
+            for partition, offset in positions.items():
+                queue.reset(partition, offset)
+            return
         self._engine.groups.set_positions(group, {one: Position(offset) for one, offset in positions.items()})
 
     def delete_positions(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         self._engine.groups.delete_positions(group, partitions)
 
     def delete(self, group: str) -> None:
-        self._engine.groups.delete(group)
+        queues = self._engine.share_groups
+        (queues if group in queues.groups() else self._engine.groups).delete(group)
 
 
 def _member(member: MemberDescription) -> MemberView:

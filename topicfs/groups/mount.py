@@ -12,14 +12,15 @@ from pathlib import Path
 from fusefs.groups.positions import read_lag
 from storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from storage.model import Offset, Timestamp, TopicPartition
-from topicfs.groups.view import GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 
 _MEMBER = re.compile(
-    r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) partitions (?P<partitions>\S+)"
+    r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) (?:held \d+|partitions (?P<partitions>\S+))"
 )
 _PLACE = re.compile(
     r"partition (?P<partition>\S+) position (?P<position>\d+|-) lag (?P<lag>-?\d+|-)(?: committed (?:-|\S+ \S+|\S+))?(?: by (?P<by>.*))?"
 )
+_QUEUED = re.compile(r"(?m)^partition (?P<partition>\S+) start (?P<start>-?\d+) .* lag (?P<lag>\d+)$")
 
 
 def _list(text: str) -> list[str]:
@@ -32,14 +33,14 @@ def _partition(text: str) -> TopicPartition:
 
 
 def parse_status(name: str, text: str) -> GroupView:
-    """Read the `status` of a group."""
-    values: dict[str, str] = {}
+    """Read the `status` of a group; of a queue all but its positions."""
+    values = {"type": CONSUMER, "assignor": "-", "coordinator": ""}
     members: list[MemberView] = []
     places: list[PlaceView] = []
     for line in text.splitlines():
         member, place = _MEMBER.fullmatch(line), _PLACE.fullmatch(line)
         if member is not None:
-            partitions = tuple(map(_partition, _list(member["partitions"])))
+            partitions = tuple(map(_partition, _list(member["partitions"] or "-")))
             members.append(
                 MemberView(member["id"], member["reader"], tuple(_list(member["topics"])), partitions)
             )
@@ -53,10 +54,12 @@ def parse_status(name: str, text: str) -> GroupView:
         else:
             word, _, value = line.partition(" ")
             values[word] = value
+    generation = values.get("generation") or values["epoch"]
     return GroupView(
         name=name,
         state=values["state"],
-        generation=-1 if values["generation"] == "-" else int(values["generation"]),
+        type=values["type"],
+        generation=-1 if generation == "-" else int(generation),
         assignor="" if values["assignor"] == "-" else values["assignor"],
         coordinator=values["coordinator"],
         members=members,
@@ -70,29 +73,38 @@ class MountGroups:
     def __init__(self, mountpoint: Path) -> None:
         self._mountpoint = mountpoint
         self._groups = mountpoint / "@groups"
+        self._queues = mountpoint / "@queues"
 
     def listed(self) -> Sequence[GroupSummary]:
-        names = sorted(os.listdir(self._groups))  # noqa: PTH208 - names alone
-        return [GroupSummary(name, self.describe(name).state) for name in names]
+        names = [name for kind in (self._groups, self._queues) for name in sorted(os.listdir(kind))]  # noqa: PTH208 - names alone
+        found = [parse_status(name, self._status(name)) for name in names]
+        return [GroupSummary(one.name, one.state, one.type) for one in found]
 
     def describe(self, group: str) -> GroupView:
-        directory = self._group(group)
-        found = parse_status(group, (directory / "status").read_text(encoding="utf-8"))
-        return replace(
-            found,
-            places=[
-                place
-                if place.position is not None
-                else replace(place, end_offset=self.bounds(place.partition).end_offset)
-                for place in found.places
-            ],
-        )
+        status = self._status(group)
+        found = parse_status(group, status)
+        places = [
+            place
+            if place.position is not None
+            else replace(place, end_offset=self.bounds(place.partition).end_offset)
+            for place in found.places
+        ]
+        queued = map(self._queued, _QUEUED.finditer(status))
+        return replace(found, places=sorted([*places, *queued], key=lambda place: place.partition))
+
+    def _status(self, group: str) -> str:
+        return (self._group(group) / "status").read_text(encoding="utf-8")
+
+    def _queued(self, line: re.Match[str]) -> PlaceView:
+        partition, start = _partition(line["partition"]), int(line["start"])
+        end_offset = self.bounds(partition).end_offset
+        return PlaceView(partition, None if start < 0 else Offset(start), end_offset, int(line["lag"]))
 
     def _group(self, group: str) -> Path:
-        directory = self._groups / group
-        if "/" in group or not directory.is_dir():
-            raise UnknownGroupError(f"{group}: no such group")
-        return directory
+        for directory in (self._groups / group, self._queues / group):
+            if "/" not in group and directory.is_dir():
+                return directory
+        raise UnknownGroupError(f"{group}: no such group")
 
     def partitions(self, topic: str) -> Sequence[int]:
         directory = self._mountpoint / topic
@@ -122,6 +134,8 @@ class MountGroups:
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         directory = self._groups / group
+        if (self._queues / group).is_dir():
+            raise StorageError(f"{group}: a queue is reset while no daemon owns the directory")
         if not directory.is_dir():
             directory.mkdir()
         for partition, offset in positions.items():

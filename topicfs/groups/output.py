@@ -10,7 +10,7 @@ import click
 from fusefs.groups.positions import spelled_lag
 from storage.messages import printable
 from topicfs.groups.scenarios import Reset
-from topicfs.groups.view import GroupSummary, GroupView
+from topicfs.groups.view import SHARE, GroupSummary, GroupView
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -29,7 +29,7 @@ def say_json(value: object) -> None:
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
     """Print the names, or with their states a table."""
     if state:
-        say_table(("GROUP", "STATE"), groups)
+        say_table(("GROUP", "STATE", "TYPE"), groups)
     else:
         for group in groups:
             click.echo(printable(group.name))
@@ -72,7 +72,7 @@ def say_members(group: GroupView) -> None:
             one.member_id,
             one.reader,
             len(one.partitions),
-            ",".join(map(str, one.partitions)) or "-",
+            ",".join(map(str, one.topics if group.type == SHARE else one.partitions)) or "-",
         )
         for one in group.members
     )
@@ -83,7 +83,7 @@ def say_state(group: GroupView) -> None:
     """Print the group as a whole."""
     row = (
         group.name,
-        group.coordinator,
+        group.coordinator or "-",
         group.assignor or "-",
         group.state,
         group.generation if group.generation >= 0 else "-",
@@ -100,6 +100,7 @@ def group_object(group: GroupView) -> dict[str, object]:
     return {
         "group": group.name,
         "state": group.state,
+        "type": group.type,
         "generation": group.generation,
         "assignor": group.assignor,
         "coordinator": group.coordinator,

@@ -11,6 +11,8 @@ from storage.model import Offset, Timestamp, TopicPartition
 
 EMPTY = "Empty"
 """The state of a group without members."""
+CONSUMER, SHARE = "consumer", "share"
+"""Kafka's types of groups; a queue is a share group."""
 
 
 class GroupSummary(NamedTuple):
@@ -18,6 +20,7 @@ class GroupSummary(NamedTuple):
 
     name: str
     state: str
+    type: str = CONSUMER
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class PlaceView:
-    """The position of a group in a partition, as shown."""
+    """The position of a group in a partition, as shown; a queue's is its start offset."""
 
     partition: TopicPartition
     position: Offset | None
@@ -55,9 +58,10 @@ class GroupView:
 
     name: str
     state: str
+    type: str = CONSUMER
     generation: int
-    assignor: str
-    coordinator: str
+    assignor: str = ""
+    coordinator: str = ""
     members: Sequence[MemberView]
     places: Sequence[PlaceView]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import random
 import signal
@@ -140,6 +141,73 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
     assert {"2", "3"} == set(again.stdout.split())
 
 
+def groups(mount: Mount, *words: str) -> str:
+    """What `topicfs groups` prints beside the daemon."""
+    ended = FORKS.run(COMMAND, "groups", *words, "--data", str(mount.data))
+    assert b"" == ended.errors
+    return ended.output.decode()
+
+
+def refusal(mount: Mount, *words: str) -> str:
+    """The reason why a command beside the daemon did nothing."""
+    ended = FORKS.run(COMMAND, *words, "--data", str(mount.data))
+    assert 1 == ended.status
+    return ended.errors.decode()
+
+
+def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
+    """They list and describe them, with members and what is left, and delete one without members."""
+    mount = unmounted.start(allow_delete=True)
+    mount.bash(
+        "mkdir orders @groups/g @queues/q @queues/fresh; seq 5 > orders/0/log; cat @groups/g/orders/drain"
+    )
+    with (mount.path / "@queues/q/orders/take").open("rb+", buffering=0) as take:
+        for word in (b"accept\n", b"accept\n"):
+            take.read(100)
+            take.write(word)
+        take.read(100)
+        listed = json.loads(groups(mount, "list", "--json"))
+        (found,) = json.loads(groups(mount, "describe", "q", "--json"))
+        rows = groups(mount, "describe", "q", "--members").splitlines()
+        assert "q: has members" in refusal(mount, "groups", "delete", "q")
+
+    assert [("g", "consumer"), ("fresh", "share"), ("q", "share")] == [
+        (one["group"], one["type"]) for one in listed
+    ]
+    assert ("share", "Stable", 3, [["orders"]]) == (
+        found["type"],
+        found["state"],
+        found["lag"],
+        [one["topics"] for one in found["members"]],
+    )
+    assert [
+        {"topic": "orders", "partition": 0, "position": 2, "end_offset": 5, "lag": 3, "committed_by": ""}
+    ] == (found["positions"])
+    assert [str(os.getpid()), "0", "orders"] == rows[1].split()[-3:]
+    assert "q: deleted\n" == groups(mount, "delete", "q")
+    assert ["fresh"] == os.listdir(mount.path / "@queues")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("groups reset q --all-topics --to-earliest", "a queue is reset while no daemon owns the directory"),
+        ("groups delete q --topic orders", "a queue is deleted as a whole"),
+        ("groups delete q", "without --allow-delete"),
+        ("cat orders/log --group q", "q: is a queue; `topicfs work` takes its records"),
+        ("work g orders true", "g: is a group of consumers; a queue needs a name of its own"),
+    ],
+)
+def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, words: str, reason: str):
+    """The sentence names what is possible, and nothing has changed."""
+    mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
+    mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")
+    before = groups(mount, "describe", "g", "q", "--json")
+
+    assert reason in refusal(mount, *words.split())
+    assert before == groups(mount, "describe", "g", "q", "--json")
+
+
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_nothing(mount: Mount):
     """500 jobs, eight workers killed at random: each is accepted once; a record that cannot be done is given up."""
@@ -267,9 +335,10 @@ def test_a_queue_of_a_read_only_mount(unmounted: Mount):
     )
     mount.stop()
     mount.start(read_only=True)
-    ran = mount.bash("grep ^lag @queues/q/status; cat @queues/q/orders/take")
+    ran = mount.bash("ls @groups; grep ^lag @queues/q/status; cat @queues/q/orders/take")
 
     assert "lag 2\n" == ran.stdout
+    assert "aborted upgrade" not in mount.log
     assert "Read-only file system" in ran.stderr
 
 

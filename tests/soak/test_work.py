@@ -1,0 +1,17 @@
+"""The short form of the soak of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.work import kill_workers
+
+
+@pytest.mark.fuse
+def test_workers_that_are_killed_leave_nothing(tmp_path: Path) -> None:
+    """Each record is done, and by two commands only if the first one's worker was killed."""
+    done = kill_workers(tmp_path, records=16, seconds=1, workers=4, jobs=2, seed=1)
+    assert 16 == done["records"]
+    assert done["kills"] >= 1
