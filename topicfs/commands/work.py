@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import click
 
@@ -35,6 +35,7 @@ FIRST_RENEWAL_SECONDS = 0.3
 """A third of the shortest lease that can be set; shorter commands cost no renewal."""
 
 RECONNECT_SECONDS = 0.5
+SIGNAL_SECONDS = 1.0
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
 Reconnect = Callable[[OSError], bool]
 
@@ -162,7 +163,10 @@ class Workers:
     def _wait(self, alive: int) -> bool:
         interrupted = False
         while alive:
-            number = self._events.get()
+            try:
+                number = self._events.get(timeout=SIGNAL_SECONDS)
+            except Empty:
+                continue  # A signal that came right before the wait is handled behind it.
             with self._lock:
                 if number == 0:
                     alive -= 1
