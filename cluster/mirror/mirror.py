@@ -24,6 +24,7 @@ from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, 
 from cluster.mirror.copy import MirroredPartition
 from cluster.mirror.journal import MirrorJournal
 from cluster.mirror.topics import TopicCopies, TopicNames
+from cluster.protocol.connection import MOST_THROTTLE_SECONDS
 from storage.config.broker import EngineConfig
 from storage.directories.contents import find_partitions
 from storage.disk.native import NativeFileSystem, system_clock
@@ -247,7 +248,7 @@ class _Run:
     ) -> None:
         """Send a broker nothing for as long as it wants, and report it where nothing comes for long."""
         seconds = answer.throttle_ms / 1000
-        self._resume_at[node] = time.monotonic() + seconds
+        self._resume_at[node] = time.monotonic() + min(seconds, MOST_THROTTLE_SECONDS)
         text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"
         if answer.throttle_ms and not answer.partitions:
             for copy, _ in copies:

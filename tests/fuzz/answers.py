@@ -19,6 +19,7 @@ from storage.model import Offset, Record, Timestamp
 TOPIC, TOPIC_ID = "t", UUID(int=56)
 """The topic that there mostly is, with a partition 0."""
 
+PAUSE = "throttleTimeMs"
 SOUND = 0.95
 """The share of fields that have what a broker would say: nonsense alone would come to nothing."""
 
@@ -74,7 +75,11 @@ class Nonsense:
             ]
         data = api.response.write(values, version)
         tags = b"\0" if api.is_flexible(version) else b""
-        return tags + (self._changed(data) if self.random.random() < 0.1 else data)
+        # A pause that a broker demands is kept: a random one would end the run.
+        kept = 4 * (api.response.fields[0].name == PAUSE)
+        return (
+            tags + data[:kept] + (self._changed(data[kept:]) if self.random.random() < 0.1 else data[kept:])
+        )
 
     def _structure(self, fields: Sequence[Field], version: int) -> dict[str, Any]:
         return {one.name: self._value(one, version) for one in fields if one.in_version(version)}
@@ -102,6 +107,8 @@ class Nonsense:
             return 0 if random.random() < SOUND else random.choice((*ERRORS, 9999))
         if name in _ENDS and random.random() < SOUND:
             return random.choice((0, 3))
+        if name == PAUSE:
+            return 0 if random.random() < SOUND else random.choice((-(2**31), -1, 1, 7))
         if kind in _EXTREMES:
             return 0 if random.random() < SOUND else random.choice(_EXTREMES[kind])
         others: Mapping[str, Sequence[Any]] = {

@@ -341,3 +341,11 @@ def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
     _, (second, third) = connection.call_all(*[(LIST_OFFSETS, asked)] * 3, seconds=10)
     assert (600_000, None) == (second["throttleTimeMs"], third)
     assert connection.throttle.left() > 0
+
+
+@pytest.mark.parametrize(("demanded_ms", "longest"), [(2**31 - 1, 600), (30_000, 30), (-(2**31), 0)])
+def test_a_pause_has_a_bound(demanded_ms, longest):
+    """Of ten minutes: one wrong number does not end all requests to a broker for weeks; a negative one is none."""
+    throttle = Throttle()
+    throttle.note({"throttleTimeMs": demanded_ms})
+    assert longest - 10 <= throttle.left() <= longest
