@@ -61,50 +61,10 @@ KNOWN = {
 }
 
 
-_OTHERS = frozenset(
-    [
-        "acks",
-        "allow",
-        "auto",
-        "batch",
-        "bootstrap",
-        "buffer",
-        "check",
-        "client",
-        "compression",
-        "config",
-        "connections",
-        "default",
-        "delivery",
-        "enable",
-        "exclude",
-        "fetch",
-        "group",
-        "heartbeat",
-        "interceptor",
-        "isolation",
-        "key",
-        "linger",
-        "max",
-        "message",
-        "metadata",
-        "metric",
-        "metrics",
-        "partition",
-        "partitioner",
-        "receive",
-        "reconnect",
-        "request",
-        "retries",
-        "retry",
-        "send",
-        "session",
-        "share",
-        "socket",
-        "transaction",
-        "transactional",
-        "value",
-    ]
+_OTHERS = (
+    "acks allow auto batch bootstrap buffer check client compression config connections default delivery enable "
+    "exclude fetch group heartbeat interceptor isolation key linger max message metadata metric metrics partition "
+    "partitioner receive reconnect request retries retry send session share socket transaction transactional value"
 )
 """First words of the settings of Kafka's clients that say nothing of the connection's security."""
 
@@ -131,7 +91,7 @@ def read_security(path: Path) -> Security:
             tls=_tls(settings) if protocol.endswith("SSL") else None,
             credentials=_credentials(settings) if protocol.startswith("SASL") else None,
             ignored=tuple(
-                name for name in settings if name not in KNOWN and name.split(".")[0] not in _OTHERS
+                name for name in settings if name not in KNOWN and name.split(".")[0] not in _OTHERS.split()
             ),
         )
     except InvalidConfigError as error:
