@@ -57,11 +57,7 @@ class ReplicaDisks:
 
     def shut_down(self, number: int) -> None:
         """Let an ext4 die: every read and write of it is EIO from now on."""
-        directory = os.open(self.disks[number], os.O_RDONLY)
-        try:
-            fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
-        finally:
-            os.close(directory)
+        shut_down(self.disks[number])
 
     def bring_back(self, number: int) -> None:
         """Mount an ext4 file system again that was shut down, once the daemon has closed its files."""
@@ -126,6 +122,15 @@ class ReplicaDisks:
         for disk in (self.away, *self.disks):
             while subprocess.run(["mountpoint", "-q", str(disk)], check=False).returncode == 0:
                 subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def shut_down(disk: Path) -> None:
+    """Let an ext4 die: every read and write of it is EIO from now on."""
+    directory = os.open(disk, os.O_RDONLY)
+    try:
+        fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
+    finally:
+        os.close(directory)
 
 
 def fill_up(path: Path) -> None:
