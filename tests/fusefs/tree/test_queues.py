@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
+import trio
+
+from fusefs.errors import FileError
 from tests.doubles.mount_client import MountClient, refused
 
 
@@ -110,6 +114,23 @@ async def test_a_name_belongs_to_one_kind(orders: MountClient):
     of_consumers, of_jobs = orders.context.reports.lines()
     assert "@queues/g: group g: is a group of consumers; a queue needs a name of its own" in of_consumers
     assert "@groups/q: q: is a queue; a group of consumers needs a name of its own" in of_jobs
+
+
+async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
+    """Of two mkdir of one name at the same time exactly one is refused."""
+    await orders.mkdir("@queues/first")  # Makes the topic of groups, which takes longer than all below.
+
+    async def make(path: str) -> None:
+        with suppress(FileError):
+            await orders.mkdir(path)
+
+    for number in range(50):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make, f"@groups/{number}")
+            nursery.start_soon(make, f"@queues/{number}")
+
+    consumers, queues = set(orders.list("@groups")), set(orders.list("@queues"))
+    assert (set(), 51) == (consumers & queues, len(consumers | queues))
 
 
 async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
