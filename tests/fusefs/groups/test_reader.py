@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from fusefs.forms import BATCH, JSON, KV, VALUES, Form
+from fusefs.groups.read_limit import ReadLimit
 from storage.errors import CorruptionError, GroupError, NoPositionError, NotAssignedError
 from storage.membership import GroupState
 from tests.doubles.memory_engine import MemoryTopic
@@ -354,7 +355,7 @@ async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through
     """A log of aborted records alone leaves no lag; an empty one leaves no position."""
     world = World(2)
     world.topic.all[0].add_marker()
-    stream = world.open(0, 1, drains=drains)
+    stream = world.open(0, 1, limit=ReadLimit(drains=drains))
 
     assert (b"" if drains else AGAIN) == (await stream.read() if drains else await stream.fails())
     assert {orders(0): 1} == stream.member.committed
