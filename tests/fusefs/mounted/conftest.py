@@ -147,7 +147,7 @@ def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subproce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         stdin=subprocess.DEVNULL,
     )
