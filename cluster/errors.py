@@ -19,6 +19,7 @@ from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTransactionStateError,
+    NoAnswerError,
     NotAssignedError,
     NotAuthorizedError,
     NotEnoughReplicasAfterAppendError,
@@ -34,7 +35,7 @@ from storage.errors import (
 )
 
 
-class UnreachableError(ClusterError):
+class UnreachableError(NoAnswerError):
     """A broker cannot be reached: no connection, a broken one, or no answer in time. Another attempt may succeed."""
 
 

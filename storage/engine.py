@@ -110,11 +110,11 @@ class Partition(Protocol):
 
     @property
     def rewrites(self) -> int:
-        """Number of times compaction has rewritten segments: after each, what was counted over their bytes is no longer valid.
-
-        Listeners are notified. *Known*; a remote engine that is not told of it says 0.
-        """
+        """Number of compactions and `cuts`: after each, positions counted before are not valid. Listeners are notified (*known*)."""
         ...
+
+    cuts: tuple[Offset, ...]
+    """Offsets from which on visible records were lost in unclean elections, a new tuple after each (*known*)."""
 
     @property
     def log_start_offset(self) -> Offset:

@@ -250,5 +250,9 @@ class ClusterError(StorageError):
     """A Kafka cluster that cannot be reached, or that refuses what was asked."""
 
 
+class NoAnswerError(ClusterError, PartitionOfflineError):
+    """No broker answers for a while, or none leads the partition: another attempt may succeed."""
+
+
 class NotAuthorizedError(ClusterError):
     """A Kafka cluster knows the user, who may not do this."""

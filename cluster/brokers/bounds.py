@@ -28,7 +28,7 @@ class PartitionBounds(NamedTuple):
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
             max(self.high_watermark, other.high_watermark),
-            self.leader_epoch,
+            max(self.leader_epoch, other.leader_epoch),
         )
 
     def visible_end(self, isolation: Isolation) -> Offset:
@@ -48,7 +48,7 @@ class KnownBounds(Protocol):
     unknown: str | None
     """See `storage.engine.Partition`."""
 
-    def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None: ...
+    def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
         """Take note of an append: its largest timestamp, and the time until which its answer stands for the bounds (0: it does not)."""
@@ -83,22 +83,21 @@ def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id:
 def ask_bounds(
     brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int], *, seconds: float
 ) -> dict[TopicPartition, PartitionBounds | int]:
-    """Return the bounds of partitions that a broker leads since the epochs given, or Kafka's error codes (blocking).
+    """Return the bounds of partitions that a broker leads in the epochs given, or Kafka's error codes (blocking).
 
     It needs the right to describe them, not to read. Raises what `Connection.call` does.
     """
-    asked = list(epochs)
     starts, stable, ends = list_all_offsets(
         brokers,
         node,
-        asked,
+        epochs,
         (EARLIEST, Isolation.READ_UNCOMMITTED),
         (LATEST, Isolation.READ_COMMITTED),
         (LATEST, Isolation.READ_UNCOMMITTED),
         seconds=seconds,
     )
     found: dict[TopicPartition, PartitionBounds | int] = {}
-    for one in asked:
+    for one in epochs:
         if one in starts and one in stable and one in ends:
             error = starts[one].error or stable[one].error or ends[one].error
             start = starts[one].offset

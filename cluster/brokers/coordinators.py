@@ -63,7 +63,7 @@ class Coordinators:
                 error, passes = unreachable, True
             pause = backoff.next()
             if not passes or time.monotonic() + pause > deadline:
-                raise error from None
+                raise UnreachableError(str(error)) if passes else error from None
             self.forget(kind, key)
             if self._closed.wait(pause):
                 raise error from None

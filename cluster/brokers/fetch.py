@@ -6,7 +6,7 @@ answer, for the others are good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -41,6 +41,8 @@ FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
 """FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR: begin again."""
+NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
+"""The answer of a leader whose log has no epochs, as in Kafka's oldest formats: it does not tell what was lost."""
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
@@ -263,7 +265,7 @@ class ListedOffset(NamedTuple):
 def list_offsets(
     brokers: Brokers,
     node: int,
-    partitions: Iterable[TopicPartition],
+    partitions: Collection[TopicPartition],
     timestamp: int,
     *,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
@@ -271,9 +273,9 @@ def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     """Return the first offset at or after `timestamp`, or LATEST (the visible end), or EARLIEST (blocking).
 
+    If `partitions` maps each one to a leader epoch, a broker that leads it in another epoch answers with an error.
     Raises what `Connection.call` does.
     """
-    partitions = list(partitions)
     request = offsets_request(partitions, timestamp, isolation, seconds)
     return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)
 
@@ -281,29 +283,29 @@ def list_offsets(
 def list_all_offsets(
     brokers: Brokers,
     node: int,
-    partitions: Iterable[TopicPartition],
+    epochs: Mapping[TopicPartition, int],
     *asked: tuple[int, Isolation],
     seconds: float = ANSWER_SECONDS,
 ) -> list[dict[TopicPartition, ListedOffset]]:
     """Return what `list_offsets` does for several times, in one round trip and in their order (blocking)."""
-    partitions = list(partitions)
     requests = [
-        (LIST_OFFSETS, offsets_request(partitions, time, isolation, seconds)) for time, isolation in asked
+        (LIST_OFFSETS, offsets_request(epochs, time, isolation, seconds)) for time, isolation in asked
     ]
     with brokers.connection(node, seconds=seconds) as connection:
         first, later = connection.call_all(*requests, seconds=seconds)
     return [
-        list_offsets(brokers, node, partitions, time, isolation=isolation, seconds=seconds)
+        list_offsets(brokers, node, epochs, time, isolation=isolation, seconds=seconds)
         if answer is None
-        else bounds_of(answer, node, partitions, time)
+        else bounds_of(answer, node, epochs, time)
         for (time, isolation), answer in zip(asked, (first, *later), strict=True)
     ]
 
 
 def offsets_request(
-    partitions: Iterable[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
+    partitions: Collection[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
 ) -> Values:
     """Return the request of `list_offsets`."""
+    epochs: Mapping[TopicPartition, int] = partitions if isinstance(partitions, Mapping) else {}
     return {
         "replicaId": -1,
         "isolationLevel": int(isolation is Isolation.READ_COMMITTED),
@@ -312,8 +314,12 @@ def offsets_request(
             {
                 "name": topic,
                 "partitions": [
-                    {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": timestamp}
-                    for _, number in group
+                    {
+                        "partitionIndex": one.partition,
+                        "currentLeaderEpoch": epochs.get(one, NO_LEADER_EPOCH),
+                        "timestamp": timestamp,
+                    }
+                    for one in group
                 ],
             }
             for topic, group in groupby(sorted(partitions), key=lambda one: one.topic)
@@ -340,11 +346,15 @@ def bounds_of(
 
 
 def epoch_ends(
-    brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int]
+    brokers: Brokers,
+    node: int,
+    epochs: Mapping[TopicPartition, int],
+    leader_epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
     """Return for each partition the newest epoch up to the one given that the leader knows, and where it ended (blocking).
 
-    Those of which the leader knows none, or which it does not lead, are left out. Raises what `Connection.call` does.
+    Partitions that the broker does not lead, or leads in another epoch than `leader_epochs` says, are left out.
+    Raises what `Connection.call` does.
     """
     request = {
         "replicaId": -1,
@@ -352,7 +362,11 @@ def epoch_ends(
             {
                 "topic": topic,
                 "partitions": [
-                    {"partition": one.partition, "currentLeaderEpoch": -1, "leaderEpoch": epochs[one]}
+                    {
+                        "partition": one.partition,
+                        "currentLeaderEpoch": leader_epochs[one],
+                        "leaderEpoch": epochs[one],
+                    }
                     for one in group
                 ],
             }
@@ -364,7 +378,9 @@ def epoch_ends(
         TopicPartition(topic["topic"], one["partition"]): EpochEnd(
             one["leaderEpoch"], Offset(one["endOffset"])
         )
+        if one["endOffset"] >= 0
+        else NO_EPOCHS
         for topic in answer["topics"]
         for one in topic["partitions"]
-        if one["errorCode"] == NONE and one["endOffset"] >= 0
+        if one["errorCode"] == NONE
     }

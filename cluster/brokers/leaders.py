@@ -20,6 +20,7 @@ from cluster.errors import (
 )
 from storage.errors import (
     ClusterError,
+    NoAnswerError,
     PartitionGoneError,
     PartitionOfflineError,
     StorageError,
@@ -90,15 +91,23 @@ class Leaders:
         with suppress(ClusterError):
             self.look(seen)
 
-    def ask(self, partition: TopicPartition, topic_id: str, attempt: Callable[[Leader], Answer]) -> Answer:
+    def ask(
+        self,
+        partition: TopicPartition,
+        topic_id: str,
+        attempt: Callable[[Leader], Answer],
+        *,
+        since: int = -1,
+    ) -> Answer:
         """Return the answer of a partition's leader, which may be an error that no other attempt would mend (blocking).
 
-        A leader that wants no request because a quota is used up is waited for, however long that takes.
-        Raises PartitionOfflineError when there was none in time, PartitionGoneError when the topic is no more, and what
+        A leader that wants no request because a quota is used up is waited for, however long that takes. Leaders of
+        epochs before `since` are not asked: such metadata come from a broker that lags behind.
+        Raises NoAnswerError when there was none in time, PartitionGoneError when the topic is no more, and what
         `attempt` raises but for UnreachableError.
         """
         with self.noted(partition) as question:
-            return self._ask(question, partition, topic_id, attempt)
+            return self._ask(question, partition, topic_id, attempt, since)
 
     @contextmanager
     def noted(self, partition: TopicPartition) -> Iterator[object]:
@@ -142,12 +151,13 @@ class Leaders:
         partition: TopicPartition,
         topic_id: str,
         attempt: Callable[[Leader], Answer],
+        since: int,
     ) -> Answer:
         deadline, backoff = time.monotonic() + self.patience_seconds, Backoff()
         while True:
             seen = self.metadata
             try:
-                code = self._attempt(seen, partition, topic_id, attempt)
+                code = self._attempt(seen, partition, topic_id, attempt, since)
                 if not isinstance(code, int):
                     return code
                 error: StorageError = error_of(code, str(partition))
@@ -162,9 +172,7 @@ class Leaders:
             # A broker that answers again is given the time to find its leaders.
             answers = not isinstance(error, UnreachableError)
             if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
-                raise PartitionOfflineError(
-                    f"{partition}: no answer within {self.patience_seconds:g} s: {error}"
-                )
+                raise NoAnswerError(f"{partition}: no answer within {self.patience_seconds:g} s: {error}")
             self.pause(pause, str(partition))
             self.look_again(seen)
 
@@ -174,6 +182,7 @@ class Leaders:
         partition: TopicPartition,
         topic_id: str,
         attempt: Callable[[Leader], Answer],
+        since: int,
     ) -> Answer | int:
         """Return the leader's answer, or the error code for which another attempt is due."""
         self.pause(0, str(partition))
@@ -181,7 +190,7 @@ class Leaders:
         if topic is None or topic.topic_id != topic_id:
             return UNKNOWN_TOPIC_OR_PARTITION
         leader = metadata.leader(partition)
-        if leader.node not in metadata.brokers:
+        if leader.node not in metadata.brokers or leader.epoch < since:
             return LEADER_NOT_AVAILABLE
         answer = attempt(leader)
         return answer if kind_of(answer.error).passing is Passing.NO else answer.error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from cluster.brokers.bounds import PartitionBounds
 from cluster.brokers.fetch import epoch_ends
@@ -15,7 +16,7 @@ from cluster.cache.partition_cache import PartitionCache
 from cluster.cache.run import DamagedError
 from cluster.cache.window import FetchedWindow
 from storage.checkpoints.leader_epochs import EpochEnd
-from storage.errors import StorageError
+from storage.errors import ClusterError, StorageError
 from storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
@@ -62,7 +63,7 @@ class ReadThroughCache:
             files.remove()
         if files.needs_check(known):
             with suppress(StorageError):  # Another time.
-                files.check(self._ask_epoch_end, known.leader_epoch)
+                files.check(partial(self._ask_epoch_end, known.leader_epoch), known.leader_epoch)
 
     def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
         """Keep a window (blocking), unless the topic is compacted: it changes without a trace."""
@@ -108,6 +109,9 @@ class ReadThroughCache:
             )
         return self._found
 
-    def _ask_epoch_end(self, epoch: int) -> EpochEnd | None:
-        leader = self._leaders.metadata.leader(self._partition)
-        return epoch_ends(self._leaders.brokers, leader.node, {self._partition: epoch}).get(self._partition)
+    def _ask_epoch_end(self, leader_epoch: int, epoch: int) -> EpochEnd:
+        name, node = self._partition, self._leaders.metadata.leader(self._partition).node
+        ends = epoch_ends(self._leaders.brokers, node, {name: epoch}, {name: leader_epoch})
+        if name not in ends:
+            raise ClusterError(f"{name}: broker {node} does not lead it in epoch {leader_epoch}")
+        return ends[name]

@@ -59,9 +59,6 @@ REBALANCE_MS = 300_000
 """Kafka's max.poll.interval.ms, where the group sets none: how long the others wait for this one to join again."""
 UNSTABLE_SECONDS = 0.1
 """Kafka's retry.backoff.ms: how often to look whether a transaction has decided a position."""
-PASSING_SECONDS = 30.0
-"""So long a member that has no coordinator goes on with what it holds."""
-
 _GIVEN_UP = frozenset({UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
 """Codes that say: this member is none any longer."""
 
@@ -109,7 +106,6 @@ class ClusterMember:
         self._leaving = self._looks = self._put_back = False
         self._rejoins = True
         """True until it holds what was assigned in the newest generation that it knows of."""
-        self._failing_since: float | None = None
         self._backoff = Backoff()
         self._waiting: Connection | None = None
         """The connection on which a join waits for the others."""
@@ -200,21 +196,10 @@ class ClusterMember:
             except _GivenUpError as error:
                 _LOGGER.info("[GroupId %s] %s; it joins anew.", self.group, error)
                 self._forget()
-            except UnreachableError as error:
+            except UnreachableError:  # It goes on with what it holds, for as long as its coordinator is away.
                 self._client.forget_coordinator()
-                self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        """Wait before another attempt. Raises `error` where attempts have failed for too long."""
-        now = time.monotonic()
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        if now - self._failing_since > PASSING_SECONDS:
-            raise error
-        with self._changed:
-            self._changed.wait_for(lambda: self._leaving, self._backoff.next())
-
-    def _worked(self) -> None:
-        self._failing_since, self._backoff = None, Backoff()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._leaving, self._backoff.next())
 
     def _end(self, reason: Exception) -> None:
         try:
@@ -265,7 +250,7 @@ class ClusterMember:
         self._check(synced.code)
         self._adopt(read_assignment(synced.assignment))
         self._rejoins = self._put_back = False
-        self._worked()
+        self._backoff = Backoff()
 
     def _joined(self, offered: Offered, timeouts: Timeouts) -> Joined:
         joined = self._client.join(self.member_id, offered, timeouts, self._lend)
@@ -354,7 +339,7 @@ class ClusterMember:
             self._rejoins = True
         else:
             self._check(code)
-        self._worked()
+        self._backoff = Backoff()
 
     def _is_free_to_join(self) -> bool:
         """Return whether it may join again now; an eager member wants everything back first."""

@@ -273,7 +273,8 @@ class _Run:
     def _note_epochs(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]]) -> None:
         """Ask for the epochs of leaders that have written nothing so far."""
         if copies:
-            ends = epoch_ends(self._brokers, node, {copy.partition: leader.epoch for copy, leader in copies})
+            epochs = {copy.partition: leader.epoch for copy, leader in copies}
+            ends = epoch_ends(self._brokers, node, epochs, epochs)
             for copy, leader in copies:
                 copy.note_epoch(leader, ends.get(copy.partition))
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from cluster.brokers.admin import delete_records
 from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds
 from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import FetchedPartition, ListedOffset, list_offsets
+from cluster.brokers.fetch import FetchedPartition, ListedOffset, epoch_ends, list_offsets
 from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.brokers.log_sizes import log_size
 from cluster.brokers.settings import TopicSettings
 from cluster.cache.cache import Cache
 from cluster.cache.read_through import ReadThroughCache
 from cluster.cache.window import FetchedWindow
-from cluster.errors import LEADER_NOT_AVAILABLE, error_of
+from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
 from cluster.topics.producer import PartitionProducer, Production
 from cluster.topics.reader import PartitionReader, WindowCache
 from cluster.topics.sent_batches import SentAppend
@@ -70,7 +70,6 @@ class ClusterPartition:
     """See `storage.engine.Partition`. Its bounds come from the engine's followers, and with each answer."""
 
     directory: Path | None = None
-    rewrites = 0
 
     def __init__(
         self,
@@ -116,6 +115,9 @@ class ClusterPartition:
         self._learning = threading.Lock()
         """Held while an answer is compared with what is known: two of them may arrive at the same moment."""
         self._gone = False
+        self.cuts: tuple[Offset, ...] = ()
+        self._proven_end = Offset(0)
+        """End of the records that the leader of the bounds' epoch was seen to have; no reader was shown more."""
 
     def __str__(self) -> str:
         return str(self.name)
@@ -132,6 +134,10 @@ class ClusterPartition:
     @asks
     def config(self) -> TopicConfig:
         return self._ask_settings().config
+
+    @property
+    def rewrites(self) -> int:
+        return len(self.cuts)
 
     @property
     def log_start_offset(self) -> Offset:
@@ -306,7 +312,8 @@ class ClusterPartition:
         if start is None:
             raise OffsetOutOfRangeError(before, bounds.log_start_offset, bounds.high_watermark, str(self))
         end = max(bounds.high_watermark, start)
-        self.learn(PartitionBounds(start, max(bounds.last_stable_offset, start), end, bounds.leader_epoch))
+        stable = max(bounds.last_stable_offset, start)
+        self.learn(PartitionBounds(start, stable, end, bounds.leader_epoch), proven=False)
         return start
 
     @changes
@@ -341,21 +348,61 @@ class ClusterPartition:
         """True while it has listeners."""
         return bool(self._listeners) and not self._gone
 
-    def learn(self, bounds: PartitionBounds, *, settled: bool = False) -> None:
+    def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None:
         """Remember bounds that a leader answered, and notify the listeners if they moved. Safe from any thread.
 
-        A new leader says lower ones at first, until it knows how far the others are; `settled` are those that it has
-        found out (`ask_bounds`). They are lower than the old leader's only where records were lost.
+        A new leader is compared with the one before first (blocking; raises what `Leaders.ask` does). Answers of older
+        leaders are dropped. `proven` is false if the broker did not check in which epoch it leads.
         """
         with self._learning:
             before, first = self.bounds, self.unknown is not None
-            lower = settled and bounds.leader_epoch > before.leader_epoch
-            self.bounds = after = bounds if first or lower else before.raised(bounds)
-            self.unknown = None
-        if first or after[:3] != before[:3]:
+            newer = not first and bounds.leader_epoch > before.leader_epoch
+            if not newer and bounds.leader_epoch >= before.leader_epoch:
+                self.bounds = bounds if first else before.raised(bounds)
+                self._proven_end = max(self._proven_end, bounds.high_watermark if proven else Offset(0))
+                self.unknown = None
+            after = self.bounds
+        if newer:
+            self._compare(before.leader_epoch)
+            self.learn(bounds, proven=proven)
+        elif first or after[:3] != before[:3]:
             self._listeners.notify()
         if first:
             self._followed()
+
+    def _compare(self, epoch: int) -> None:
+        """Ask the leader how much it has of what the leader of an older epoch had, and follow it (blocking)."""
+
+        def attempt(leader: Leader) -> ListedOffset:
+            ends = epoch_ends(
+                self._leaders.brokers, leader.node, {self.name: epoch}, {self.name: leader.epoch}
+            )
+            if self.name not in ends:
+                return ListedOffset(LEADER_NOT_AVAILABLE, Offset(-1))
+            return ListedOffset(NONE, ends[self.name].end_offset, leader_epoch=leader.epoch)
+
+        shared = self._leaders.ask(self.name, self.topic_id, attempt, since=epoch + 1)
+        bounds = self.bounds._replace(leader_epoch=shared.leader_epoch)
+        if shared.offset < bounds.high_watermark:
+            bounds = ask_leader_for_bounds(self._leaders, self.name, self.topic_id)
+        if bounds.leader_epoch == shared.leader_epoch:  # Otherwise another leader has come meanwhile.
+            self.follow_leader(epoch, shared.offset, bounds)
+
+    def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
+        """Follow a new leader, which has what the leader of an older epoch had below the offset `shared`.
+
+        Records of which others were shown were lost in an unclean election: the bounds are the new leader's then.
+        """
+        with self._learning:
+            before = self.bounds
+            if before.leader_epoch != epoch:
+                return
+            if shared < self._proven_end:
+                self.cuts = (*self.cuts, shared)  # First: what is read by the new bounds is known to be new.
+                self._proven_end = shared
+            lower = shared < before.high_watermark
+            self.bounds = bounds if lower else before._replace(leader_epoch=bounds.leader_epoch)
+        self._listeners.notify()
 
     def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
         """Take over a follower's answer, which was to begin at `offset`: batches for readers, and the bounds."""

@@ -438,7 +438,9 @@ class PartitionProducer:
             time.monotonic() + TOLD_SECONDS if durable and adjoins else 0.0,
         )
         if stable or self._known.unknown is None:  # Otherwise nothing is known of the records before it.
-            self._known.learn(PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch))
+            bounds = PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch)
+            with suppress(StorageError):  # The batch is in the log, whatever becomes of other questions.
+                self._known.learn(bounds, proven=False)
         if stable < end:
             self._known.moved()
 

@@ -191,7 +191,8 @@ class PartitionReader:
             )
             return self._fetched(leader, wanted, isolation)
 
-        answer = self._leaders.ask(self._partition, self._topic_id, attempt)
+        known = self._known
+        answer = self._leaders.ask(self._partition, self._topic_id, attempt, since=known.bounds.leader_epoch)
         if answer.error == OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(offset)
         if answer.error:
@@ -199,8 +200,9 @@ class PartitionReader:
         bounds = PartitionBounds(
             answer.log_start_offset, answer.last_stable_offset, answer.high_watermark, epoch
         )
-        known = self._known
         known.learn(bounds)
+        if epoch != known.bounds.leader_epoch:  # Another leader has come meanwhile.
+            return self._fetch(offset, max_bytes, isolation)
         if not answer.records and bounds.visible_end(isolation) <= offset < known.bounds.visible_end(
             isolation
         ):
@@ -221,7 +223,7 @@ class PartitionReader:
     def _settle(self) -> PartitionBounds:
         """Return the bounds as the leader has found them out, and learn them."""
         bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
-        self._known.learn(bounds, settled=True)
+        self._known.learn(bounds)
         return bounds
 
     def _fetched(self, leader: Leader, wanted: FetchPartition, isolation: Isolation) -> FetchedPartition:

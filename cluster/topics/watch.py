@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cluster.brokers.bounds import PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Backoff, Metadata
-from cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession
+from cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession, epoch_ends
 from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
 from cluster.errors import NONE, kind_of
 from cluster.topics.catalog import Catalog
@@ -139,15 +139,21 @@ class BoundsWatcher:
     def _untold(self) -> list[FetchPartition]:
         """Return what to ask for: a follower leaves out partitions whose bounds an append's answer has just told.
 
-        Of those it would get the batches that were appended here, each whole; later it goes on where they end.
+        Of those it would get the batches that were appended here, each whole; later it goes on where they end. Partitions
+        with a new leader are left out until `settle` has compared it with the one before.
         """
         if self._sweeps:
-            return list(self._wanted.values())
+            return [one for name, one in self._wanted.items() if self._is_settled(name)]
         for name in self._told & self._wanted.keys():
             self._want(self._partitions[name])
         now = time.monotonic()
         self._told = {name for name in self._wanted if now < self._partitions[name].told_until}
-        return [one for name, one in self._wanted.items() if name not in self._told]
+        return [
+            one for name, one in self._wanted.items() if name not in self._told and self._is_settled(name)
+        ]
+
+    def _is_settled(self, name: TopicPartition) -> bool:
+        return self._partitions[name].bounds.leader_epoch == self._epochs[name]
 
     def settle(self) -> None:
         """Ask for the bounds that no fetch answers (blocking).
@@ -165,9 +171,14 @@ class BoundsWatcher:
         found = (
             ask_bounds(self._leaders.brokers, self._node, asked, seconds=METADATA_SECONDS) if asked else {}
         )
+        known = {name: self._partitions[name].bounds.leader_epoch for name in found}
+        older = {name: epoch for name, epoch in known.items() if epoch < self._epochs[name]}
+        ends = epoch_ends(self._leaders.brokers, self._node, older, self._epochs) if older else {}
         for name, bounds in found.items():
-            if isinstance(bounds, PartitionBounds):
-                self._partitions[name].learn(bounds, settled=True)
+            if isinstance(bounds, PartitionBounds) and (name in ends or name not in older):
+                if name in ends:
+                    self._partitions[name].follow_leader(older[name], ends[name].end_offset, bounds)
+                self._partitions[name].learn(bounds)
 
     def _take(self, partition: ClusterPartition, fetched: FetchedPartition) -> None:
         wanted = self._wanted[partition.name]

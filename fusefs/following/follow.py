@@ -20,7 +20,7 @@ from fusefs.views.decoded_fetch import Damage, DecodedFetch
 from fusefs.views.measure import Source
 from fusefs.views.rendering import Rendering, Text
 from storage.engine import Cancel, Partition
-from storage.errors import SegmentDeletedError, StorageError
+from storage.errors import NoAnswerError, SegmentDeletedError, StorageError
 from storage.model import Fetched, Isolation, Offset
 from storage.remote import NotAtHandError, ThreadNeededError
 
@@ -73,7 +73,7 @@ class _Stream:
         return self.tail.source
 
     def replace(self, source: Source) -> None:
-        """Go on in a partition that was opened again."""
+        """Go on in a partition that was opened again, or cut behind what was shown."""
         self.close()
         self.tail, self._own = self._tails.attach(source), None
 
@@ -91,7 +91,7 @@ class _Stream:
     def next(self) -> Text | Damage | None:
         """Return the next text; None if there is none yet. Damaged batches are passed. Raises SegmentDeletedError."""
         tail = self.tail
-        partition, _, isolation = tail.source
+        partition, _, isolation, _ = tail.source
         while self.start_offset < (end_offset := partition.visible_end(isolation)):
             start_offset = self.start_offset
             chunk = tail.chunks.get(start_offset) or tail.extend(start_offset, end_offset)
@@ -106,7 +106,6 @@ class _Stream:
                     return text
                 if self.start_offset == start_offset:
                     return None
-        tail.cut(end_offset)
         return None
 
     def _alone(self, tail: Tail) -> Text | Damage | None:
@@ -147,7 +146,7 @@ class FollowHandle:
         self._streams: dict[int, _Stream] = {}
         for number, partition in followed.partitions().items():
             partition.find_bounds()
-            self._add(number, partition, partition.visible_end(followed.isolation))
+            self._add(number, partition)
         self._rest: Text = b""
         self._failure: Exception | None = None
         """The error that is raised once the rest is read."""
@@ -155,8 +154,9 @@ class FollowHandle:
         self._last: Text = b""
         self._poll = WaitingPoll(followed.news.wait)
 
-    def _add(self, number: int, partition: Partition, start_offset: Offset) -> _Stream:
-        source = Source(partition, self._followed.form, self._followed.isolation)
+    def _add(self, number: int, partition: Partition, start_offset: Offset | None = None) -> _Stream:
+        source = Source(partition, self._followed.form, self._followed.isolation, partition.cuts)
+        start_offset = source.visible_end() if start_offset is None else start_offset
         stream = self._streams[number] = _Stream(self._followed.tails, source, start_offset)
         return stream
 
@@ -166,8 +166,12 @@ class FollowHandle:
         if stream is None:
             known = partition.unknown is None
             return self._add(number, partition, partition.log_start_offset) if known else None
-        if stream.source.partition is not partition:  # It was opened again.
-            stream.replace(stream.source._replace(partition=partition))
+        source = stream.source
+        if source.partition is not partition or source.cuts is not partition.cuts:
+            renewed = source._replace(partition=partition, cuts=partition.cuts)
+            if source.partition is partition:  # Otherwise it was opened again.
+                source.check(stream.start_offset)
+            stream.replace(renewed)
         return stream
 
     async def read(self, position: int, size: int) -> Text:
@@ -187,8 +191,13 @@ class FollowHandle:
         while not self._rest and self._failure is None:
             heard = news.news_count
             inline = len(self._streams) <= INLINE_PARTITIONS
-            if await self._blocking.patiently(self._fill if inline else self._fill_in_thread, self._program):
-                continue
+            try:
+                if await self._blocking.patiently(
+                    self._fill if inline else self._fill_in_thread, self._program
+                ):
+                    continue
+            except NoAnswerError:
+                heard = -1  # It waits for brokers as for records, and asks again.
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
             if heard == news.news_count:  # Otherwise something came while a thread looked.
@@ -243,7 +252,7 @@ class FollowHandle:
                     self._rest = found
                     return True
         except SegmentDeletedError as error:
-            reason = f"records were deleted before they were read: {error}"
+            reason = f"records are gone: {error}"
             raise FileError(errno.ESTALE, reason, reported=True) from None
         finally:
             self._filling.release()

@@ -94,13 +94,6 @@ class Tail:
         """Return the offset at which a reader that is behind, at `offset`, catches up: the next kept chunk, or the tail's end."""
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
-    def cut(self, end_offset: Offset) -> None:
-        """Forget everything if the log ends further in front than it did: other records may come in its place."""
-        if end_offset < self._end_offset:
-            with self._turn:
-                self.forget()
-                self._rendering = None
-
     def drop(self, offset: Offset) -> None:
         """Keep the chunk at an offset no longer."""
         self.chunks.pop(offset, None)

@@ -69,7 +69,7 @@ class AssignedPartition:
     def serve_from(self, partition: Partition) -> None:
         """Go on in a partition that was opened again."""
         offset = self.next_offset
-        self._source = self._source._replace(partition=partition)
+        self._source = self._source._replace(partition=partition, cuts=partition.cuts)
         if offset is not None:
             self._reader = ChunkReader(self._source, offset)
 
@@ -112,20 +112,42 @@ class AssignedPartition:
     def next(self, reset: OffsetReset, now: Timestamp, warn: Warn, most: int | None) -> Chunk | None:
         """Give what comes next, at most `most` records; None where there is nothing yet.
 
-        Where its place was deleted it goes on by `reset`. Raises NoPositionError, ThreadNeededError.
+        Where its place was deleted it goes on by `reset`. If an unclean election lost records that were given, it goes
+        back to the first of them, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
         self.begin(reset, now)
         reader = self._reader
         assert reader is not None
-        visible_end, end_offset = self._source.visible_end(), self._end_offset
-        bound = visible_end if end_offset is None else min(visible_end, end_offset)
+        bound = self._bound()
         try:
             chunk = reader.next(bound, most)
         except SegmentDeletedError as error:
-            offset = reset_offset(self._source.partition, self._source, reset, now)
-            warn(f"records were deleted before they were read: {error}; goes on at {offset}")
-            reader.go_to(offset)
+            reader = self._go_on_after(error, reader.next_offset, reset, now, warn)
+            bound = self._bound()
             chunk = reader.next(bound, most)
-        behind = max(bound, reader.next_offset)
+        behind, end_offset = max(bound, reader.next_offset), self._end_offset
         self.ended = chunk is None and end_offset is not None and behind >= end_offset
         return chunk
+
+    def _bound(self) -> Offset:
+        visible_end = self._source.visible_end()
+        return visible_end if self._end_offset is None else min(visible_end, self._end_offset)
+
+    def _go_on_after(
+        self, error: SegmentDeletedError, place: Offset, reset: OffsetReset, now: Timestamp, warn: Warn
+    ) -> ChunkReader:
+        """Find out where to go on if what comes next at `place` is gone. Raises NoPositionError."""
+        cuts = self._source.partition.cuts
+        lost = cuts[len(self._source.cuts) :]
+        offset = min((*lost, place))
+        if not lost or (offset < place and reset.kind == NONE):
+            offset = reset_offset(self._source.partition, self._source, reset, now)
+        if offset != place:
+            warn(f"records are gone: {error}; goes on at {offset}")
+        self._source = self._source._replace(cuts=cuts)
+        self._reader = reader = ChunkReader(self._source, offset)
+        if self.done is not None:
+            self.done = min(self.done, offset)
+        if lost and self._end_offset is not None:
+            self._end_offset = min(self._end_offset, self._source.visible_end())
+        return reader

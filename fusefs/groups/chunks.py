@@ -30,6 +30,8 @@ from storage.model import Offset
 FETCH_BYTES = 256 * 1024
 """Bytes of batches read at once; at least one batch, however large."""
 
+LAST_OFFSET = Offset(2**63 - 1)
+
 CHUNK_BYTES = 256 * 1024
 """About how much of records becomes the text of one chunk; a single record may be larger."""
 
@@ -159,8 +161,10 @@ class ChunkReader:
     def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
         """Give the records that come next below an offset; None where there are none, though `next_offset` may have moved.
 
-        At most `most` records, of a form of lines. Raises SegmentDeletedError; and ThreadNeededError, after which it goes on from where it was.
+        At most `most` records, of a form of lines. Raises SegmentDeletedError, also after any cut; and ThreadNeededError,
+        after which it goes on from where it was.
         """
+        self.source.check(LAST_OFFSET)
         while self.next_offset < end_offset:
             if not self._pieces:
                 before = self.next_offset
@@ -223,7 +227,7 @@ class ChunkReader:
         start_offset = self.next_offset
         self._pieces.popleft()
         first = min(piece.batches[0].base_offset, start_offset)
-        partition, form, _ = self.source
+        partition, form, *_ = self.source
         text = form.render(
             piece,
             topic=partition.topic,
@@ -255,7 +259,7 @@ class ChunkReader:
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
             last = min(last, piece.within(first, CHUNK_BYTES), last if most is None else first + most)
-        partition, form, _ = self.source
+        partition, form, *_ = self.source
         text = b""
         if first < last:  # Before anything else, for it may have to begin again in a thread.
             text = form.render(

@@ -40,7 +40,7 @@ from fusefs.threads.blocking_calls import BlockingCalls
 from fusefs.views.measure import Source
 from fusefs.views.rendering import Text
 from storage.engine import Cancel, Engine
-from storage.errors import NotAssignedError, StorageError, UnknownTopicError
+from storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
 from storage.membership import (
     CommittedPosition,
     GroupState,
@@ -157,11 +157,14 @@ class GroupHandle:
                 self._raise_failure()
                 if self._commit_first:
                     await self._commit_now()
-                if await self._fill_patiently():
+                await self._patiently(self._fill)
+                if self._changes:
+                    self._adopt()
+                if self._delivery.has_text:
                     data = self._delivery.give(size)
                     self._commit()
                     return data
-                self._ended = await self._what.blocking.patiently(self._look_for_end, self._program)
+                self._ended = await self._patiently(self._look_for_end)
                 if self._ended:
                     await self._end()
                     return b""
@@ -172,11 +175,13 @@ class GroupHandle:
             if heard == news.news_count:  # Otherwise something came while a thread looked.
                 await waiting.wait(news.wait, pid=self._pid, path=self._what.path)
 
-    async def _fill_patiently(self) -> bool:
-        await self._what.blocking.patiently(self._fill, self._program)
-        if self._changes:
-            self._adopt()
-        return self._delivery.has_text
+    async def _patiently(self, call: Callable[[], bool]) -> bool:
+        """Return what `call` does; False if no broker answers, after which the reader asks again without waiting for news."""
+        try:
+            return await self._what.blocking.patiently(call, self._program)
+        except NoAnswerError:
+            self._news.deliver()
+            return False
 
     def _fill(self) -> bool:
         """Have something to give, of each partition in its turn; False where there is nothing."""
@@ -216,10 +221,7 @@ class GroupHandle:
             held.cancel()
             self._partitions[partition] = _Held(share, present.listen(self._news.signal))
             share.serve_from(present)
-
-        def warn(line: str) -> None:
-            what.reports.warning(what.path.removeprefix("/"), line)
-
+        warn = partial(what.reports.warning, what.path.removeprefix("/"))
         reset = what.engine.groups.config(what.group).auto_offset_reset
         chunk = share.next(reset, what.clock(), warn, self._room)
         if chunk is None and self._delivery.owed() != partition:
@@ -318,7 +320,7 @@ class GroupHandle:
             found = what.engine.partition(*partition)
         except UnknownTopicError:
             return  # It was deleted meanwhile.
-        source = Source(found, what.form, what.isolation)
+        source = Source(found, what.form, what.isolation, found.cuts)
         end_offset = self._ends.get(partition, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(partition, (None, None))

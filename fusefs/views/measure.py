@@ -49,18 +49,33 @@ class Source(NamedTuple):
     partition: Partition
     form: Form
     isolation: Isolation
+    cuts: tuple[Offset, ...]
+    """The partition's cuts as the reader knows them: it reads on behind a later one only if it has not come so far."""
+
+    def check(self, offset: Offset) -> None:
+        """Raise SegmentDeletedError if records below `offset` were lost in an unclean election."""
+        cuts = self.partition.cuts
+        if cuts is not self.cuts and (cut := min(cuts[len(self.cuts) :])) < offset:
+            raise SegmentDeletedError(
+                f"{self.partition.topic}-{self.partition.number}: an unclean election lost the records from {cut} on"
+            )
 
     def visible_end(self) -> Offset:
         return self.partition.visible_end(self.isolation)
 
-    def read(self, offset: Offset, max_bytes: int) -> DecodedFetch:
+    def read(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> DecodedFetch:
         """Read batches as the form renders them: at least one, where there is one. Raises SegmentDeletedError."""
-        fetched = self.fetch(offset, max_bytes)
+        fetched = self.fetch(offset, max_bytes, limit)
         return fetched if isinstance(fetched, DecodedFetch) else self.decoded(offset, fetched)
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
-        """Read batches as they are. See `decoded_fetch.fetch`."""
-        return fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
+    def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
+        """Read batches as they are. See `decoded_fetch.fetch`.
+
+        Raises SegmentDeletedError, too, if those below `limit` may be other ones than those that were lost.
+        """
+        fetched = fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
+        self.check(fetched.next_offset if limit is None else min(fetched.next_offset, limit))
+        return fetched
 
     def decoded(self, offset: Offset, fetched: Fetched) -> DecodedFetch:
         """Return the batches fetched from an offset on, decoded for the form."""
@@ -209,7 +224,7 @@ class Measure:
         offset = self._index.frontier.offset
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
-        fetched = self.source.read(offset, wanted)
+        fetched = self.source.read(offset, wanted, self.limit)
         sound = len(fetched.pieces) == 1 and isinstance(fetched.pieces[0], Columns)
         self._latest = (offset, fetched) if sound and fetched.decoded_bytes <= LATEST_BYTES else None
         if not fetched.pieces:
@@ -230,12 +245,12 @@ class Measure:
             self._index.skip(min(fetched.next_offset, end_offset))
         return max(fetched.size_bytes, fetched.decoded_bytes, 1)
 
-    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
+    def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
         """Do what the source's `fetch` does, but without the disk for what was measured last."""
         latest = self._latest
         if latest is not None and latest[0] == offset and not self.retired:
             return latest[1]
-        return self.source.fetch(offset, max_bytes)
+        return self.source.fetch(offset, max_bytes, limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
         """Move the frontier over what a reader rendered, if it began there: where no segments are, nothing else is kept of them."""
@@ -249,7 +264,7 @@ class Measure:
             self._advancing.release()
 
     def _pass_columns(self, columns: Columns, fetched: DecodedFetch, end_offset: Offset) -> None:
-        partition, form, _ = self.source
+        partition, form, *_ = self.source
         sizes = form.measure(
             columns,
             topic=partition.topic,
@@ -395,7 +410,7 @@ class Measure:
 
     def _rendered_between(self, start_offset: Offset, end_offset: Offset) -> int:
         """Bytes that the records of [start_offset, end_offset) render to."""
-        partition, form, _ = self.source
+        partition, form, *_ = self.source
         offset, total = start_offset, 0
         while offset < end_offset:
             fetched = self.source.read(offset, STEP_BYTES // 4)
@@ -419,7 +434,7 @@ class Measure:
         return total
 
     def _name(self) -> str:
-        partition, form, _ = self.source
+        partition, form, *_ = self.source
         return f"{partition.topic}-{partition.number} log{form.suffix}"
 
 

@@ -71,7 +71,7 @@ class _Queue:
     is older than the one before it follows that one at once, for nothing else is older than it.
     """
 
-    def __init__(self, share: MergedRange, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
+    def __init__(self, share: MergedRange, source: Source, rank: int, ranks: int) -> None:
         self.damage: CorruptionError | None = None
         """The error in the place of the next line."""
         self.batch_bytes = 0
@@ -81,8 +81,8 @@ class _Queue:
         self._share = share
         self._rank = rank
         self._ranks = ranks
-        self._form = form
-        self._isolation = isolation
+        self._source = source
+        self._form = source.form
         self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
         self._next_offset = share.start_offset
         """Offset of the record behind the lines that were taken."""
@@ -126,9 +126,7 @@ class _Queue:
         return True
 
     def _fetch(self) -> None:
-        fetched = Source(self._share.partition, self._form, self._isolation).read(
-            self._next_offset, self._fetch_bytes
-        )
+        fetched = self._source.read(self._next_offset, self._fetch_bytes)
         self._pieces.extend(fetched.pieces)
         self._segment_base_offset, self._position = fetched.segment_base_offset, fetched.position
         self._fetched_until = max(fetched.next_offset, Offset(self._next_offset + 1))
@@ -293,14 +291,15 @@ class MergedReader:
 
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._shares = [share for share in shares if share.start_offset < share.end_offset]
-        self._form = form
-        self._isolation = isolation
+        self._sources = [
+            Source(share.partition, form, isolation, share.partition.cuts) for share in self._shares
+        ]
         self._begin()
 
     def _begin(self) -> None:
         ranks = len(self._shares)
         self._unplaced = [
-            _Queue(share, rank, ranks, self._form, self._isolation) for rank, share in enumerate(self._shares)
+            _Queue(share, self._sources[rank], rank, ranks) for rank, share in enumerate(self._shares)
         ]
         """Those whose next line is to be looked for."""
         self._heap: list[tuple[int, _Queue]] = []

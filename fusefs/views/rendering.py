@@ -13,7 +13,7 @@ from fusefs.allowance import RequestTooLargeError, current
 from fusefs.forms import VALUES
 from fusefs.views.ahead.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim
 from fusefs.views.ahead.stretch import Begun
-from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece, fetch
+from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
 from fusefs.views.measure import Source
 from fusefs.views.sparse_index import Entry
 from storage.codec.batch import scan
@@ -139,8 +139,7 @@ class Rendering:
             offset = self._next_offset
             if offset >= end_offset:
                 return None
-            partition, _, isolation = self._view.source
-            fetched = fetch(partition, offset, max_bytes=self._most_fetched, isolation=isolation)
+            fetched = self._view.source.fetch(offset, self._most_fetched)
             if isinstance(fetched, Fetched) and not fetched.aborted:
                 text = begin_text(b"", len(fetched.data))
                 end = copy_values(fetched.data, text, 0, start_offset=offset, end_offset=end_offset)
@@ -267,6 +266,7 @@ class Rendering:
 
     def _end_ahead(self, front: Entry | None) -> Offset | None:
         """The end of the view as of now; None where it has been reached."""
+        self._view.source.check(self._next_offset)
         end_offset = self._view.end_offset()
         if front is not None:
             # What was removed below may have rendered to nothing: then no byte of it is missing.
@@ -304,7 +304,7 @@ class Rendering:
             last = min(first + step, columns.within(first, WINDOW_BYTES))
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
-        partition, form, _ = self._view.source
+        partition, form, *_ = self._view.source
         data = form.render(
             columns,
             topic=partition.topic,

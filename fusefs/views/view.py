@@ -113,7 +113,7 @@ class View:
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on."""
-        return self._frame.measure.fetch(offset, max_bytes)
+        return self._frame.measure.fetch(offset, max_bytes, self.limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
         """Take note of what a reader rendered, from one place to another: where that is all there is to know a size by."""
@@ -265,7 +265,7 @@ class PartitionViews:
             except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
                 pass  # Its ends cannot be found by the whole; by itself it may still be read in part.
         measure = Measure(
-            Source(self.partition, form, self.isolation),
+            Source(self.partition, form, self.isolation, self.partition.cuts),
             start_offset,
             limit=end_offset,
             store=self._store_of(form) if end_offset is None else None,
@@ -352,7 +352,7 @@ class PartitionViews:
                 return measure
         except (CorruptionError, SegmentDeletedError, RequestTooLargeError, NotAtHandError):
             pass  # The new start cannot be placed in what was known.
-        source = Source(self.partition, form, self.isolation)
+        source = Source(self.partition, form, self.isolation, self.partition.cuts)
         measure = Measure(source, start_offset, store=self._store_of(form))
         self._measures[form.suffix] = measure
         return measure

@@ -40,6 +40,8 @@ def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
 class OfflinePartition:
     """Implements storage.engine.Partition."""
 
+    cuts: tuple[Offset, ...] = ()
+
     def __init__(
         self,
         partition: TopicPartition,

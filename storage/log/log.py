@@ -84,6 +84,8 @@ class Log:
         "visible_end",
     )
 
+    cuts: tuple[Offset, ...] = ()
+
     def __init__(
         self,
         directory: Path,

@@ -90,7 +90,7 @@ class ReplicatedPartition(ServedPartition):
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
         """What the log that leads and its followers in sync are made of, the leader first."""
-        self._high_watermark = Offset(0)
+        self._high_watermark, self._served_epoch = Offset(0), NO_LEADER_EPOCH
         self.gone = False
         """True once its topic is being deleted: another one of its name is another partition. Set under `lock`."""
         self._appending = False
@@ -116,8 +116,12 @@ class ReplicatedPartition(ServedPartition):
                 self._lead(leader, state)
             except (*_FAILURES, StorageError):
                 return (state.leader,)
+            shared = leader.epochs.end_offset_for(self._served_epoch, leader.log_end_offset)
+            if shared is not None and shared.end_offset < self._high_watermark:
+                self.cuts = (*self.cuts, shared.end_offset)
+                self._rewrites += 1
             # It falls where the leader was not in sync: what comes now is not replicated because others had its offsets.
-            self._high_watermark = leader.high_watermark
+            self._high_watermark, self._served_epoch = leader.high_watermark, state.leader_epoch
             failed = [number for number in state.in_sync if number not in logs]
             followers = []
             for number, log in logs.items():

@@ -53,6 +53,7 @@ class ServedPartition(ABC):
         self._followers: tuple[Replica, ...] = ()
         """Those in sync."""
         self._rewrites = 0
+        self.cuts: tuple[Offset, ...] = ()
         self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
 
     @abstractmethod

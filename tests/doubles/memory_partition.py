@@ -73,6 +73,7 @@ class MemoryPartition:
         self.bytes_read = 0
         self.reads = 0
         self.rewrites = 0
+        self.cuts: tuple[Offset, ...] = ()
         self.listeners: list[Callable[[], None]] = []
 
     @property
@@ -176,6 +177,18 @@ class MemoryPartition:
     def delete_oldest_segments(self, count: int) -> None:
         del self.memory_segments[: min(count, len(self.memory_segments) - 1)]
         self.log_start_offset = max(self.log_start_offset, self.memory_segments[0].base_offset)
+
+    def lose(self, offset: int) -> None:
+        """Cut the log at a batch's base offset, as a leader does that was elected unclean."""
+        segment, index = self._find(offset)
+        assert segment is self.memory_segments[-1]
+        del segment.data[segment.positions[index] :]
+        for column in (segment.positions, segment.base_offsets, segment.last_offsets):
+            del column[index:]
+        self.log_end_offset = offset
+        self.cuts, self.rewrites = (*self.cuts, Offset(offset)), self.rewrites + 1
+        for listener in self.listeners:
+            listener()
 
     def damage(self, offset: int, *, at: int = -1) -> None:
         """Flip a bit of the batch that holds `offset`: of its last byte, or of that at `at`."""

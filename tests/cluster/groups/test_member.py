@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UnreachableError
+from cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
 from cluster.groups import member as member_module
 from cluster.groups.member import ClusterMember
 from storage.config.group import GroupConfig
@@ -218,25 +218,13 @@ def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begi
     world = begin().started()
     world.coordinator.unreachable = True
     done = world.member.commit({FIRST: Position(3)})
-    world.until(lambda: bool(world.coordinator.asked("forget")))
+    world.until(lambda: len(world.coordinator.asked("forget")) > 2)
     assert [0, 1] == world.numbers()
     assert not done.done()
     world.coordinator.unreachable = False
     done.result(PATIENCE_S)
 
     assert {0: 3} == world.coordinator.committed
-
-
-def test_a_coordinator_that_stays_away_ends_it(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a time; its reader is told, and so is who waits for a commit."""
-    monkeypatch.setattr(member_module, "PASSING_SECONDS", 0.02)
-    world = begin().started()
-    world.coordinator.unreachable = True
-    done = world.member.commit({FIRST: Position(3)})
-    world.until(lambda: world.member.held().lost is not None)
-
-    assert isinstance(world.member.held().lost, UnreachableError)
-    assert isinstance(done.exception(PATIENCE_S), UnreachableError)
 
 
 def test_who_leaves_commits_first(begin: Begin) -> None:

@@ -45,7 +45,8 @@ class Interrupted(int):
     other: threading.Thread
 
     def __gt__(self, _than: int) -> bool:
-        self.other.start()
+        if self.other.ident is None:
+            self.other.start()
         self.other.join(BLOCKED_SECONDS)
         return int(self) > _than
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import select
 
 import pytest
 import trio
@@ -171,25 +172,42 @@ async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
     assert b"c\n" == await rest(newcomer)
 
 
-async def test_a_log_that_was_cut_shows_what_came_in_its_place():
-    """What was rendered of the records that were cut off is forgotten; nobody is shown an offset twice."""
+@pytest.mark.parametrize("overtaken", [False, True])
+async def test_a_log_that_was_cut_is_stale_for_who_came_further(overtaken: bool):
+    """Who was shown lost records gets ESTALE, again and again; the others read what came in their place."""
     topic = Topic()
     partition = topic.partitions[0]
-    fast, slow = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
+    fast, slow, behind = (topic.follow(nonblocking=True) for _ in range(3))
     partition.add(b"a")
+    assert b"a\n" == await rest(slow)
     partition.add(b"b")
     assert b"a\nb\n" == await rest(fast)
-    del partition.memory_segments[0].positions[1:], partition.memory_segments[0].base_offsets[1:]
-    del partition.memory_segments[0].last_offsets[1:]
-    del partition.memory_segments[0].data[partition.memory_segments[0].positions[0] + 70 :]
-    partition.log_end_offset = 1
-    assert b"" == await rest(fast)
-    partition.roll()
-    partition.add(b"c")
-    partition.add(b"d")
+    partition.lose(1)
+    if overtaken:
+        partition.add(b"c")
+        partition.add(b"d")
 
-    assert b"d\n" == await rest(fast)
-    assert b"a\nc\nd\n" == await rest(slow)
+    assert select.POLLIN & fast.poll(None)
+    assert [errno.ESTALE] * 2 == [await fails(fast.read(10)), await fails(fast.read(10))]
+    new = b"c\nd\n" if overtaken else b""
+    assert [new, b"a\n" + new] == [await rest(slow), await rest(behind)]
+
+
+async def test_a_follower_sees_each_of_several_cuts():
+    """One that it was not concerned by does not hide a later one."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    partition.add(b"a")
+    partition.add(b"b")
+    follow = topic.follow(nonblocking=True)
+    partition.add(b"c")
+    partition.lose(2)
+    assert b"" == await rest(follow)
+    partition.add(b"d")
+    assert b"d\n" == await rest(follow)
+    partition.lose(1)
+
+    assert errno.ESTALE == await fails(follow.read(10))
 
 
 async def test_a_partition_opened_again_is_followed_on():

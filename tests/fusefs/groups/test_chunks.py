@@ -13,7 +13,7 @@ from tests.doubles.memory_partition import MemoryPartition
 
 
 def reader(partition: MemoryPartition, form: Form = VALUES, offset: int = 0) -> ChunkReader:
-    return ChunkReader(Source(partition, form, Isolation.READ_COMMITTED), Offset(offset))
+    return ChunkReader(Source(partition, form, Isolation.READ_COMMITTED, partition.cuts), Offset(offset))
 
 
 def all_chunks(chunks: ChunkReader, end_offset: int) -> list[Chunk]:

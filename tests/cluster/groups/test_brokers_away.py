@@ -1,0 +1,74 @@
+"""Readers that wait at a mount of a cluster while no broker answers for longer than a request is patient."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import trio
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import ClusterEngine
+from cluster.place import ClusterAddress
+from storage.model import Isolation
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from tests.doubles.broker_away import back_again
+from tests.doubles.mount_client import mounted
+from tests.doubles.producing import found, impatient
+from tests.doubles.remote_client import Program
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.java
+
+in_thread = trio.to_thread.run_sync
+
+TOPIC = "brokers-away"
+ATTEMPTS = 6
+"""Requests to the leader that end without an answer while the readers wait."""
+
+
+def holds(engine: ClusterEngine) -> bool:
+    return any(one.held().partitions for members in engine.groups._members.values() for one in members)
+
+
+@pytest.mark.parametrize("name", ["0/follow", "follow", "log", "drain"])
+async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
+    broker: Broker, address: ClusterAddress, client: Client, name: str
+) -> None:
+    """With the records that it could not get before; a member has kept its place, and commits."""
+    topic = f"{TOPIC}-{name.replace('/', '-')}"
+    client.create_topic(topic)
+    client.produce(topic, [Outgoing(b"a")])
+    with closing(ClusterEngine(Leaders(Brokers(address)), read_only=False)) as engine:
+        partition = await in_thread(found, engine, topic)
+        async with mounted(engine, None) as mount:
+            program, text, seen = Program(mount), b"", set[float]()
+            in_group = name in {"log", "drain"}
+            await mount.mkdir(f"@groups/{topic}")
+            follow = await program.open(f"{topic}/0/follow")
+            client.produce(topic, [Outgoing(b"b")])
+            await in_thread(wait_until, lambda: 2 == partition.visible_end(Isolation.READ_COMMITTED), "seen")
+            fh = await program.open(f"@groups/{topic}/{topic}/{name}") if in_group else follow
+            if in_group:
+                await in_thread(wait_until, lambda: holds(engine), "it holds its partition")
+
+            def asked_again() -> bool:
+                partition._reader.forget()
+                seen.update(one.since for one in list(engine.leaders._asking.values()))
+                return len(seen) >= ATTEMPTS
+
+            async def read() -> None:
+                nonlocal text
+                text = bytes(await program.fs.read(fh, 0, 100))
+
+            with back_again(broker), impatient(engine, 0.2), trio.fail_after(3 * PATIENCE_S):
+                broker.kill()
+                engine.groups._coordinators._timeout_seconds = 0.2
+                partition._reader.forget()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(read)
+                    await in_thread(wait_until, asked_again, "the leader is asked again and again")
+                    await in_thread(broker.start)
+            assert (b"a\nb\n" if in_group else b"b\n") == text

@@ -1,0 +1,155 @@
+"""Open files of a cluster after an unclean election, whose new leader lacks records that were read."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+
+from cluster.brokers.brokers import Brokers
+from cluster.brokers.leaders import Leaders
+from cluster.engine import CachePlace, ClusterEngine
+from cluster.place import cluster_address
+from cluster.protocol.messages import METADATA
+from fusefs.errors import FileError
+from storage.model import Isolation
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from tests.doubles.broker_away import back_again
+from tests.doubles.mount_client import mounted
+from tests.doubles.producing import found
+from tests.doubles.relay import Lost, Relay
+from tests.doubles.remote_client import Program
+from tests.doubles.servers import Start
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.java
+
+in_thread = trio.to_thread.run_sync
+
+TOPIC = "unclean-files"
+GONE = [b"gone %d" % number for number in range(5)]
+NEW = [b"new %d" % number for number in range(20)]
+
+
+class Election:
+    """A topic of two replicas. The last leader has five records that the next one, elected unclean, does not have."""
+
+    def __init__(self, brokers: Mapping[int, Broker], relay: Relay) -> None:
+        self._relay, self._second, self._third = relay, brokers[2], brokers[3]
+        self._client = Client(brokers[1].bootstrap_server)
+        settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        self._client.create_topic(TOPIC, replicas=(2, 3), settings=settings)
+        self._client.produce(TOPIC, [Outgoing(b"a"), Outgoing(b"b")], batch=1)
+
+    def append_to_the_last_replica(self) -> None:
+        self._third.kill()
+        self._client.produce(TOPIC, [Outgoing(value) for value in GONE], batch=1)
+
+    def elect(self) -> None:
+        """Elect the other replica, and append to it beyond the old end before the engine knows who leads."""
+        self._relay.always(METADATA, Lost.ANSWER)
+        self._second.kill()
+        self._third.start()
+        self._client.produce(TOPIC, [Outgoing(value) for value in NEW], batch=1)
+        self._relay.always(METADATA, None)
+
+
+@pytest.fixture
+def relay(served: Start) -> Relay:
+    return Relay(served)
+
+
+@pytest.fixture
+def election(three_brokers: Mapping[int, Broker], relay: Relay) -> Iterator[Election]:
+    with back_again(three_brokers[2], three_brokers[3]):
+        yield Election(three_brokers, relay)
+    Client(three_brokers[1].bootstrap_server).delete_topics([TOPIC])
+
+
+@pytest.fixture
+def engine(
+    election: Election, three_brokers: Mapping[int, Broker], relay: Relay, tmp_path: Path
+) -> Iterator[ClusterEngine]:
+    leaders = Leaders(Brokers(cluster_address(f"kafka://{three_brokers[1].bootstrap_server}"), relay.connect))
+    place = CachePlace(tmp_path / "cache", 1 << 26)
+    with closing(ClusterEngine(leaders, read_only=False, cache=place)) as engine:
+        yield engine
+
+
+def lines(*values: bytes) -> bytes:
+    return b"".join(value + b"\n" for value in values)
+
+
+class Stream:
+    """An open file, and the position that the kernel keeps for it."""
+
+    def __init__(self, program: Program, fh: int) -> None:
+        self._program, self._fh, self._position = program, fh, 0
+
+    async def read(self, least: int = 1) -> bytes:
+        """Read until there are `least` bytes."""
+        text = b""
+        with trio.fail_after(PATIENCE_S):
+            while len(text) < least:
+                data = bytes(await self._program.fs.read(self._fh, self._position, 1 << 16))
+                self._position += len(data)
+                text += data
+                if not data:
+                    break
+        return text
+
+
+async def ending(awaited: Awaitable[bytes]) -> str | bytes:
+    """Return the name of the error that a read ends with, or what it gives."""
+    try:
+        return await awaited
+    except FileError as error:
+        return errno.errorcode[error.number]
+
+
+async def test_open_files_whose_records_are_lost_are_stale(election: Election, engine: ClusterEngine) -> None:
+    """Each answers ESTALE and skips nothing, new opens begin anew, and a group goes back to the first lost record."""
+    partition = await in_thread(found, engine, TOPIC)
+    async with mounted(engine, None) as client:
+        program = Program(client)
+
+        async def ends_at(end: int) -> None:
+            await in_thread(
+                wait_until, lambda: end == partition.visible_end(Isolation.READ_COMMITTED), "all are seen"
+            )
+
+        async def opened(path: str) -> Stream:
+            return Stream(program, await program.open(path))
+
+        await client.mkdir("@groups/g")
+        expected = {"0/follow": GONE, "follow": GONE, "0/log": [b"a", b"b", *GONE], "0/4-": GONE[2:]}
+        streams = {name: await opened(f"{TOPIC}/{name}") for name in ("0/follow", "follow")}
+        group = await opened(f"@groups/g/{TOPIC}/log")
+        await in_thread(election.append_to_the_last_replica)
+        await ends_at(7)
+        streams |= {name: await opened(f"{TOPIC}/{name}") for name in ("0/log", "0/4-")}
+        merged, record = await opened(f"{TOPIC}/log"), await opened(f"{TOPIC}/0/3")
+        for name, values in expected.items():
+            assert lines(*values) == await streams[name].read(len(lines(*values))), name
+        assert (GONE[1], lines(b"a", b"b", *GONE)) == (
+            await record.read(),
+            await group.read(len(lines(b"a", b"b", *GONE))),
+        )
+
+        await in_thread(election.elect)
+        await ends_at(22)
+
+        streams["log"] = merged
+        assert dict.fromkeys(streams, "ESTALE") == {
+            name: await ending(stream.read()) for name, stream in streams.items()
+        }
+        assert lines(*NEW) == await group.read(len(lines(*NEW)))
+        for name, again in (("0/log", [b"a", b"b", *NEW]), ("0/4-", NEW[2:])):
+            assert lines(*again) == await program.cat(f"{TOPIC}/{name}")
+        assert NEW[1] == await program.cat(f"{TOPIC}/0/3")
+        assert "goes on at 2" in client.reports

@@ -1,0 +1,55 @@
+"""A group's reader of a partition that lost records in an unclean election."""
+
+from __future__ import annotations
+
+from fusefs.groups.chunks import FETCH_BYTES
+from storage.errors import NoPositionError
+from tests.doubles.scripted_group import orders
+from tests.fusefs.groups.conftest import AGAIN, DRAIN, World
+
+
+async def test_records_that_an_unclean_election_lost(world: World):
+    """It goes back to the first that was given, whatever auto.offset.reset says, and commits that; it says so."""
+    for value in (b"a", b"b", b"c"):
+        world.add(0, value)
+    world.groups.reset("latest")
+    stream = world.open(0, p0=0)
+    assert (b"a\nb\nc\n", AGAIN) == (await stream.read(), await stream.fails())
+    assert {orders(0): 3} == stream.member.committed
+    world.topic.all[0].lose(1)
+    assert AGAIN == await stream.fails()
+    assert {orders(0): 1} == stream.member.committed
+    for value in (b"d", b"e", b"f"):
+        world.add(0, value)
+
+    assert b"d\ne\nf\n" == await stream.read()
+    assert "the records from 1 on; goes on at 1" in "\n".join(world.reports.lines())
+
+
+async def test_lost_records_that_were_not_given(world: World):
+    """They are no news: the reader goes on with what came in their place, and a drain ends at the new end."""
+    large = b"a" * FETCH_BYTES
+    for value in (large, b"b", b"c"):
+        world.add(0, value)
+    stream = world.open(0, limit=DRAIN)
+    assert large + b"\n" == await stream.read(2 * FETCH_BYTES)
+    world.topic.all[0].lose(1)
+    world.add(0, b"d")
+
+    assert [b"d\n", b""] == [await stream.read(), await stream.read()]
+    assert {orders(0): 2} == stream.member.committed
+    assert [] == list(world.reports.lines())
+
+
+async def test_lost_records_without_a_reset(world: World):
+    """With auto.offset.reset=none the group has no position there, until one is set."""
+    world.add(0, b"a")
+    world.add(0, b"b")
+    world.groups.reset("none")
+    stream = world.open(0, p0=0)
+    assert b"a\nb\n" == await stream.read()
+    world.topic.all[0].lose(1)
+    world.add(0, b"c")
+    world.add(0, b"d")
+
+    assert [NoPositionError] * 2 == [type(await stream.fails()) for _ in range(2)]

@@ -1,0 +1,98 @@
+"""Views over a log that lost visible records in an unclean election."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import JSON, KV, VALUES, Form
+from fusefs.views.merged_stream import MergedRange, MergedReader
+from fusefs.views.reader import ViewReader
+from fusefs.views.rendering import FIRST_FETCH_BYTES
+from fusefs.views.view import PartitionViews
+from storage.errors import SegmentDeletedError
+from storage.model import Isolation, Offset
+from tests.doubles.memory_partition import MemoryPartition
+
+FORMS = pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix or "log")
+OVERTAKEN = pytest.mark.parametrize("overtaken", [False, True])
+
+
+def partition_with(*values: bytes) -> MemoryPartition:
+    partition = MemoryPartition()
+    partition.directory = None  # As of a cluster.
+    for value in values:
+        partition.add(value)
+    return partition
+
+
+def lose(partition: MemoryPartition, offset: int, *, overtaken: bool = True) -> None:
+    partition.lose(offset)
+    for number in range(9 if overtaken else 0):
+        partition.add(b"new %d" % number)
+
+
+@FORMS
+@OVERTAKEN
+def test_a_reader_at_the_end_is_stale(form: Form, overtaken: bool) -> None:
+    """Where the log ends earlier, and where other records have come since; its size stays, and a new view is right."""
+    partition = partition_with(b"a", b"b", b"c")
+    views = PartitionViews(partition)
+    view = views.whole(form)
+    reader = ViewReader(view)
+    before = reader.read(0, 1000)
+    size = view.size
+    lose(partition, 1, overtaken=overtaken)
+
+    for position in (len(before), len(before), len(before) - 1, 1):
+        with pytest.raises(SegmentDeletedError):
+            reader.read(position, 1000)
+    assert (len(before), size) == (size, view.size)
+    after = views.whole(form)
+    expected = ViewReader(PartitionViews(partition).whole(form)).read(0, 10_000)
+    assert (expected, len(expected)) == (ViewReader(after).read(0, 10_000), after.size)
+
+
+@FORMS
+def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None:
+    """What it read before is read again; it never gets records from behind the cut."""
+    first = b"a" * FIRST_FETCH_BYTES
+    partition = partition_with(first, b"b", b"c")
+    reader = ViewReader(PartitionViews(partition).whole(form))
+    begun = reader.read(0, 100)
+    lose(partition, 2)
+
+    assert begun == reader.read(0, 100)
+    with pytest.raises(SegmentDeletedError):
+        reader.read(0, 10 * FIRST_FETCH_BYTES)
+
+
+def test_a_range_below_the_cut_reads_on() -> None:
+    """None of its records was lost."""
+    partition = partition_with(b"a", b"b", b"c", b"d")
+    reader = ViewReader(PartitionViews(partition).range(VALUES, Offset(0), Offset(2)))
+    lose(partition, 2)
+
+    assert [b"a\nb\n", b""] == [reader.read(0, 100), reader.read(4, 100)]
+
+
+def read_on(stream: MergedReader, position: int) -> None:
+    """Read to the end; nothing comes but what was there before."""
+    while stream.reach(position, 1000):
+        data = stream.read(position, 1000)
+        assert data.strip(b"a\n") == b""
+        position += len(data)
+        if not data:
+            return
+
+
+@OVERTAKEN
+def test_a_merged_stream_is_stale_behind_the_cut(overtaken: bool) -> None:
+    """Also where it is read from its beginning again."""
+    partition = partition_with(b"a" * 300_000, b"b" * 300_000, b"c")
+    stream = MergedReader([MergedRange(partition, Offset(0), Offset(3))], VALUES, Isolation.READ_COMMITTED)
+    assert stream.reach(0, 100)
+    lose(partition, 1, overtaken=overtaken)
+
+    for position in (600_000, 0):
+        with pytest.raises(SegmentDeletedError):
+            read_on(stream, position)
