@@ -18,7 +18,13 @@ from cluster.brokers.fetch import (
     list_offsets,
 )
 from cluster.brokers.settings import topic_settings
-from cluster.errors import UNKNOWN_TOPIC_OR_PARTITION, MalformedAnswerError, UnreachableError
+from cluster.errors import (
+    NONE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    MalformedAnswerError,
+    UnreachableError,
+)
 from cluster.place import ClusterAddress, Server
 from cluster.protocol.connection import Connection
 from cluster.protocol.messages import FETCH, LIST_OFFSETS
@@ -121,8 +127,19 @@ def test_a_log_that_went_another_way_is_told(brokers, client):
     found = fetch(brokers, NODE, [wanted], max_bytes=1 << 20).partitions[partition]
     assert EpochEnd(0, Offset(1)) == found.diverging
     missing = TopicPartition("missing", 0)
-    ends = epoch_ends(brokers, NODE, {partition: 0, missing: 0})
-    assert {partition: EpochEnd(0, Offset(1))} == ends
+    epochs = {partition: 0, missing: 0}
+    assert {partition: EpochEnd(0, Offset(1))} == epoch_ends(brokers, NODE, epochs, epochs)
+    assert {} == epoch_ends(brokers, NODE, epochs, {partition: 1, missing: 1})
+
+
+@pytest.mark.java
+def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
+    """A broker that leads in another epoch says so."""
+    client.create_topic("epoch")
+    partition = TopicPartition("epoch", 0)
+    assert {0: NONE, 1: UNKNOWN_LEADER_EPOCH} == {
+        epoch: list_offsets(brokers, NODE, {partition: epoch}, LATEST)[partition].error for epoch in (0, 1)
+    }
 
 
 @pytest.mark.java

@@ -314,11 +314,11 @@ def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_
             stack.close()
         second.kill()
         third.start()
-        client.produce(name, [Outgoing(b"new")])
+        client.produce(name, [Outgoing(b"new")] * 9)
         if meanwhile == "closed":
             engine = stack.enter_context(closing(open_engine(address, read_only=True, cache=place)))
             partition = found(engine, name)
-        wait_until(lambda: 3 == partition.visible_end(Isolation.READ_COMMITTED), "the log ends earlier")
+        wait_until(lambda: 11 == partition.visible_end(Isolation.READ_COMMITTED), "the log has grown again")
         data = through(partition)[0]
         assert b"gone" not in data
         assert b"new" in data

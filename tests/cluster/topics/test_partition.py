@@ -74,3 +74,28 @@ def test_an_answer_is_not_taken_back_by_a_silence(partition: ClusterPartition) -
     """A reader that learned the bounds meanwhile is right, whatever a request has waited for in vain."""
     partition.note_silence("no answer within 5 s")
     assert (None, None) == (partition.unknown, partition.find_bounds())
+
+
+def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: ClusterPartition) -> None:
+    """The bounds are the new leader's, listeners are called, and what the old one says later is dropped."""
+    called = threading.Event()
+    partition.listen(called.set)
+    partition.learn(bounds(7))
+    called.clear()
+    partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=2))
+    partition.follow_leader(0, Offset(3), bounds(4)._replace(leader_epoch=1))
+    partition.learn(bounds(20))
+    assert ((5,), 1, 9) == (
+        partition.cuts,
+        partition.rewrites,
+        partition.visible_end(Isolation.READ_COMMITTED),
+    )
+    assert called.is_set()
+
+
+def test_a_new_leader_with_all_that_was_shown_cuts_nothing(partition: ClusterPartition) -> None:
+    """An append's answer names no epoch: the records behind may be the new leader's own, and were not read yet."""
+    partition.learn(bounds(5))
+    partition.learn(bounds(8), proven=False)
+    partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=1))
+    assert ((), 9) == (partition.cuts, partition.visible_end(Isolation.READ_COMMITTED))

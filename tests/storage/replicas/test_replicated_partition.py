@@ -113,7 +113,7 @@ def test_a_leader_that_fails_hands_over():
     break_disk(two.disk(1))
     two.append("b\n")
     after = two.partition().state
-    assert ((2,), 2) == (after.in_sync, after.leader)
+    assert ((2,), 2, ()) == (after.in_sync, after.leader, two.partition().cuts)
     assert before.leader_epoch + 1 == after.leader_epoch
     assert ["a", "b"] == two.lines()
 
@@ -390,6 +390,7 @@ def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost()
     two.bring_back(2)
     two.engine.alter_config("orders", {"min.insync.replicas": "2"})
     two.engine.elect_unclean(ORDERS, "/b")
+    assert ((1,), 1) == (two.partition().cuts, two.partition().rewrites)
     two.append("f\n")
     assert (2, ["a"]) == (two.leader(), two.lines())
     two.bring_back(1)
