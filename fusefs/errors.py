@@ -44,6 +44,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.TornBatchError: errno.EIO,
     storage.PartitionGoneError: errno.ESTALE,
     storage.PartitionOfflineError: errno.EIO,
+    storage.NoAnswerError: errno.EIO,
     storage.ClusterError: errno.EIO,
     storage.UnknownGroupError: errno.ENOENT,
     storage.InvalidGroupError: errno.EINVAL,

@@ -48,6 +48,7 @@ RAISED = [
     (errors.TornBatchError(7, "x"), errno.EIO),
     (errors.PartitionOfflineError("x"), errno.EIO),
     (errors.ClusterError("x"), errno.EIO),
+    (errors.NoAnswerError("x"), errno.EIO),
     (errors.NotAuthorizedError("x"), errno.EACCES),
     (errors.PartitionGoneError("x"), errno.ESTALE),
     (errors.UnknownGroupError("x"), errno.ENOENT),
