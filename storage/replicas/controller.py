@@ -180,8 +180,10 @@ class ReplicaController:
         """
         name, state, logs = partition.name, partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
-        try:
+        # A log that is damaged at an epoch may be the one that lacks something.
+        with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
+        try:
             absent = absences(in_sync)
         except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
             self._warn(f"{name}: its replicas were not compared: {reason_of(error)}")

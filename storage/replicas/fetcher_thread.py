@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import ClassVar
 
-from storage.errors import StorageError
+from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
 from storage.model import TopicPartition
@@ -211,15 +211,18 @@ class FetcherThread(CopyingThread):
         """Copies a replica of a directory anew; set by the engine."""
 
     def _is_copied_anew(self, partition: ReplicatedPartition) -> bool:
-        number, leader = self._member.number, partition.leader
+        number, leader, damaged = self._member.number, partition.leader, False
         with self._copying:
             if leader is None or not self._still_wants(partition):
                 return False
             log = self._log(partition.name)
-            mend_epochs([log], self._warn)
+            try:
+                mend_epochs([log], self._warn)
+            except CorruptionError:
+                damaged = True
         if log.log_end_offset < leader.log.log_start_offset:
             return False  # It starts over.
-        if number not in absences({number: log, leader.number: leader.log}):
+        if not damaged and number not in absences({number: log, leader.number: leader.log}):
             return False
         self.renew(partition, str(self._member))
         return True

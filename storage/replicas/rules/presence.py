@@ -17,6 +17,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.soundness import TornSegment, replace_epochs, torn_segments, true_epochs
 from storage.messages import Say
@@ -115,16 +116,23 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
 def mend_epochs(logs: Iterable[Log], warn: Say) -> None:
     """Give logs the leader epochs of their batches where they have others, before anyone goes by them (StorageError, OSError).
 
-    Logs with the same ones are not looked into.
+    Logs with the same ones are not looked into. CorruptionError is raised in the end, of one that is damaged.
     """
+    damaged: CorruptionError | None = None
     different = list(logs)
     if len(different) > 1 and len({log.epochs.entries for log in different}) == 1:
         return
     for log in different:
-        entries = true_epochs(log)
+        try:
+            entries = true_epochs(log)
+        except CorruptionError as error:
+            damaged = error
+            continue
         if entries is not None and not log.parts.files.read_only:
             warn(f"{log.directory}: its leader epochs were not those of its batches: made again of them")
             replace_epochs(log, entries)
+    if damaged is not None:
+        raise damaged
 
 
 def _path(log: Log, torn: Sequence[TornSegment]) -> Path:

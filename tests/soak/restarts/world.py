@@ -187,6 +187,7 @@ class World:
     def _start(self, named: Sequence[Place], *, dies: bool) -> ReplicatedEngine | None:
         """Open the directories, as refusals say; None if the process died on the way."""
         left_out: set[Path] = set()
+        self.named = named
         for _ in range(MOST_REFUSALS):
             self.disk = FailingDirectory(self.clock, self.chance)
             if dies and self.chance.random() < 0.15:
@@ -194,7 +195,7 @@ class World:
             before = self._disks()
             try:
                 engine = open_replicas(
-                    [place.path for place in named],
+                    [place.path for place in self.named],
                     config=self.config,
                     machine=Machine(files=self.disk, clock=self.clock, flushers=ManualFlusher),
                     left_out=sorted(left_out),
@@ -208,7 +209,7 @@ class World:
             except (StorageError, OSError) as error:
                 self._note(f"refused: {error}")
                 self.counts[f"refused: {type(error).__name__}"] += 1
-                self._do_as_told(str(error), named, left_out)
+                self._do_as_told(str(error), self.named, left_out)
                 continue
             self.disk.steps_left = None
             self._compare_start(engine, before)
@@ -265,6 +266,7 @@ class World:
         else:
             self.counts["forks that need another disk"] += 1
             self._bring_all_back()
+            self.named = self.places
             return
         status, said = _command([*words, "--save", str(folder), "--yes"])
         self._note(f"{shlex.join(words)}: {said}")

@@ -215,6 +215,28 @@ def test_leader_epochs_that_are_not_those_of_the_batches_are_made_again(two, num
     assert [] == found
 
 
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
+    """Its epochs cannot be told from half a batch; that does not keep it from being compared."""
+    two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for place, line in enumerate(LINES[:30]):
+        if place == 9:
+            two.reopen()
+        two.append(line + "\n")
+    two.engine.close()
+    good = two.files(3 - number)
+    put(two, 3 - number, LEADER_EPOCHS, b"0\n1\n0 0\n")
+    path = logs(two, number)[0]
+    data = two.disks.read_bytes(path)
+    two.disk(number).write_bytes(path, data[:-20])
+    two.open()
+    assert told(two, "offsets 9 to 9 are missing: it is copied again")
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    assert good == two.files(1) == two.files(2)
+
+
 def test_a_damaged_batch_makes_no_leader_epochs(two):
     """An epoch is under no checksum: one batch that disagrees with the file and with all others is damaged itself."""
     put(two, 1, LEADER_EPOCHS, b"0\n1\n0 0\n")
