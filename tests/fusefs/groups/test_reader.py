@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import select
 
 import pytest
 import trio
@@ -431,67 +430,6 @@ async def test_a_partition_that_was_opened_again(world: World):
     world.engine.all["orders"] = again
 
     assert b"b\n" == await stream.read()
-
-
-class Notification:
-    """Counts how often the kernel was told."""
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def notify(self) -> None:
-        self.told += 1
-
-
-async def test_poll_asks_for_nothing(world: World):
-    """What was given stays undone; readable is what the next read is answered with."""
-    world.add(0, b"a")
-    stream, kernel = world.open(0), Notification()
-    await settled()
-    assert stream.poll(kernel) & select.POLLIN
-    await stream.read()
-    assert 0 == stream.poll(kernel)
-    assert {} == stream.member.committed
-
-    world.add(0, b"b")
-    assert 1 == kernel.told
-    assert stream.poll(kernel) & select.POLLIN
-    assert b"b\n" == await stream.read()
-
-
-async def test_poll_tells_of_partitions_too(world: World):
-    """And of the end of a drain."""
-    world.add(0, b"a")
-    stream, kernel = world.open(), Notification()
-    assert 0 == stream.poll(kernel)
-    stream.member.assign(0)
-    await settled()
-    assert 1 == kernel.told
-
-    drained = world.open(0, limit=DRAIN)
-    await drained.read()
-    assert drained.poll(kernel) & select.POLLIN
-
-
-async def test_a_polled_partition_can_be_given_back(world: World):
-    """What was looked at beforehand was not given."""
-    world.add(0, b"a")
-    stream = world.open(0)
-    stream.poll(None)
-    stream.member.want_back(0)
-    await settled()
-
-    assert ["give up orders-0"] == stream.member.said
-
-
-async def test_poll_of_a_deleted_topic_is_readable(world: World):
-    """The read that follows tells the error, and does not wait."""
-    stream = world.open(0)
-    await settled()
-    del world.engine.all["orders"]
-
-    assert stream.poll(None) & select.POLLIN
-    assert errno.ESTALE == await stream.fails()
 
 
 async def test_a_read_that_waits_hears_of_a_partition_that_was_opened_again(
