@@ -41,6 +41,7 @@ from tests.fusefs.mounted.faults import FaultyFileSystem
 from tests.soak.kills import die_at
 
 READ: dict[str, Any] = {
+    "left_out": lambda paths: tuple(map(Path, paths)),
     "directories": lambda paths: tuple(map(Path, paths.split(","))),
     "mountpoint": Path,
     "log_file": Path,

@@ -100,12 +100,15 @@ def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) 
 
 
 def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
-    """Another, empty disk in the place of one: after the next start it gets every record."""
+    """Another, empty disk in the place of one: after a start that is told to go on without the former it gets every record."""
     (two.orders / "0" / "log").write_text("a\nb\n")
     assert 0 == two.mount.stop()
     subprocess.run(["umount", str(two.disks[0])], check=True)
     mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(two.disks[0]))
-    two.mount.start()
+    with pytest.raises(AssertionError):
+        two.mount.start()
+    assert "--without" in (two.mount.base / "daemon.said").read_text()
+    two.mount.start(left_out=[str(two.directories[0])])
     assert "a\nb\n" == (two.orders / "0" / "log").read_text()
     wait_until(two.in_sync, "both are in sync")
     assert 0 == two.mount.stop()
