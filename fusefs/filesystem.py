@@ -80,6 +80,11 @@ class _OpenFile(NamedTuple):
     node: Node
 
 
+class _Listing(NamedTuple):
+    directory: Directory
+    pid: int
+
+
 class TopicFileSystem:
     """All operations, by node number and file handle."""
 
@@ -88,7 +93,7 @@ class TopicFileSystem:
         self.root = RootDirectory(context)
         self.inodes = InodeTable(self.root)
         self._files: dict[int, _OpenFile] = {}
-        self._listings: dict[int, Directory] = {}
+        self._listings: dict[int, _Listing] = {}
         self._snapshots: dict[int, Sequence[str]] = {}
         self._next_fh = itertools.count(1).__next__
         self._passing: OrderedDict[int, Node] = OrderedDict()
@@ -310,19 +315,23 @@ class TopicFileSystem:
 
     # Directories
 
-    def opendir(self, node_id: int) -> int:
-        """Open a directory."""
-        directory = self._directory(node_id)
+    def opendir(self, node_id: int, pid: int = 0) -> int:
+        """Open a directory for process `pid` (0 where it cannot be seen)."""
+        listing = _Listing(self._directory(node_id), pid)
         fh = self._next_fh()
-        self._listings[fh] = directory
+        self._listings[fh] = listing
         return fh
+
+    def reader_of(self, fh: int) -> int:
+        """Return the id of the process that opened a directory."""
+        return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:
         """List from the cookie `start` on: names as of the beginning of the listing, without those gone since.
 
         The caller counts references with `remember` for what it passed on, `.` and `..` excepted.
         """
-        directory = self._listings[fh]
+        directory = self._listings[fh].directory
         try:
             if start == 0 or fh not in self._snapshots:
                 # Kafka allows any text as a group's name. For one with a slash the kernel refuses the whole listing.

@@ -316,13 +316,13 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def opendir(self, inode: int, ctx: Any) -> int:
-        return self._filesystem.opendir(inode)
+        return self._filesystem.opendir(inode, _pid(ctx))
 
     @answered
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
-        filesystem, start = self._filesystem, start_id
-        while listed := await filesystem.patiently(partial(_listed, filesystem, fh, start)):
+        filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
+        while listed := await filesystem.patiently(partial(_listed, filesystem, fh, start), pid):
             for name, found, start in listed:
                 if not pyfuse3.readdir_reply(token, name.encode(), self._found(found), start):
                     return

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -23,6 +24,8 @@ from storage.model import TopicPartition
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
+NEXT_SECONDS = 1.0
+"""How long one server may say nothing before the next one is tried beside it."""
 MOST_IDLE = 8
 """Idle connections that are kept to each broker."""
 
@@ -129,6 +132,15 @@ class _Pool:
         self.throttle = Throttle()
 
 
+class _Standing(NamedTuple):
+    """A connection that can be used."""
+
+    connection: Connection
+    pool: _Pool
+    fresh: bool
+    """True if it was made for this use."""
+
+
 class Brokers:
     """The brokers of one cluster. Safe from any thread, and in a process that was forked off.
 
@@ -219,18 +231,20 @@ class Brokers:
     ) -> Values:
         """Ask one broker after the other until one answers, each for `seconds` at most (blocking).
 
-        Those that were silent last come last; of the others those first that want requests soonest.
+        They come in the order in which connections to them stand. Those that were silent last are tried last; of the
+        others those first that want requests soonest.
         Raises UnreachableError with the reasons of all; ThrottledError if one only wants no request now.
         """
         reasons: list[str] = []
         throttled: ThrottledError | None = None
         known = self._known.values()
-        for server in sorted(
+        servers = sorted(
             dict.fromkeys((*known, *self.address.servers)),
             key=lambda one: (one in self._silent, one not in known, self._pool(one).throttle.left()),
-        ):
+        )
+        for server, standing in self._connections(servers, seconds):
             try:
-                with self._lent(server, seconds) as connection:
+                with self._returned(standing.result()) as connection:
                     answer = connection.call(api, request, seconds=seconds, read=read)
             except ThrottledError as error:
                 throttled = throttled or error
@@ -241,6 +255,59 @@ class Brokers:
                 self._silent.discard(server)
                 return answer
         raise throttled or UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+
+    def _connections(
+        self, servers: Sequence[Server], seconds: float
+    ) -> Iterator[tuple[Server, Future[_Standing]]]:
+        """Yield servers as connections to them stand, or fail; try the next one beside a server that says nothing for a second."""
+        pending: dict[Future[_Standing], Server] = {}
+        left, more = iter(servers), True
+        try:
+            while pending or more:
+                server = next(left, None)
+                more = server is not None
+                if server is not None:
+                    pending[self._begin_to(server, seconds, alone=len(servers) == 1)] = server
+                done, _ = wait(pending, NEXT_SECONDS if more else None, FIRST_COMPLETED)
+                for one in done:
+                    yield pending.pop(one), one
+        finally:
+            for one, server in pending.items():
+                if not one.cancel():  # It is no longer waiting for the end of a pause.
+                    self._silent.update(() if one.done() else (server,))
+                    one.add_done_callback(self._put_away)
+
+    def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
+        """Begin to connect in a thread; at once where there is an idle connection, or no other server to try meanwhile."""
+        future: Future[_Standing] = Future()
+        pool = self._pool(server)
+
+        def connect() -> None:
+            try:
+                self._wait_for(pool, server, seconds)
+                if future.set_running_or_notify_cancel():
+                    future.set_result(self._standing(pool, server))
+            except Exception as error:  # noqa: BLE001 - the caller's to raise
+                if future.running() or future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+
+        idle = None if pool.throttle.left() else self._idle_in(pool)
+        if idle is not None:
+            future.set_result(idle)
+            return future
+        try:
+            if not alone:
+                threading.Thread(target=connect, name=f"connects to {server}", daemon=True).start()
+                return future
+        except RuntimeError:  # The system has no thread left.
+            pass
+        connect()
+        return future
+
+    def _put_away(self, future: Future[_Standing]) -> None:
+        """Keep a connection that nobody waits for any more."""
+        if future.exception() is None:
+            self._give_back(future.result())
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -261,20 +328,28 @@ class Brokers:
 
     @contextmanager
     def _lent(self, server: Server, seconds: float, *, coordinator: bool = False) -> Iterator[Connection]:
-        pool, deadline = self._pool(server, coordinator=coordinator), time.monotonic() + seconds
+        pool = self._pool(server, coordinator=coordinator)
+        self._wait_for(pool, server, seconds)
+        with self._returned(self._idle_in(pool) or self._standing(pool, server)) as connection:
+            yield connection
+
+    def _wait_for(self, pool: _Pool, server: Server, seconds: float) -> None:
+        """Wait until a broker wants requests. Raises ThrottledError if that takes longer than `seconds`."""
+        deadline = time.monotonic() + seconds
         while left := pool.throttle.left():
             if time.monotonic() + left > deadline or self._closed.wait(left):
                 raise ThrottledError(f"{server}: the quota of this client is used up; ask for a larger quota")
-        connection = self._idle_in(pool)
-        fresh = connection is None
-        if connection is None:
-            connection = self._connect(server, opened=partial(self._note, pool))
-        else:
-            self._note(pool, connection)
+
+    def _standing(self, pool: _Pool, server: Server) -> _Standing:
+        """Make a connection (blocking)."""
+        return _Standing(self._connect(server, opened=partial(self._note, pool)), pool, fresh=True)
+
+    @contextmanager
+    def _returned(self, standing: _Standing) -> Iterator[Connection]:
         try:
-            yield connection
+            yield standing.connection
         finally:
-            self._give_back(connection, pool, fresh=fresh)
+            self._give_back(standing)
 
     def _note(self, pool: _Pool, connection: Connection) -> None:
         """Remember a connection that is in use, or being made."""
@@ -290,12 +365,17 @@ class Brokers:
                 self._pid, self._pools, self._lent_out = os.getpid(), {}, set()
             return self._pools.setdefault((server, coordinator), _Pool())
 
-    def _idle_in(self, pool: _Pool) -> Connection | None:
+    def _idle_in(self, pool: _Pool) -> _Standing | None:
         with self._lock:
             pool.idle[:] = [one for one in pool.idle if one.usable]
-            return pool.idle.pop() if pool.idle else None
+            connection = pool.idle.pop() if pool.idle else None
+        if connection is None:
+            return None
+        self._note(pool, connection)
+        return _Standing(connection, pool, fresh=False)
 
-    def _give_back(self, connection: Connection, pool: _Pool, *, fresh: bool) -> None:
+    def _give_back(self, standing: _Standing) -> None:
+        connection, pool, fresh = standing
         with self._lock:
             self._lent_out.discard(connection)
             if connection.usable and len(pool.idle) < MOST_IDLE and not self._closed.is_set():

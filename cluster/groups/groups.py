@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from cluster.brokers.brokers import Backoff
 from cluster.brokers.coordinators import Coordinators
-from cluster.brokers.leaders import Leaders
+from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.errors import NONE, error_of
 from cluster.groups.descriptions import describe, read_listing
 from cluster.groups.member import ClusterMember
@@ -111,9 +111,10 @@ class ClusterGroups:
 
     def _lists(self) -> Iterator[tuple[int, Sequence[GroupListing]]]:
         """Yield each broker with the groups that it coordinates."""
+        asked: dict[str, list[str]] = {"statesFilter": [], "typesFilter": []}
         for node in self._leaders.metadata.brokers:
             answer = self._leaders.brokers.ask(
-                node, LIST_GROUPS, {"statesFilter": [], "typesFilter": []}, coordinator=True
+                node, LIST_GROUPS, asked, seconds=ATTEMPT_SECONDS, coordinator=True
             )
             if answer["errorCode"] != NONE:
                 raise error_of(answer["errorCode"], f"the groups of broker {node}")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from cluster.place import ClusterAddress
+from cluster.place import ClusterAddress, cluster_address
+from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from testing.broker.tools import run_tool
@@ -235,3 +236,18 @@ def test_runs_pass_what_was_aborted(
 
     assert [["1", "5"], []] == runs
     assert ["16\n", "0\n"] == told
+
+
+def test_a_broker_that_stands_still_fails_the_list_of_groups_and_nothing_else(
+    java: Java, tmp_path: Path
+) -> None:
+    """EIO with the reason, for a program that no signal interrupted; what needs no broker is answered meanwhile."""
+    with running_broker(tmp_path / "node", java) as broker:
+        Client(broker.bootstrap_server).create_topic("orders")
+        address = cluster_address(f"kafka://{broker.bootstrap_server}")
+        with mounted_cluster(address, tmp_path) as mountpoint, broker.paused():
+            ran = bash(mountpoint, "ls @groups & ls; jobs -r; wait; grep error @status")
+    names, running, reason = ran.output.partition("[1]+  Running")
+    assert ("@groups\n@status\norders\n", "[1]+  Running") == (names, running)
+    assert "ls: reading directory '@groups': Input/output error\n" == ran.errors
+    assert f"error @groups: {broker.bootstrap_server}: " in reason

@@ -250,6 +250,40 @@ def test_one_of_the_brokers_named_is_enough(address):
         Brokers(address).ask(7, METADATA, EVERYTHING)
 
 
+def test_a_server_that_says_nothing_delays_nobody(address, served):
+    """The next one is tried beside it, before its time is over; the silent one is tried last from then on."""
+    came, given_up = [], threading.Event()
+
+    def say_nothing(connection):
+        came.append(connection)
+        while connection.recv(4096):
+            pass
+        given_up.set()
+
+    hung = served(say_nothing)
+    with closing(Brokers(ClusterAddress((hung, *address.servers)))) as brokers:
+        for _ in range(3):
+            assert hung not in brokers.metadata().brokers.values()
+        assert (1, False) == (len(came), given_up.is_set())
+
+
+def test_a_connection_that_stands_too_late_is_kept(address):
+    """Another server was asked meanwhile; the slow one's connection serves the next request to it."""
+    slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
+
+    def connect(server, **how):
+        if server == slow:
+            begun.set()
+            assert lets.wait(PATIENCE_S)
+        return Connection(server, **how)
+
+    with closing(Brokers(ClusterAddress((slow, *address.servers)), connect)) as brokers:
+        assert brokers.metadata().brokers
+        assert begun.is_set()
+        lets.set()
+        wait_until(lambda: brokers._pool(slow).idle, "its connection stands")
+
+
 def test_a_controllers_port(broker):
     """It speaks Kafka's protocol, and knows nothing that a client asks for."""
     address = cluster_address(f"kafka://127.0.0.1:{broker.controller_port}")
