@@ -66,6 +66,11 @@ class AssignedPartition:
         """The partition that serves it."""
         return self._source.partition
 
+    @property
+    def cuts(self) -> tuple[Offset, ...]:
+        """The cuts of the partition behind which it has gone on."""
+        return self._source.cuts
+
     def serve_from(self, partition: Partition) -> None:
         """Go on in a partition that was opened again."""
         offset = self.next_offset

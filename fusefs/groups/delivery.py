@@ -40,6 +40,8 @@ class Delivery:
         """Bytes of it that were given."""
         self._answered = 0
         """Bytes of it that are answered for: whole records."""
+        self._cuts: tuple[Offset, ...] = ()
+        """The cuts of its partition that its reader knew when it was given: what was lost since is never done."""
         self._next: tuple[AssignedPartition, Chunk] | None = None
         """The chunk that comes next, of which nothing was given."""
         self.records = 0
@@ -80,16 +82,19 @@ class Delivery:
         if chunk is None or share is None:
             return
         self._given = asked
-        self._answered, share.done = self._done(chunk, asked, share.done)
+        self._answer(chunk, share, asked)
         if asked == len(chunk.text):
             self._drop()
 
-    @staticmethod
-    def _done(chunk: Chunk, asked: int, done: Offset | None) -> tuple[int, Offset | None]:
+    def _answer(self, chunk: Chunk, share: AssignedPartition, asked: int) -> None:
         place = chunk.at_or_before(asked)
+        self._answered = place.position
         if place.position or chunk.error is not None or not chunk.text:
-            return place.position, place.offset
-        return 0, done
+            share.done = self._kept(share, place.offset)
+
+    def _kept(self, share: AssignedPartition, offset: Offset) -> Offset:
+        """Return an offset of the chunk, or that of the first record that was lost since if it lies further in front."""
+        return min((offset, *share.cuts[len(self._cuts) :]))
 
     def give(self, size: int) -> Text:
         """Give the program at most `size` bytes: whole records where one fits, else a part of one. Raises the chunk's error."""
@@ -97,6 +102,7 @@ class Delivery:
             assert self._next is not None
             (self._share, self._chunk), self._next = self._next, None
             self._given = self._answered = 0
+            self._cuts = self._share.cuts
             self.read_last = self._share.partition
             self._share.given = True
         chunk = self._chunk
@@ -139,7 +145,7 @@ class Delivery:
         if chunk is None or share is None or share.partition != partition:
             return True
         if self.owed() is None:
-            share.go_to(chunk.at_or_before(self._answered).offset)
+            share.go_to(self._kept(share, chunk.at_or_before(self._answered).offset))
             self._drop()
             return True
         self._chunk = _cut(chunk, self._given)
@@ -155,7 +161,7 @@ class Delivery:
     def answer(self) -> None:
         """All records that were given whole are done."""
         if self._chunk is not None and self._share is not None:
-            self._answered, self._share.done = self._done(self._chunk, self._given, self._share.done)
+            self._answer(self._chunk, self._share, self._given)
 
     def _drop(self) -> None:
         self._base += self._given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusefs.groups.chunks import FETCH_BYTES
+from fusefs.groups.read_limit import ReadLimit
 from storage.errors import NoPositionError
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, DRAIN, World
@@ -53,3 +54,30 @@ async def test_lost_records_without_a_reset(world: World):
     world.add(0, b"d")
 
     assert [NoPositionError] * 2 == [type(await stream.fails()) for _ in range(2)]
+
+
+async def test_a_run_whose_records_were_lost(world: World):
+    """`next-10` gives what came in their place, up to the new end, and commits that end."""
+    for value in (b"a", b"b", b"c"):
+        world.add(0, value)
+    stream = world.open(0, limit=ReadLimit(drains=True, records=10))
+    assert b"a\nb\nc\n" == await stream.read()
+    world.topic.all[0].lose(1)
+    world.add(0, b"d")
+
+    assert [b"d\n", b""] == [await stream.read(), await stream.read()]
+    assert {orders(0): 2} == stream.member.committed
+
+
+async def test_lost_records_that_poll_sees_first(world: World):
+    """What was given before is done only up to the first lost record: a reader that dies then skips nothing."""
+    for value in (b"a", b"b", b"c"):
+        world.add(0, value)
+    stream = world.open(0)
+    assert b"a\nb\nc\n" == await stream.read()
+    world.topic.all[0].lose(1)
+    world.add(0, b"d")
+    assert stream.poll(None)
+
+    assert b"d\n" == await stream.read()
+    assert {orders(0): 1} == stream.member.committed
