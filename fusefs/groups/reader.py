@@ -437,7 +437,7 @@ class GroupHandle:
             raise NotAssignedError(
                 f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
             )
-        held.share.done = word.offset
+        held.share.done, held.share.said = word.offset, None  # Also where nothing is to be said yet.
 
     # Readiness
 

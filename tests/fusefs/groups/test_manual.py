@@ -45,6 +45,16 @@ async def test_manual_commits_an_offset(world: World):
     assert isinstance(await errno_of(stream.write("commit orders-7 1\n")), NotAssignedError)
 
 
+async def test_manual_commits_the_offset_at_which_it_began(world: World):
+    """What a program commits is in the log, also where the next member would begin there anyway."""
+    world.add(0, b"a")
+    stream = await manual(world, 0)
+    await stream.read()
+    await stream.write("commit 0\n")
+
+    assert {orders(0): 0} == stream.member.committed
+
+
 async def test_words_that_mean_nothing(world: World):
     """EINVAL, with what can be written."""
     stream = await manual(world, 0)
