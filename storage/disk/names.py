@@ -5,7 +5,7 @@
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
     ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.queues  topicfs.replicas
-    ├── topicfs.scrub
+    ├── topicfs.scrub  topicfs.producers
     ├── topicfs.writes  topicfs.write.…                                            ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
@@ -56,6 +56,8 @@ SCRUB = "topicfs.scrub"
 """How far the scrub is, and when the last one ended."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
+PRODUCERS = "topicfs.producers"
+"""The progress of named producers."""
 
 OWN_COPY_SUFFIX = ".own.deleted"
 """Suffix of a copy that is about to take the place of a file with other hard links; removed where it is left."""

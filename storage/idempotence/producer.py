@@ -72,7 +72,7 @@ class NamedProducer:
     ) -> None:
         """Begin the run: its epoch is on disk, and what is in the log already is known (blocking).
 
-        Raises ProgressLostError, OSError.
+        Raises ProgressLostError, CorruptionError, OSError.
         """
         self._registry = registry
         self._name = name
@@ -89,7 +89,9 @@ class NamedProducer:
             # Partitions that came since would move the very lines that are to be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
-        self._progress = replace(earlier, producer_id=producer_id, epoch=epoch, partitions=caught_up)
+        self._progress = replace(
+            earlier, producer_id=producer_id, epoch=epoch, partitions=caught_up, runs=earlier.runs + 1
+        )
         self._ahead = {number: each.ahead for number, each in caught_up.items()}
         self._sequences = dict.fromkeys(partitions, 0)
         self._appended = self._passed_over = 0

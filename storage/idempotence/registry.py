@@ -1,34 +1,31 @@
-"""The named producers of a data directory: one JSON file beside the topics, replaced atomically.
+"""The named producers: one JSON file, the same in every data directory that serves, replaced atomically.
 
     {"version": 2, "producers": {NAME: {INPUT: {
-        "producer_id": …, "epoch": …, "position": …, "records": …, "tail_checksum": …,
+        "producer_id": …, "epoch": …, "runs": …, "position": …, "records": …, "tail_checksum": …,
         "partitions": {NUMBER: {"end_offset": …, "ahead": …, "sequence": …}}}}}}
 
 INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each input has
 a producer id of its own. `position` is a byte of the file up to which everything is in the log and on disk, `records` how
 many that were. Of each partition `ahead` records beyond the position are in the log too, all below `end_offset`, where
 the run's next sequence number was `sequence`. Sequence numbers show what was appended after the file was written last
-(`storage.producers.progress`). A broker ignores the file.
+(`storage.producers.progress`). Of several copies of an input the one with most runs counts, and of these the furthest. A broker
+ignores the file.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from operator import attrgetter
 from typing import Any
 
-from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.copies import RecordCopies
 from storage.codec.headers import sequence_plus
-from storage.disk.filesystem import FileSystem
+from storage.disk import names
 from storage.engine import Partition
-from storage.errors import CorruptionError
 from storage.model import Offset, ProducerId
 from storage.producers.progress import ProgressLostError, last_batch
 
-REGISTRY_FILE = "topicfs.producers"
-VERSION = 2
 _REMEDY = "append the lines that are missing under another --producer name"
 
 
@@ -56,49 +53,41 @@ class InputProgress:
     tail_checksum: int = 0
     """CRC-32C of the last bytes before the position: whether it is still the same file."""
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
+    runs: int = 0
+    """Number of runs so far; epochs begin again at 0 under another producer id."""
 
 
-class ProducerRegistry:
-    """The file. Its writer owns the data directory."""
+class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
+    """The file and its copies, entries by name and INPUT. Its writer owns the data directories."""
 
-    def __init__(self, directory: Path, files: FileSystem) -> None:
-        """Read it where it is. Raises CorruptionError for a file that is none."""
-        self._path = directory / REGISTRY_FILE
-        self._files = files
-        self._producers = self._read() if files.exists(self._path) else {}
+    file_name, version, meaning = names.PRODUCERS, 2, "list of producers"
+    age = attrgetter("runs", "position")
+    remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:
-        """Return the progress of a producer's input; None for a new one."""
-        return self._producers.get(name, {}).get(source)
+        """Return the progress of a producer's input; None for a new one (CorruptionError, OSError)."""
+        return self.read().get((name, source))
 
     def put(self, name: str, source: str, progress: InputProgress) -> None:
-        """Store the progress of an input; it is on disk when this returns (blocking, OSError)."""
+        """Store the progress of an input; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError)."""
         target = source.rpartition("@")[0]
         # The progress in a deleted topic of this name is of no more use.
         others = {
-            key: one for key, one in self._producers.get(name, {}).items() if key.rpartition("@")[0] != target
+            key: one
+            for key, one in self.read().items()
+            if (key[0], key[1].rpartition("@")[0]) != (name, target)
         }
-        producers = {**self._producers, name: {**others, source: progress}}
-        plain = {
-            each: {key: asdict(one) for key, one in inputs.items()} for each, inputs in producers.items()
-        }
-        content = {"version": VERSION, "producers": plain}
-        write_atomically(self._files, self._path, json.dumps(content, indent=1).encode() + b"\n")
-        self._producers = producers
+        self._write({**others, (name, source): progress}, self._directories())
 
-    def _read(self) -> dict[str, dict[str, InputProgress]]:
-        try:
-            content = json.loads(self._files.read_bytes(self._path))
-            if content["version"] != VERSION:
-                raise CorruptionError(
-                    self._path,
-                    0,
-                    f"version {content['version']}, expected {VERSION}; remove the file, and {_REMEDY}",
-                )
-            producers = content["producers"].items()
-            return {name: {key: _input(one) for key, one in inputs.items()} for name, inputs in producers}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptionError(self._path, 0, f"not a list of producers: {error}") from error
+    def _parse(self, content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
+        producers = content["producers"].items()
+        return {(name, key): _input(one) for name, inputs in producers for key, one in inputs.items()}
+
+    def _as_json(self, entries: Mapping[tuple[str, str], InputProgress]) -> dict[str, object]:
+        plain: dict[str, dict[str, object]] = {}
+        for (name, key), one in entries.items():
+            plain.setdefault(name, {})[key] = asdict(one)
+        return {"producers": plain}
 
 
 def _input(content: Mapping[str, Any]) -> InputProgress:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from threading import RLock
 
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings, taken_over
 from storage.counts.engine_counts import EngineCounts
 from storage.disk.filesystem import Clock
-from storage.disk.names import COMMITTED_WRITES
 from storage.duties.scrubber import Scrubber
 from storage.engine import Cancel, Listeners, Partition, records_of
 from storage.errors import (
@@ -23,6 +24,7 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
+from storage.idempotence.registry import ProducerRegistry
 from storage.manager.groups import make_groups
 from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
@@ -114,6 +116,7 @@ class ReplicatedEngine:
         copies = MembersWithCopies(members)
         self._share_groups = QueueGroups(self, members.files, copies, clock)
         self._commits = CommitRecord(members.files, copies.directories, copies.failed)
+        self.producers = ProducerRegistry(members.files, copies.directories, self._copy_failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # What is there.
@@ -222,9 +225,10 @@ class ReplicatedEngine:
                 for member in self._members.serving:
                     self._settle(member)
                 newest = max((one.copy.revision for one in self._members if one.copy), default=0)
-                self._settle_commits(one for one in self._members if one.copy and one.copy.revision < newest)
+                stale = [one for one in self._members if one.copy and one.copy.revision < newest]
             self.controller.begin(self._partitions())
             if not self._read_only:
+                self._settle_records(stale)
                 self._moves.pause_cleaning()
         self._want_all()
 
@@ -236,8 +240,14 @@ class ReplicatedEngine:
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")
 
-    def _settle_commits(self, stale: Iterable[ReplicatingDirectory]) -> None:
-        self._keep(COMMITTED_WRITES, lambda: self._commits.settle([member.path for member in stale]))
+    def _copy_failed(self, directory: Path, error: OSError) -> None:
+        MembersWithCopies(self._members).failed(directory, error)
+        self._look_after_members()  # Before the run appends: a command has no duties.
+
+    def _settle_records(self, stale: Iterable[ReplicatingDirectory]) -> None:
+        paths = [member.path for member in stale]
+        for record in (self._commits, self.producers):
+            self._keep(record.file_name, partial(record.settle, paths))
 
     # Changing topics.
 
@@ -416,7 +426,7 @@ class ReplicatedEngine:
         if not member.serves:
             return
         self._warnings.add(f"{member}: serves again")
-        self._settle_commits([member])
+        self._settle_records([member])
         try:
             self._agreement.put_topics({})
             self.controller.returned()

@@ -20,7 +20,7 @@ from storage.config.broker import EngineConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.model import TopicPartition
 from storage.replicas.startup import open_directories
-from storage.staging.record import read_committed
+from storage.staging.record import CommitRecord
 from tests.doubles.engines import append_lines, read_lines
 
 ORDERS = TopicPartition("orders", 0)
@@ -113,7 +113,9 @@ def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_p
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))
     stream(spark, folder, checkpoint, path_of(*roots))
-    assert [[0], [0]] == [[one.batch for one in read_committed(root, _files()).values()] for root in roots]
+    assert [[0], [0]] == [
+        [one.batch for one in CommitRecord(_files(), tuple).read_copy(root).values()] for root in roots
+    ]
     for file in (checkpoint / "commits").iterdir():
         file.unlink()
     shutil.rmtree(roots[0])

@@ -67,6 +67,7 @@ def forked(topicfs):
         engine.alter_config("orders", {"retention.ms": "1000000"})
     (A / names.COMMITTED_WRITES).write_bytes(b'{"version": 1, "queries": {}}\n')
     (B / names.QUEUES).write_bytes(b"")
+    (B / names.PRODUCERS).write_bytes(b'{"version": 2, "producers": {}}')
     with pytest.raises(ForkedReplicasError):
         started(A, B)
     return topicfs
@@ -107,6 +108,7 @@ def test_with_yes_one_history_is_left(forked):
     assert 0 == forked(*RESOLVE, "--yes").status
     assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
     assert not (B / names.QUEUES).exists()
+    assert not (B / names.PRODUCERS).exists()
     check_resolved()
     ran = forked(*RESOLVE)
     assert (0, b"nothing to resolve" in ran.errors) == (ran.status, True)

@@ -30,6 +30,7 @@ from storage.errors import (
 from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
 from storage.messages import reason_of
+from storage.replicas.engine import ReplicatedEngine
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -114,8 +115,8 @@ def append(
     partition, which command prints the rest. When the command ends, everything is on disk, or on as many replicas of
     a cluster as it asks for. While a daemon owns the directory, append through its mount.
 
-    With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
-    data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
+    With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
+    data directory. Run again after a crash at any point, or after the file has grown, it
     appends what is missing and nothing twice, also in a compacted topic. A topic that was deleted and created again
     gets all lines. A run that cannot know what is missing appends nothing and says so: after a crash, records were
     removed and the producer expired (producer.id.expiration.ms after its newest record, a day).
@@ -151,9 +152,7 @@ def append(
                 _each(stream, framing, lines_target.check, source, lambda *_: "nothing was appended")
                 stream.seek(0)
             if producer is not None:
-                _append_once(
-                    engine, place.directories[0], path, encoder, producer=producer, stream=stream, file=file
-                )
+                _append_once(engine, path, encoder, producer=producer, stream=stream, file=file)
                 return
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
             take = partial(lines_target.append, durable=engine.remote and acks != "1")
@@ -163,18 +162,15 @@ def append(
 
 
 def _append_once(
-    engine: Engine,
-    directory: Path,
-    path: TopicPath,
-    encoder: Encoder,
-    *,
-    producer: str,
-    stream: IO[bytes],
-    file: Path,
+    engine: Engine, path: TopicPath, encoder: Encoder, *, producer: str, stream: IO[bytes], file: Path
 ) -> None:
     """Append the lines of the file that are not in the log yet, and print how many those were."""
     partitions = _partitions(engine, path)
-    registry = ProducerRegistry(directory, NativeFileSystem())
+    if isinstance(engine, ReplicatedEngine):
+        registry = engine.producers
+    else:
+        online = [Path(one.path) for one in engine.directories() if one.offline is None]
+        registry = ProducerRegistry(NativeFileSystem(), lambda: online)
     name = f"{file.resolve()} > {path}@{engine.topic(path.topic).topic_id}"
     run = NamedProducer(registry, producer, name, partitions)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)

@@ -15,10 +15,11 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.findings import Finding
+from storage.idempotence.registry import ProducerRegistry
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.inspect.check.segment import Advance
 from storage.model import Offset, TopicPartition
-from storage.staging.record import read_committed
+from storage.staging.record import CommitRecord
 from storage.topics.registry import read_copy
 from storage.topics.topic import lenient_config
 
@@ -135,7 +136,7 @@ class DirectoryCheck:
             yield Finding.of(error)
 
     def _check_settings(self) -> Iterator[Finding]:
-        """Check the topics' own settings, and the record of committed writes: without them nobody may write here."""
+        """Check the topics' own settings, and the records of progress: writers need them."""
         path = self.directory / names.TOPIC_SETTINGS
         try:
             entries = read_copy(self.directory, self._files).entries
@@ -146,10 +147,11 @@ class DirectoryCheck:
                 _config, problems = lenient_config(entry.overrides, TopicConfig())
                 for problem in problems:
                     yield Finding(path, None, f"{topic}: {problem}")
-        try:
-            read_committed(self.directory, self._files)
-        except CorruptionError as error:
-            yield Finding.of(error)
+        for record in (CommitRecord, ProducerRegistry):
+            try:
+                record(self._files, tuple).read_copy(self.directory)
+            except CorruptionError as error:
+                yield Finding.of(error)
 
     def _list(self) -> None:
         for entry in self._files.list_directory(self.directory):

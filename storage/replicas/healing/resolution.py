@@ -39,7 +39,7 @@ from storage.replicas.rules.history import ReplicaRun, extended, includes
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
 from storage.topics.registry import read_copy
 
-_SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES)
+_SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES, names.PRODUCERS)
 
 
 class ReplicaGivenUp(NamedTuple):

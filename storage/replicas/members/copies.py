@@ -1,4 +1,4 @@
-"""The directories that have a copy of the journal of queues and of the record of commits: those that serve."""
+"""The directories that have a copy of the journal of queues and of the records of progress: those that serve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.replicas.members.member import ReplicatingDirectories
 
 
 class MembersWithCopies:
-    """See `storage.shares.journal.JournalPlaces` and `storage.staging.record.CommitRecord`."""
+    """See `storage.shares.journal.JournalPlaces` and `storage.checkpoints.copies.RecordCopies`."""
 
     def __init__(self, members: ReplicatingDirectories) -> None:
         self._members = members

@@ -68,7 +68,7 @@ class Setup:
     def run(self, text, *, appends=10**9, name="p", block=64, source="file > t/0@T", lines=None):
         budget = [appends]
         partitions = {0: Killed(self.on_disk.log, self.on_disk.clock, budget)}
-        run = NamedProducer(ProducerRegistry(DATA, self.on_disk.disk), name, source, partitions)
+        run = NamedProducer(ProducerRegistry(self.on_disk.disk, lambda: [DATA]), name, source, partitions)
         return run.append_file(io.BytesIO(text), lines or Lines(), lambda stream: whole_lines(stream, block))
 
     def values(self):
@@ -157,7 +157,7 @@ def test_a_topics_lines_stay_with_their_partitions():
     def run(appends):
         budget = [appends]
         partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs)}
-        registry = ProducerRegistry(DATA, logs[0].disk)
+        registry = ProducerRegistry(logs[0].disk, lambda: [DATA])
         return NamedProducer(registry, "p", "file > t@T", partitions).append_file(
             io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
         )
@@ -176,9 +176,9 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
     def run(count, appends):
         budget = [appends]
         partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs[:count])}
-        return NamedProducer(ProducerRegistry(DATA, logs[0].disk), "p", "file > t@T", partitions).append_file(
-            io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
-        )
+        return NamedProducer(
+            ProducerRegistry(logs[0].disk, lambda: [DATA]), "p", "file > t@T", partitions
+        ).append_file(io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64))
 
     with pytest.raises(KilledError):
         run(1, 3)
@@ -190,7 +190,7 @@ def test_a_lingering_run_is_fenced():
     """The next run's epoch is in the log; the old one's batches are refused."""
     setup = Setup()
     partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
-    old = NamedProducer(ProducerRegistry(DATA, setup.on_disk.disk), "p", "file > t/0@T", partitions)
+    old = NamedProducer(ProducerRegistry(setup.on_disk.disk, lambda: [DATA]), "p", "file > t/0@T", partitions)
     setup.run(TEXT[:7])
     with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
         old.append_file(io.BytesIO(TEXT), Lines(), whole_lines)

@@ -394,7 +394,7 @@ def test_a_partition_is_no_data_directory(directory):
         DirectoryCheck(directory / "g-none-0", NativeFileSystem(read_only=True))
 
 
-@pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes"])
+@pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes", "topicfs.producers"])
 @pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
 def test_damaged_files_of_our_own_are_found(directory, name, content):
     """Where one of them cannot be read nobody may write to the directory: so the check says it."""

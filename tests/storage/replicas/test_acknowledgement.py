@@ -188,7 +188,7 @@ def test_a_named_producer_that_found_too_few_disks_goes_on_where_it_was():
     two, registry_disk = replicated(), SimulatedDisk()
 
     def run() -> int:
-        registry = ProducerRegistry(Path("/"), registry_disk)
+        registry = ProducerRegistry(registry_disk, lambda: [Path("/")])
         run = NamedProducer(registry, "p", "file > orders", {0: two.partition(ORDERS)})
         return run.append_file(BytesIO(b"a\nb\n"), Lines(), whole_lines).appended
 

@@ -10,7 +10,7 @@ from storage.model import Offset, TopicPartition
 from storage.staging.area import StagingArea, WriteState
 from storage.staging.manifest import Manifest, encode_manifest
 from storage.staging.placement import LogPlacement, NewTopic, Placement
-from storage.staging.record import read_committed
+from storage.staging.record import CommitRecord
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 
@@ -35,7 +35,7 @@ def submit(two: Replicated, batch: int, *, through: int) -> None:
 
 def batches(two: Replicated) -> list[int | None]:
     """The last micro-batch in each directory's record."""
-    found = (read_committed(root, two.disks).get(QUERY) for root in two.roots)
+    found = (CommitRecord(two.disks, tuple).read_copy(root).get(QUERY) for root in two.roots)
     return [None if one is None else one.batch for one in found]
 
 
@@ -66,6 +66,23 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
     submit(two, 1, through=away)
     submit(two, 2, through=away)
     assert ["0", "1", "2"] == two.lines()
+
+
+@pytest.mark.parametrize("away", [1, 2])
+def test_an_old_record_does_not_count_at_a_start(away: int) -> None:
+    """It is replaced before the first micro-batch, so a repeated one appends nothing even if the other directory dies."""
+    two, other = served(), 3 - away
+    submit(two, 0, through=other)
+    break_disk(two.disk(away))
+    submit(two, 1, through=other)
+    two.engine.close()
+    two.disk(away).heal()
+    two.open()
+    assert [1, 1] == batches(two)
+    two.engine.catch_up()
+    break_disk(two.disk(other))
+    submit(two, 1, through=away)
+    assert ["0", "1"] == two.lines()
 
 
 @pytest.mark.parametrize("damaged", [1, 2])

@@ -56,7 +56,7 @@ def test_a_named_producer_goes_on_with_another_leader():
     text = b"".join(b"%d\n" % number for number in range(60))
 
     def run(block, blocks):
-        registry = ProducerRegistry(DISKS[1], on_disks.disks)
+        registry = ProducerRegistry(on_disks.disks, lambda: [DISKS[1]])
         partitions = {0: on_disks.partition()}
         return NamedProducer(registry, "p", "file > orders/0@T", partitions).append_file(
             io.BytesIO(text), Lines(), blocks

@@ -9,7 +9,7 @@ import pytest
 from storage.disk.names import COMMITTED_WRITES, WriteId
 from storage.errors import CorruptionError
 from storage.model import ProducerId
-from storage.staging.record import CommitRecord, CommittedQuery, read_committed, write_committed
+from storage.staging.record import CommitRecord, CommittedQuery
 from tests.doubles.mortal_disk import Killed, MortalDisk
 from tests.doubles.several_disks import A, B, SeveralDisks, break_disk
 
@@ -39,7 +39,7 @@ class Copies:
 
     def batches(self) -> list[int | None]:
         """The last micro-batch in each copy."""
-        found = (read_committed(root, self.disks).get(QUERY) for root in (A, B))
+        found = (self.record.read_copy(root).get(QUERY) for root in (A, B))
         return [None if one is None else one.batch for one in found]
 
     def last(self) -> int | None:
@@ -104,12 +104,12 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
     copies.serving = [A]
     copies.record.note(WriteId("elsewhere", 4), committed(4))
     copies.note(0)
-    write_committed(B, copies.disks, read_committed(A, copies.disks))
+    copies.record.write_copy(B, copies.record.read_copy(A))
     copies.note(1)
     copies.serving = [A, B]
     copies.record.settle([B])
     assert [1, 1] == copies.batches()
-    assert read_committed(A, copies.disks) == read_committed(B, copies.disks)
+    assert copies.record.read_copy(A) == copies.record.read_copy(B)
     assert committed(4) == copies.record.read()["elsewhere"]
 
 

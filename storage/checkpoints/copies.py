@@ -1,0 +1,115 @@
+"""A record with a copy in every data directory that serves: of each entry the newest of all whole copies counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from threading import RLock
+from typing import Any, Generic, TypeVar
+
+from storage.checkpoints.atomic import write_atomically
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
+
+
+class RecordCopies(Generic[Key, Entry]):
+    """The record and its copies, JSON files. Safe from any thread."""
+
+    file_name: str
+    version: int
+    meaning: str
+    remedy = ""
+    age: Callable[[Any], Any]
+    """Returns what is greater for the newer one of two entries."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directories: Callable[[], Sequence[Path]],
+        failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
+    ) -> None:
+        """Prepare the record; `directories`: those that serve now; `failed`: called if only others could be written."""
+        self._files = files
+        self._directories = directories
+        self._failed = failed
+        self._problem: CorruptionError | OSError | None = None
+        self._lock = RLock()
+
+    def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
+        raise NotImplementedError
+
+    def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def read_copy(self, directory: Path) -> dict[Key, Entry]:
+        """Return the entries of one copy; a missing file has none (CorruptionError, OSError)."""
+        path = directory / self.file_name
+        if not self._files.exists(path):
+            return {}
+        try:
+            content = json.loads(self._files.read_bytes(path))
+            if content["version"] != self.version:
+                cause = f"version {content['version']}, expected {self.version}{self.remedy}"
+                raise CorruptionError(path, 0, cause)
+            return self._parse(content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(path, 0, f"no {self.meaning}: {error!r}") from None
+
+    def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
+        """Replace one copy (blocking, OSError)."""
+        content = {"version": self.version, **self._as_json(entries)}
+        data = json.dumps(content, indent=1).encode() + b"\n"
+        write_atomically(self._files, directory / self.file_name, data)
+
+    def read(self) -> dict[Key, Entry]:
+        """Return the newest entries; one whole copy is enough (CorruptionError, OSError)."""
+        newest: dict[Key, Entry] = {}
+        for copy in self._copies()[0].values():
+            for key, one in copy.items():
+                newest[key] = max(newest.get(key, one), one, key=self.age)
+        return newest
+
+    def settle(self, stale: Collection[Path] = ()) -> None:
+        """Write the newest copy where there is none, an older or a damaged one (blocking; CorruptionError, OSError).
+
+        `stale`: directories that did not serve until now. If only they have a whole copy the damaged one may have later entries:
+        the record cannot be read until that is removed.
+        """
+        with self._lock:
+            self._problem = None
+            copies, problem = self._copies()
+            if problem is not None and not any(copy and one not in stale for one, copy in copies.items()):
+                self._problem = problem
+                raise problem
+            newest = self.read()
+            self._write(newest, [one for one in self._directories() if newest and copies.get(one) != newest])
+
+    def _copies(self) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
+        """Return the whole copies, and what is wrong with another one."""
+        if self._problem is not None:
+            raise self._problem
+        copies, problem = {}, None
+        for directory in self._directories():
+            try:
+                copies[directory] = self.read_copy(directory)
+            except (CorruptionError, OSError) as error:
+                problem = error
+        if problem is not None and not any(copies.values()):
+            raise problem
+        return copies, problem
+
+    def _write(self, entries: Mapping[Key, Entry], directories: Sequence[Path]) -> None:
+        failed: dict[Path, OSError] = {}
+        for directory in directories:
+            try:
+                self.write_copy(directory, entries)
+            except OSError as error:
+                failed[directory] = error
+        for directory, problem in failed.items():
+            if len(failed) == len(self._directories()):
+                raise problem
+            self._failed(directory, problem)

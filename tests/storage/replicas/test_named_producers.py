@@ -1,0 +1,152 @@
+"""Named producers over replicas: whichever disk fails, a line that is in the topic is not appended again."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.disk.names import PRODUCERS
+from storage.engine import Partition
+from storage.errors import CorruptionError
+from storage.idempotence.producer import AppendOutcome, NamedProducer, whole_lines
+from tests.doubles.replicated import DISKS, Replicated
+from tests.doubles.several_disks import break_disk
+
+SOURCE = "file > orders/0@T"
+
+
+class Lines:
+    """Values for the first partition."""
+
+    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
+        return encode_lines(lines, timestamp=1_700_000_000_000)
+
+    def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
+        return [0] * len(lines)
+
+
+def served() -> Replicated:
+    two = Replicated()
+    two.engine.create_topic("orders", partitions=1)
+    return two
+
+
+def run(two: Replicated, text: str) -> AppendOutcome:
+    """Append a file as `topicfs append --producer` does."""
+    producer = NamedProducer(two.engine.producers, "p", SOURCE, {0: two.partition()})
+    return producer.append_file(io.BytesIO(text.encode()), Lines(), whole_lines)
+
+
+def positions(two: Replicated) -> list[int | None]:
+    """The position in each directory's copy."""
+    found = (two.engine.producers.read_copy(root).get(("p", SOURCE)) for root in two.roots)
+    return [None if one is None else one.position for one in found]
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
+    """Every directory that serves knows how far the file is in."""
+    two, left = served(), 3 - dead
+    run(two, "a\nb\n")
+    assert [4, 4] == positions(two)
+    break_disk(two.disk(dead))
+    two.engine.maintenance(two.clock())
+    two.open(DISKS[left - 1], left_out=(DISKS[dead - 1],))
+    assert 1 == run(two, "a\nb\nc\n").appended
+    assert ["a", "b", "c"] == two.lines()
+
+
+@pytest.mark.parametrize("how", ["while it serves", "at a start"])
+@pytest.mark.parametrize("away", [1, 2])
+def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> None:
+    """Its older copy does not count, and when the other directory dies later nothing is appended twice."""
+    two, other = served(), 3 - away
+    run(two, "a\n")
+    break_disk(two.disk(away))
+    two.engine.maintenance(two.clock())
+    run(two, "a\nb\n")
+    run(two, "a\nb\nc\n")
+    if how == "at a start":
+        two.disk(away).heal()
+        two.reopen()
+        two.engine.catch_up()
+    else:
+        two.bring_back(away)
+    assert [6, 6] == positions(two)
+    assert (1, 2) == tuple(sorted(two.in_sync()))
+    two.reopen()
+    break_disk(two.disk(other))
+    two.engine.maintenance(two.clock())
+    assert 1 == run(two, "a\nb\nc\nd\n").appended
+    assert ["a", "b", "c", "d"] == two.lines()
+
+
+def test_a_new_disk_gets_a_copy() -> None:
+    """A third directory that is added has the file before any run."""
+    three = Replicated(3)
+    three.open(*DISKS[:2], left_out=DISKS[2:])
+    three.engine.create_topic("orders", partitions=1)
+    run(three, "a\n")
+    three.engine.close()
+    three.open()
+    assert [2, 2, 2] == positions(three)
+
+
+def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
+    """It misses the records too, so that it does not lead with an old copy after the other directory died."""
+    two = served()
+    run(two, "a\n")
+    two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
+    run(two, "a\nb\n")
+    assert [4, 2] == positions(two)
+    assert (1,) == two.in_sync()
+
+
+def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> None:
+    """The directory with the old copy is out of sync before the first run."""
+    two = served()
+    run(two, "a\n")
+    break_disk(two.disk(2))
+    two.engine.maintenance(two.clock())
+    run(two, "a\nb\n")
+    two.engine.close()
+    two.disk(2).heal()
+    two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
+    two.open()
+    assert 1 == run(two, "a\nb\nc\n").appended
+    assert ((1,), ["a", "b", "c"]) == (two.in_sync(), two.lines())
+
+
+def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
+    """Nothing is appended until the damaged copy is removed: the file may be further in than the old copy says."""
+    two = served()
+    run(two, "a\n")
+    break_disk(two.disk(2))
+    two.engine.maintenance(two.clock())
+    run(two, "a\nb\n")
+    two.engine.close()
+    two.disk(2).heal()
+    two.disks.write_bytes(DISKS[0] / PRODUCERS, b"\0" * 40)
+    two.open()
+    with pytest.raises(CorruptionError, match="no list of producers"):
+        run(two, "a\nb\n")
+    assert ["a", "b"] == two.lines()
+
+
+def test_a_copy_of_before_a_new_producer_id_is_older() -> None:
+    """Epochs begin again at 0 once they are used up, so the number of runs says which copy is newer."""
+    two = served()
+    run(two, "a\n")
+    for root in DISKS[:2]:
+        content = two.disks.read_bytes(root / PRODUCERS)
+        two.disks.write_bytes(root / PRODUCERS, content.replace(b'"epoch": 0', b'"epoch": 32767'))
+    old = two.disks.read_bytes(DISKS[1] / PRODUCERS)
+    newer = run(two, "a\n")
+    two.disks.write_bytes(DISKS[1] / PRODUCERS, old)
+    two.reopen()
+    again = run(two, "a\n")
+    assert (newer.producer_id, 0, 1) == (again.producer_id, newer.epoch, again.epoch)
