@@ -65,6 +65,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,
     "test_remote_mounted": "it has a remote engine of its own",
+    "test_scrub_mounted": OWN_DISK,
     "test_staged_writes": "tasks of Spark stage their writes in a data directory",
     "test_transactions": "it begins with a broker's files; tests/cluster/test_shown_as_files.py with its records",
     "test_two_directories": OWN_DISK,
