@@ -61,8 +61,7 @@ class RecordCopies(Generic[Key, Entry]):
 
     def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
         """Replace one copy (blocking, OSError)."""
-        content = {"version": self.version, **self._as_json(entries)}
-        data = json.dumps(content, indent=1).encode() + b"\n"
+        data = json.dumps({"version": self.version, **self._as_json(entries)}, indent=1).encode() + b"\n"
         write_atomically(self._files, directory / self.file_name, data)
 
     def read(self) -> dict[Key, Entry]:

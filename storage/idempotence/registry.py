@@ -8,8 +8,7 @@ INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is cr
 a producer id of its own. `position` is a byte of the file up to which everything is in the log and on disk, `records` how
 many that were. Of each partition `ahead` records beyond the position are in the log too, all below `end_offset`, where
 the run's next sequence number was `sequence`. Sequence numbers show what was appended after the file was written last
-(`storage.producers.progress`). Of several copies of an input the one with most runs counts, and of these the furthest. A broker
-ignores the file.
+(`storage.producers.progress`). Of several copies of an entry the one with most runs counts. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class InputProgress:
 class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     """The file and its copies, entries by name and INPUT. Its writer owns the data directories."""
 
-    file_name, version, meaning = names.PRODUCERS, 2, "list of producers"
-    age = attrgetter("runs", "position")
+    file_name, version, meaning, age = names.PRODUCERS, 2, "list of producers", attrgetter("runs", "position")
     remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:

@@ -116,10 +116,10 @@ def append(
     a cluster as it asks for. While a daemon owns the directory, append through its mount.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
-    data directory. Run again after a crash at any point, or after the file has grown, it
-    appends what is missing and nothing twice, also in a compacted topic. A topic that was deleted and created again
-    gets all lines. A run that cannot know what is missing appends nothing and says so: after a crash, records were
-    removed and the producer expired (producer.id.expiration.ms after its newest record, a day).
+    data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
+    nothing twice, also in a compacted topic. A topic that was deleted and created again gets all lines. A run
+    that cannot know what is missing appends nothing and says so: after a crash, records were removed and the
+    producer expired (producer.id.expiration.ms after its newest record, a day).
     """
     path = parse_path(target)
     if path.name == BATCH_FILE and path.partition is None:
