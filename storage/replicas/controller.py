@@ -93,7 +93,7 @@ class ReplicaController:
                 logs[move.target] = arriving
         return tuple(
             ReplicaStatus(
-                place=self._place(number),
+                place=self._members.place_of(number),
                 leads=leader is not None and leader.number == number,
                 in_sync=number in state.in_sync,
                 end_offset=logs[number].log_end_offset if number in logs else None,
@@ -102,10 +102,6 @@ class ReplicaController:
             )
             for number in places
         )
-
-    def _place(self, number: ReplicaId) -> str:
-        member = self._members.get(number)
-        return f"replica {number}" if member is None else str(member)
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
         """See `storage.replicas.partition.Controller`."""

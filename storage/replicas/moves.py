@@ -70,17 +70,15 @@ class ReplicaMoves:
             raise StorageError(f"{member}: {member.failure}")
         with self._changes, partition.lock:
             state = partition.state
-            if state.moving is not None:
-                raise InvalidConfigError(
-                    f"{partition.name}: a replica is on its way to {self._place(state.moving.target)}; "
-                    "wait for it, or cancel that first"
-                )
+            self.check_none([partition])
             if target in state.assigned:
                 raise InvalidConfigError(f"{partition.name}: {member} has a replica of it already")
             move = Move(self._source(partition, source), target)
             self._controller.put_state(partition, begun_move(state, move))
             self._stopped.discard(partition.name)
-        _LOGGER.info("%s: its replica in %s moves to %s", partition.name, self._place(move.source), member)
+        _LOGGER.info(
+            "%s: its replica in %s moves to %s", partition.name, self._members.place_of(move.source), member
+        )
         self.pause_cleaning()
 
     def cancel(self, partition: ReplicatedPartition) -> None:
@@ -95,7 +93,7 @@ class ReplicaMoves:
                     self._controller.put_state(partition, cancelled_move(partition.state))
             finally:
                 self._stopped.discard(partition.name)
-        _LOGGER.info("%s: its replica in %s stays there", partition.name, self._place(move.source))
+        _LOGGER.info("%s: its replica in %s stays there", partition.name, self._members.place_of(move.source))
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
@@ -143,7 +141,9 @@ class ReplicaMoves:
                 member.engine.keep_log_starts()
                 self._controller.moved(partition, arrived)
             self._remove_old(partition, move.source)
-        _LOGGER.info("%s: its replica in %s is in %s now", partition.name, self._place(move.source), member)
+        _LOGGER.info(
+            "%s: its replica in %s is in %s now", partition.name, self._members.place_of(move.source), member
+        )
         self.pause_cleaning()
         return True
 
@@ -174,7 +174,7 @@ class ReplicaMoves:
         for one in partitions:
             if one.state.moving is not None:
                 raise InvalidConfigError(
-                    f"{one.name}: a replica is on its way to {self._place(one.state.moving.target)}; "
+                    f"{one.name}: a replica is on its way to {self._members.place_of(one.state.moving.target)}; "
                     "wait for it, or cancel that first"
                 )
 
@@ -223,7 +223,7 @@ class ReplicaMoves:
 
     def _source(self, partition: ReplicatedPartition, directory: str | None) -> ReplicaId:
         assigned = partition.state.assigned
-        places = ", ".join(map(self._place, assigned))
+        places = ", ".join(map(self._members.place_of, assigned))
         if directory is None:
             if len(assigned) > 1:
                 raise InvalidConfigError(
@@ -234,10 +234,6 @@ class ReplicaMoves:
         if number not in assigned:
             raise InvalidConfigError(f"{partition.name}: no replica of it is in {directory}, but in {places}")
         return number
-
-    def _place(self, number: ReplicaId) -> str:
-        member = self._members.get(number)
-        return f"replica {number}" if member is None else str(member)
 
 
 class MovingThread(CopyingThread):

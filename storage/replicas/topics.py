@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from storage.config.topic import TopicConfig
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Partition
 from storage.errors import InvalidConfigError, StorageError
+from storage.manager.member import MemberManager
 from storage.messages import Say, reason_of
 from storage.model import TopicPartition
 from storage.replicas.controller import ReplicaController
@@ -92,7 +93,7 @@ class TopicTable:
             self._hold(name, entry, entry.partitions)
         except (StorageError, OSError):
             self._agreement.remove_topic(name)
-            self._delete_everywhere(name)
+            self._in_each(name, lambda engine: engine.delete_topic(name))
             raise
         self.topics = _by_name({**self.topics, name: topic})
         self._begin_partitions(topic.served.values())
@@ -111,7 +112,7 @@ class TopicTable:
             self._hold(topic.name, entry, missing)
         except (StorageError, OSError):
             self._agreement.put_topic(topic.name, before)
-            self._drop(topic.name, missing)
+            self._in_each(topic.name, lambda engine: engine.drop_partitions(topic.name, missing))
             raise
         made = self._make(topic, entry, missing)
         topic.put_partitions(made)
@@ -128,7 +129,7 @@ class TopicTable:
             _mark(partitions, gone=False)
             raise
         self.topics = _by_name({name: self.topics[name] for name in self.topics if name != topic.name})
-        self._delete_everywhere(topic.name)
+        self._in_each(topic.name, lambda engine: engine.delete_topic(topic.name))
 
     def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
         """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
@@ -137,12 +138,9 @@ class TopicTable:
         entry = self._agreement.content.topics[topic.name]
         self._agreement.put_topic(topic.name, replace(entry, overrides=MappingProxyType(overrides)))
         topic.set_overrides(config, overrides)
-        for member in self._members.serving:
-            try:
-                if topic.name in member.engine.topics():
-                    member.engine.alter_config(topic.name, changes)
-            except (StorageError, OSError) as error:
-                self._warn(f"{topic.name}: settings in {member}: {reason_of(error)}")
+        self._in_each(
+            topic.name, lambda engine: engine.alter_config(topic.name, changes), about="settings in"
+        )
 
     def apply_defaults(self) -> None:
         """Give the topics what follows from their overrides and the engine's settings, which have changed."""
@@ -231,10 +229,7 @@ class TopicTable:
             raise InvalidConfigError(
                 f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
             )
-        taken = [
-            state for topic in self._agreement.content.topics.values() for state in topic.partitions.values()
-        ]
-        taken += entry.partitions.values()
+        taken = [*self._states(), *entry.partitions.values()]
         partitions = dict(entry.partitions)
         for number in numbers:
             partitions[number] = new_state(place(serving, taken, entry.replicas))
@@ -256,22 +251,14 @@ class TopicTable:
             if failed:
                 self._controller.begin([partition])
 
-    def _drop(self, topic: str, numbers: Iterable[int]) -> None:
+    def _in_each(self, topic: str, change: Callable[[MemberManager], None], *, about: str = "in") -> None:
+        """Change a topic in each directory that has it; one that fails is brought in line when it is opened next."""
         for member in self._members.serving:
             try:
                 if topic in member.engine.topics():
-                    member.engine.drop_partitions(topic, numbers)
+                    change(member.engine)
             except (StorageError, OSError) as error:
-                self._warn(f"{topic}: in {member}: {reason_of(error)}")
-
-    def _delete_everywhere(self, name: str) -> None:
-        for member in self._members.serving:
-            try:
-                if name in member.engine.topics():
-                    member.engine.delete_topic(name)
-            except (StorageError, OSError) as error:
-                # It is agreed that it is gone: the next time that the directory is opened it goes there, too.
-                self._warn(f"{name}: in {member}: {reason_of(error)}")
+                self._warn(f"{topic}: {about} {member}: {reason_of(error)}")
 
 
 def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:

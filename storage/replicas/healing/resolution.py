@@ -35,6 +35,7 @@ from storage.replicas.healing.comparison import Loss, Parting
 from storage.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
 from storage.replicas.members.member import Opening, ReplicatingDirectory
 from storage.replicas.members.state_file import ReplicaFile, write_replica_file
+from storage.replicas.rules.follower import log_end
 from storage.replicas.rules.history import ReplicaRun, extended, includes
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
 from storage.topics.registry import read_copy
@@ -155,9 +156,7 @@ class Resolution:
         for member in self._others_kept:
             log = member.log(partition) if replaced or member.number in in_sync else None
             if log is not None:
-                latest = log.epochs.latest
-                end = LogEnd(latest.epoch if latest else -1, log.log_end_offset)
-                logs.append((member.number in in_sync, end, member.number == state.leader, log))
+                logs.append((member.number in in_sync, log_end(log), member.number == state.leader, log))
         if not logs and not replaced:
             places = ", ".join(
                 f"{path} ({self.left_alone.get(path, 'damaged' if one in numbers else 'not named')})"

@@ -36,9 +36,6 @@ class Agreement:
     def content(self) -> ReplicaFile:
         return self._content
 
-    def state(self, partition: TopicPartition) -> ReplicaState:
-        return self._content.topics[partition.topic].partitions[partition.partition]
-
     def put_states(self, changes: Mapping[TopicPartition, ReplicaState]) -> None:
         """Agree on other states of partitions (OSError where no directory takes it; blocking)."""
 

@@ -258,6 +258,10 @@ class ReplicatingDirectories:
     def get(self, number: ReplicaId) -> ReplicatingDirectory | None:
         return self._by_number.get(number)
 
+    def place_of(self, number: ReplicaId) -> str:
+        """Return the path of a directory, or its number if it was left out."""
+        return str(self._by_number.get(number, f"replica {number}"))
+
     @property
     def files(self) -> FileSystem:
         """The file system of all of them."""

@@ -36,7 +36,11 @@ def test_a_write_to_a_deleted_topic_is_none_to_the_next_one_of_its_name():
     state = two.partition().state
     with pytest.raises(PartitionGoneError):
         old.append(batch(b"late"))
-    assert state == two.partition().state == two.engine._agreement.state(ORDERS)
+    assert (
+        state
+        == two.partition().state
+        == two.engine.controller.entry(ORDERS.topic).partitions[ORDERS.partition]
+    )
     two.append("newer\n")
     assert ["new", "newer"] == two.lines()
     assert two.files(1) == two.files(2)

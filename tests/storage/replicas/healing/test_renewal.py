@@ -183,7 +183,9 @@ def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_lea
     assert [None] == [one.healed_from for one in scrub(both)]
     if anew:
         assert (1, 0) == (both.leader(), both.partition().state.leader_epoch)
-        assert both.partition().state == both.engine._agreement.state(ORDERS)
+        assert (
+            both.partition().state == both.engine.controller.entry(ORDERS.topic).partitions[ORDERS.partition]
+        )
 
 
 def test_a_follower_alone_in_sync_has_no_source(both):
