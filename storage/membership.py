@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -163,6 +163,16 @@ class MemberPartitions:
     """The group's position in each of them when it was assigned; None where it had none."""
     lost: Exception | None = None
     """The reason why it is no member any longer, and will not be again; it then holds nothing."""
+
+    def without(self, gone: Collection[TopicPartition]) -> MemberPartitions:
+        """Return what the member holds after some of its partitions were taken away."""
+        left = {one: position for one, position in self.positions.items() if one not in gone}
+        return replace(
+            self,
+            partitions=self.partitions.difference(gone),
+            wanted_back=self.wanted_back.difference(gone),
+            positions=MappingProxyType(left),
+        )
 
 
 class Membership(Protocol):

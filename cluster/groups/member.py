@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -346,15 +347,7 @@ class ClusterMember:
         if self._cooperative or not self._held.partitions:
             return True
         if self._held.wanted_back != self._held.partitions:
-            held = self._held
-            self._hold(
-                MemberPartitions(
-                    generation=held.generation,
-                    partitions=held.partitions,
-                    wanted_back=held.partitions,
-                    positions=held.positions,
-                )
-            )
+            self._hold(replace(self._held, wanted_back=self._held.partitions))
         return False
 
     def _take_given(self) -> bool:
@@ -364,7 +357,7 @@ class ClusterMember:
         if not given:
             return False
         self._commit_now()
-        self._drop(given)
+        self._hold(self._held.without(given))
         if self._held.wanted_back:
             return False
         self._rejoins = True
@@ -375,7 +368,7 @@ class ClusterMember:
         counts = self._topics.partition_counts()
         gone = {one for one in self._held.partitions if one.topic not in counts}
         if gone:
-            self._drop(gone)
+            self._hold(self._held.without(gone))
         if self._topics.matching(self._wanted) != self._subscribed or (
             self._assigned_over is not None
             and any(counts.get(topic, 0) != number for topic, number in self._assigned_over.items())
@@ -383,19 +376,6 @@ class ClusterMember:
             self._rejoins = True
 
     # What it holds.
-
-    def _drop(self, partitions: Collection[TopicPartition]) -> None:
-        held, gone = self._held, frozenset(partitions)
-        self._hold(
-            MemberPartitions(
-                generation=held.generation,
-                partitions=held.partitions - gone,
-                wanted_back=held.wanted_back - gone,
-                positions=MappingProxyType(
-                    {one: at for one, at in held.positions.items() if one not in gone}
-                ),
-            )
-        )
 
     def _forget(self) -> None:
         """Hold nothing any longer, and join as a new member."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -297,16 +298,8 @@ class EmbeddedMember:
             self._adopt((self._held.partitions - self._held.wanted_back) | self._unready)
 
     def _want_back(self, partitions: frozenset[TopicPartition]) -> None:
-        held = self._held
-        if held.wanted_back != partitions:
-            self._hold(
-                MemberPartitions(
-                    generation=held.generation,
-                    partitions=held.partitions,
-                    wanted_back=partitions,
-                    positions=held.positions,
-                )
-            )
+        if self._held.wanted_back != partitions:
+            self._hold(replace(self._held, wanted_back=partitions))
             self._limit_patience()
 
     def _limit_patience(self) -> None:
@@ -330,25 +323,12 @@ class EmbeddedMember:
         if not given:
             return
         self._commit_now()
-        self._drop(given)
+        self._hold(self._held.without(given))
         if self._held.wanted_back and not self._cooperative:
             return
         if not self._held.wanted_back:
             self._runner.timers.cancel(("poll", self))
         self._rejoin()
-
-    def _drop(self, partitions: Collection[TopicPartition]) -> None:
-        held, gone = self._held, frozenset(partitions)
-        self._hold(
-            MemberPartitions(
-                generation=held.generation,
-                partitions=held.partitions - gone,
-                wanted_back=held.wanted_back - gone,
-                positions=MappingProxyType(
-                    {one: at for one, at in held.positions.items() if one not in gone}
-                ),
-            )
-        )
 
     def _hold(self, held: MemberPartitions) -> None:
         before, self._held = self._held, held
@@ -365,7 +345,7 @@ class EmbeddedMember:
     def topics_changed(self, deleted: Collection[str]) -> None:
         gone = {one for one in self._held.partitions if one.topic in deleted}
         if gone:
-            self._drop(gone)
+            self._hold(self._held.without(gone))
         if self._topics_differ():
             self._rejoin()
 
