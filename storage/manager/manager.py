@@ -284,27 +284,21 @@ class LogManager:
             for directory in self._directories.online:
                 directory.reserve.restore()
         if Duty.POSITIONS in due:
-            self._expire_positions(now)
+            self._keep(Duty.POSITIONS.value, lambda: self._groups.expire(now))
         if Duty.STAGED_WRITES in due:
             self._staged.run_where_changed()
-        self._maintain_share_groups(now)
+        self._keep("share groups", lambda: self._share_groups.maintain(now))
         if Duty.SCRUB in due and not self.groups_are_served_elsewhere:
             self.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)
 
-    def _expire_positions(self, now: Timestamp) -> None:
+    def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
-            self._groups.expire(now)
+            duty()
         except (OSError, StorageError) as error:
-            self._warnings.add(f"{Duty.POSITIONS.value}: {reason_of(error)}")
-
-    def _maintain_share_groups(self, now: Timestamp) -> None:
-        try:
-            self._share_groups.maintain(now)
-        except (OSError, StorageError) as error:
-            self._warnings.add(f"share groups: {reason_of(error)}")
+            self._warnings.add(f"{what}: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
         """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
