@@ -24,12 +24,12 @@ from cluster.protocol.group_messages import LIST_GROUPS
 from cluster.topics.catalog import Catalog
 from storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from storage.config.listing import ShownSetting
+from storage.coordinators.group_records import check_group_name
 from storage.disk import names
 from storage.engine import Cancel, Listeners
 from storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
-    InvalidGroupError,
     InvalidPositionError,
     NotAuthorizedError,
     ReadOnlyError,
@@ -174,7 +174,7 @@ class ClusterGroups:
     @changes
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_writable()
-        _check_name(group)
+        check_group_name(group)
         for place, position in positions.items():
             if position.offset < 0:
                 raise InvalidPositionError(
@@ -232,7 +232,7 @@ class ClusterGroups:
     @changes
     def create(self, group: str) -> None:
         self._check_writable()
-        _check_name(group)
+        check_group_name(group)
         if group in self._listed():
             raise GroupExistsError(f"{group}: there is a group of that name")
         self._made.add(group)
@@ -284,7 +284,7 @@ class ClusterGroups:
     ) -> Membership:
         """A coordinator knows a member by the id of this process's client: `client_id` is not told."""
         del client_id
-        _check_name(group)
+        check_group_name(group)
         self._check_writable()
 
         def told() -> None:
@@ -382,11 +382,6 @@ class ClusterGroups:
             raise ReadOnlyError(
                 "the cluster was opened read-only: groups and their positions are shown, and not changed"
             )
-
-
-def _check_name(group: str) -> None:
-    if not group:
-        raise InvalidGroupError("a group's name is not empty")
 
 
 def _empty(group: str, coordinator: TopicPartition) -> GroupDescription:

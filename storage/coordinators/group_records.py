@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from storage.coordinators.wire import Field, Schema, Values
-from storage.errors import CorruptBatchError
+from storage.errors import CorruptBatchError, InvalidGroupError
 
 OFFSET_COMMIT_TYPES = (0, 1)
 GROUP_TYPE = 2
@@ -74,6 +74,21 @@ GROUP_METADATA_VALUE = Schema(
 NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
 """The version that brokers write; version 4 is read."""
+
+MOST_NAME_BYTES = 32_767
+"""The longest string that fits into a record's key."""
+
+
+def check_group_name(group: str) -> None:
+    """Raise InvalidGroupError for a name that no record's key can have."""
+    if not group:
+        raise InvalidGroupError("a group's name is not empty")
+    if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
+        raise InvalidGroupError(f"{group[:40]}…: a group's name has at most {MOST_NAME_BYTES} bytes")
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise InvalidGroupError(f"{group!r}: a group's name is UTF-8 text") from None
 
 
 class CommittedOffset(NamedTuple):

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from threading import RLock
 
 from storage.checkpoints.identifiers import decode_id
+from storage.coordinators.group_records import check_group_name
 from storage.coordinators.share_group_records import GroupTopics
 from storage.coordinators.share_state_records import SharePartitionKey, ShareState
 from storage.disk.filesystem import Clock, FileSystem
 from storage.engine import Cancel, Engine, Listeners
-from storage.errors import GroupExistsError, InvalidGroupError, ReadOnlyError, UnknownGroupError
+from storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
 from storage.model import Timestamp
 from storage.shares.coordinator_topic import CoordinatorTopic
 from storage.shares.group import GroupServices, QueueGroup
@@ -53,7 +54,7 @@ class QueueGroups:
 
     def group(self, name: str) -> QueueGroup:
         with self._lock:
-            _check_name(name)
+            check_group_name(name)
             if name not in self._groups and self._opened().memberships.is_other(name):
                 raise GroupExistsError(
                     f"group {name}: is a group of consumers; a queue needs a name of its own"
@@ -176,10 +177,3 @@ class QueueGroups:
 
     def _present_ids(self) -> frozenset[uuid.UUID]:
         return frozenset(decode_id(topic.topic_id) for topic in self._engine.topics().values())
-
-
-def _check_name(name: str) -> None:
-    if not name:
-        raise InvalidGroupError("a group's name must not be empty")
-    if len(name.encode()) > 32_767:
-        raise InvalidGroupError(f"{name[:20]}…: a group's name has at most 32,767 bytes")

@@ -11,6 +11,7 @@ from storage.codec.control import EndTransactionMarker
 from storage.codec.headers import BatchStamp
 from storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from storage.config.listing import ShownSetting
+from storage.coordinators.group_records import check_group_name
 from storage.disk.filesystem import Clock
 from storage.engine import Cancel, Engine
 from storage.errors import (
@@ -18,7 +19,6 @@ from storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
     InvalidConfigError,
-    InvalidGroupError,
     InvalidPositionError,
     UnknownGroupError,
     UnknownTopicError,
@@ -46,9 +46,6 @@ from storage.membership import (
 )
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from storage.remote import asks, changes
-
-MOST_NAME_BYTES = 32_767
-"""The longest string that fits into a record's key."""
 
 
 class GroupOverrides(Protocol):
@@ -173,7 +170,7 @@ class EmbeddedGroups:
 
     @changes
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        _check_name(group)
+        check_group_name(group)
         self._runner.check_writable()
         for place, position in positions.items():
             if position.offset < 0:
@@ -268,7 +265,7 @@ class EmbeddedGroups:
 
     @changes
     def create(self, group: str) -> None:
-        _check_name(group)
+        check_group_name(group)
         self._runner.check_writable()
         if group in self._engine.share_groups.groups():
             raise GroupExistsError(f"{group}: is a queue; a group of consumers needs a name of its own")
@@ -348,7 +345,7 @@ class EmbeddedGroups:
         reader: str = "",
         listener: Callable[[], None],
     ) -> Membership:
-        _check_name(group)
+        check_group_name(group)
         self._runner.check_writable()
         member = EmbeddedMember(
             self._runner,
@@ -379,17 +376,6 @@ class EmbeddedGroups:
     def close(self) -> None:
         """End all memberships in order (blocking). Idempotent."""
         self._runner.close()
-
-
-def _check_name(group: str) -> None:
-    if not group:
-        raise InvalidGroupError("a group's name is not empty")
-    if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
-        raise InvalidGroupError(f"{group[:40]}…: a group's name has at most {MOST_NAME_BYTES} bytes")
-    try:
-        group.encode()
-    except UnicodeEncodeError:
-        raise InvalidGroupError(f"{group!r}: a group's name is UTF-8 text") from None
 
 
 def _unknown(name: str) -> UnknownGroupError:

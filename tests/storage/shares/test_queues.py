@@ -13,6 +13,7 @@ from storage.errors import (
     GroupFullError,
     GroupNotEmptyError,
     InvalidConfigError,
+    InvalidGroupError,
     InvalidNameError,
     OffsetOutOfRangeError,
     PolicyViolationError,
@@ -391,6 +392,13 @@ def test_what_may_not_be():
         bench.open()
     with pytest.raises(GroupFullError):
         bench.open()
+
+
+@pytest.mark.parametrize("name", ["", "\udcff", "g" * 32_768])
+def test_a_name_that_no_record_can_have_is_refused(name: str):
+    """A queue's name is UTF-8 text of 1 to 32,767 bytes, as that of any group."""
+    with pytest.raises(InvalidGroupError):
+        Bench().engine.share_groups.create(name)
 
 
 def test_a_topic_that_is_deleted_takes_its_states_along():
