@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusefs.groups.positions import lag_of, lags
+from fusefs.groups.positions import lags
 from storage.engine import Engine
 from storage.errors import UnknownGroupError
-from storage.membership import MemberDescription, Position
+from storage.membership import CommittedPosition, MemberDescription, Position
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
 from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 
@@ -38,7 +38,8 @@ class EngineGroups:
             coordinator=str(found.coordinator),
             members=[_member(one) for one in found.members],
             places=[
-                self._place(group, one) for one in lags(self._engine, positions.committed, found.members)
+                self._place(one, positions.committed.get(one), lag)
+                for one, lag in lags(self._engine, positions.committed, found.members).items()
             ],
         )
 
@@ -62,14 +63,12 @@ class EngineGroups:
             name=name, state=queue.state, type=SHARE, generation=queue.epoch, members=members, places=places
         )
 
-    def _place(self, group: str, where: TopicPartition) -> PlaceView:
-        partition = self._engine.partition(*where)
-        position = self._engine.groups.positions(group).committed.get(where)
+    def _place(self, where: TopicPartition, position: CommittedPosition | None, lag: int | None) -> PlaceView:
         return PlaceView(
             where,
             None if position is None else position.offset,
-            partition.offsets().last_stable_offset,
-            lag_of(partition, position),
+            self._engine.partition(*where).offsets().last_stable_offset,
+            lag,
             "" if position is None else position.metadata,
         )
 
