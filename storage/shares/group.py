@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import RLock
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ from storage.shares.group_queues import GroupQueues, QueuesServices
 from storage.shares.journal import QueueJournal, RejectedKey, RejectedRecord
 from storage.shares.memberships import Memberships, without_topics
 from storage.shares.queue import GivenUp, Queue
+from storage.shares.records.share_partition import HeldRecords
 from storage.shares.session import QueueSession
 from storage.shares.state.store import StateStore
 
@@ -234,9 +236,10 @@ class QueueGroup:
             if session is not None:
                 leased = session.leases.pop(place, None)
                 if leased is not None and word is Acknowledgement.RENEW:
-                    session.leases[place] = _renewed(leased, lease_end)
+                    session.leases[place] = replace(leased, lease_end=lease_end)
         accepted = [offset for offset, word in words.items() if word is Acknowledgement.ACCEPT]
-        self._forget(RejectedKey(*queue.key, offset) for offset in accepted)
+        with self._services.journal_lock:
+            self._services.journal.forget([RejectedKey(*queue.key, offset) for offset in accepted])
 
     def settle(self, place: RecordName, word: Acknowledgement) -> None:
         with self._lock:
@@ -277,12 +280,6 @@ class QueueGroup:
         with self._services.journal_lock:
             self._services.journal.reject(noted)
 
-    def _forget(self, keys: Iterator[RejectedKey]) -> None:
-        with self._services.journal_lock:
-            known = [key for key in keys if key in self._services.journal.rejected]
-            if known:
-                self._services.journal.forget(known)
-
     def topics_changed(self) -> None:
         """Look at the topics again with the next call: some came, went, or were reopened."""
         with self._lock:
@@ -316,22 +313,17 @@ class QueueGroup:
     def in_flight(self, topic: str) -> Sequence[InFlight]:
         with self._lock:
             return [
-                self._in_flight(
-                    queue.name, offset, held.member, (held.since, held.deliveries, held.lease_end)
-                )
+                self._in_flight(RecordName(*queue.name, offset), held)
                 for queue in sorted(self._queues.loaded(), key=lambda one: one.name)
                 if queue.name.topic == topic
                 for offset, held in queue.held()
             ]
 
-    def _in_flight(
-        self, partition: TopicPartition, offset: Offset, member_id: str, numbers: tuple[int, int, int]
-    ) -> InFlight:
-        session = self._sessions.get(member_id)
-        since, deliveries, lease_end = numbers
+    def _in_flight(self, place: RecordName, held: HeldRecords) -> InFlight:
+        session = self._sessions.get(held.member)
         holder = "" if session is None else session.holder
-        place = RecordName(*partition, offset)
-        return InFlight(place, member_id, holder, Timestamp(since), deliveries, Timestamp(lease_end))
+        since, lease_end = Timestamp(held.since), Timestamp(held.lease_end)
+        return InFlight(place, held.member, holder, since, held.deliveries, lease_end)
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
         found = self._services.engine.topics().get(topic)
@@ -453,12 +445,6 @@ class QueueGroup:
     def _notify(self) -> None:
         self._records_came()
         self._services.changed.notify()
-
-
-def _renewed(leased: Leased, lease_end: Timestamp) -> Leased:
-    return Leased(
-        leased.place, leased.columns, leased.index, leased.batch_bytes, leased.delivery_count, lease_end
-    )
 
 
 def _lenient_settings(overrides: Mapping[str, str]) -> ShareGroupSettings:
