@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
-from storage.model import Fetched, Isolation, Offset, Position
+from storage.model import Fetched, Isolation, Offset
+from storage.scrub.copies import copy_at, offset_at
 from storage.scrub.verdict import Bounds, Verdict, judge
 from storage.segment.chain import overlapping
 
@@ -47,14 +48,9 @@ class _Answer(NamedTuple):
 
     def _is_followed(self) -> bool:
         """Return whether the log goes on with the offset at which its batches end: one batch alone may have any base offset."""
-        state, fetched = self.log.parts.state, self.fetched
-        index = state.chain.floor(fetched.segment_base_offset)
-        segment = state.chain.segments[index]
-        position = fetched.position + self.verdict.stop
-        if position < state.end.bytes_of(segment):
-            following = segment.log.pread(8, Position(position))
-            return int.from_bytes(following, "big", signed=True) == self.verdict.end_offset
-        return state.chain.end_offset(index, state.end_offset) == self.verdict.end_offset
+        copy = copy_at("", self.log, self.fetched.segment_base_offset)
+        position = self.fetched.position + self.verdict.stop
+        return copy is not None and offset_at(copy, position) == self.verdict.end_offset
 
     def agrees(self, other: _Answer) -> bool:
         """Return whether it has sound batches, and the other has them, too."""

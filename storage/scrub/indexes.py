@@ -118,7 +118,7 @@ def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
     aside = [parts.directory / segment_file(base, kind, SegmentFileState.CLEANED) for kind in _KINDS]
     try:
         if source is None:
-            _make(copy, base)
+            _make(copy)
         else:
             theirs = source.log.parts
             for path, kind in zip(aside, _KINDS, strict=True):
@@ -140,7 +140,7 @@ def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
     parts.files.sync_directory(parts.directory)
 
 
-def _make(copy: Copy, base: int) -> None:
+def _make(copy: Copy) -> None:
     """Make the files of the indexes from the batches."""
     parts = copy.log.parts
     made = Segment(
@@ -150,7 +150,6 @@ def _make(copy: Copy, base: int) -> None:
         log=copy.segment.log,
         state=SegmentFileState.CLEANED,
     )
-    assert base == made.base_offset
     made.truncate_indexes()
     _index(made, copy.segment, copy.end)
     if made.largest.timestamp != NO_TIMESTAMP or copy.end:
