@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from storage.coordinators.group_records import with_number
 from storage.coordinators.wire import Field, Schema
-
-KEY_TYPE = 0
-NEWEST_VERSION = 1
 
 STATUSES = (
     "Empty",
@@ -50,14 +43,6 @@ TRANSACTION_VALUE = Schema(
         Field(name="clientTransactionVersion", kind="int16", since=1, tag=2),
     ),
 )
-
-
-def write_transaction(
-    transactional_id: str, state: Mapping[str, Any], version: int = NEWEST_VERSION
-) -> tuple[bytes, bytes]:
-    """Return key and value; `state` by the names of TRANSACTION_VALUE, the status as its number."""
-    key = with_number(KEY_TYPE, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
-    return key, with_number(version, TRANSACTION_VALUE.write(state, version))
 
 
 def status_name(status: int) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from storage.codec.batch import assign_offsets
 from storage.codec.columns import Columns
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, columns_of, decode, encode
+from storage.coordinators.group_records import with_number
+from storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE
 from storage.engine import Partition
 from storage.model import Header, Isolation, Offset, ProducerId, Record, Timestamp
 
@@ -136,3 +138,9 @@ def read_records(
         assert fetched.next_offset > offset, "a read that gives data moves on"
         offset = fetched.next_offset
     return found
+
+
+def write_transaction(transactional_id: str, state: Mapping[str, Any], version: int) -> tuple[bytes, bytes]:
+    """Key and value of a record of `__transaction_state`; `state` by the names of TRANSACTION_VALUE."""
+    key = with_number(0, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
+    return key, with_number(version, TRANSACTION_VALUE.write(state, version))

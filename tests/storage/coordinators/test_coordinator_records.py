@@ -12,6 +12,7 @@ from storage.coordinators import consumer_protocol, group_records, transaction_r
 from storage.coordinators.group_records import CommittedOffset
 from storage.errors import CorruptBatchError
 from storage.partitioning import coordinator_partition, java_string_hash
+from tests.doubles.records import write_transaction
 
 KEY = bytes.fromhex("000100016700017400000003")
 VALUE_V4 = bytes.fromhex("0004000000000000002a00000005026d0000018bcfe5680000")
@@ -108,14 +109,14 @@ def test_a_transactions_state_round_trips(version):
             "clientTransactionVersion": 2,
             "nextProducerEpoch": 3,
         }
-    key, value = transaction_records.write_transaction("tx", state, version)
+    key, value = write_transaction("tx", state, version)
     assert (0, {"transactionalId": "tx"}) == (key[1], transaction_records.TRANSACTION_KEY.read(key[2:], 0))
     assert (version, state) == (value[1], transaction_records.TRANSACTION_VALUE.read(value[2:], version))
 
 
 def test_an_unset_tagged_field_takes_no_byte():
     """The flexible version ends in an empty section of tags."""
-    _, value = transaction_records.write_transaction("tx", {"transactionPartitions": None})
+    _, value = write_transaction("tx", {"transactionPartitions": None}, 1)
     assert 0 == value[-1]
     assert -1 == transaction_records.TRANSACTION_VALUE.read(value[2:], 1)["previousProducerId"]
 

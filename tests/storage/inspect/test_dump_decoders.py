@@ -15,10 +15,10 @@ from storage.coordinators.group_records import (
     write_group,
     write_offset_key,
 )
-from storage.coordinators.transaction_records import write_transaction
 from storage.errors import InvalidRecordError
 from storage.inspect.dump.decoders import DecodedRecord, RecordDecoder, decode_record
 from storage.model import Offset, Record, Timestamp
+from tests.doubles.records import write_transaction
 from topicfs.main import run
 
 NOW = 1_700_000_000_000
