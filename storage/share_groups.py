@@ -168,10 +168,6 @@ class ShareSession(Protocol):
         """The topics whose records it is given (*known*)."""
         ...
 
-    def subscribe(self, topics: Sequence[str]) -> None:
-        """Take records of these topics from now on; what it holds of others it keeps (*changes*). Raises UnknownTopicError."""
-        ...
-
     def take(self) -> Leased | None:
         """Lease the next record to this session; None: there is none now (*changes*).
 
@@ -324,10 +320,6 @@ class ShareGroups(Protocol):
         """Delete a group with all it keeps (*changes*). Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
         ...
 
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after groups, sessions or what they hold changed; returns the call that ends it."""
-        ...
-
 
 class NoShareGroups:
     """The share groups of an engine that has none, and why."""
@@ -346,7 +338,3 @@ class NoShareGroups:
 
     def delete(self, name: str) -> None:
         raise UnknownGroupError(f"{name}: no such group")
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        del listener
-        return lambda: None

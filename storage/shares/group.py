@@ -19,7 +19,7 @@ from storage.config.listing import ShownSetting
 from storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
 from storage.coordinators.share_state_records import SharePartitionKey
 from storage.disk.filesystem import Clock
-from storage.engine import Engine, Listeners, Partition, Topic
+from storage.engine import Engine, Partition, Topic
 from storage.errors import (
     GroupExistsError,
     GroupFullError,
@@ -63,8 +63,6 @@ class GroupServices(NamedTuple):
     journal: QueueJournal
     journal_lock: RLock
     clock: Clock
-    changed: Listeners
-    """Listeners to any change of any group."""
 
 
 class QueueGroup:
@@ -85,7 +83,7 @@ class QueueGroup:
             services.clock,
             lambda: self._settings,
             self._note_given_up,
-            self._records_came,
+            self._notify,
         )
         self._queues = GroupQueues(name, needed)
 
@@ -133,7 +131,6 @@ class QueueGroup:
             session = QueueSession(self, member_id, wanted, holder, self._services.clock())
             self._sessions[member_id] = session
             self._queues.epoch += 1
-        self._services.changed.notify()
         return session
 
     def _check_may_join(self) -> None:
@@ -145,13 +142,6 @@ class QueueGroup:
             )
         if len(self._sessions) >= MOST_MEMBERS:
             raise GroupFullError(f"group {self._name}: has {MOST_MEMBERS} members, and no more may join")
-
-    def subscribe(self, session: QueueSession, topics: tuple[str, ...]) -> None:
-        with self._lock:
-            self._begin(topics)
-            session.topics = topics
-            self._queues.epoch += 1
-        self._notify()
 
     def _begin(self, topics: Sequence[str]) -> None:
         """Have a state in each partition of the topics, so that a crash later finds where the group began."""
@@ -361,7 +351,6 @@ class QueueGroup:
             if key not in self._services.journal.rejected:
                 raise RecordNotHeldError(f"{place}: is not among the rejected records of group {self._name}")
             self._services.journal.forget([key])
-        self._services.changed.notify()
 
     # Changes of the group.
 
@@ -385,7 +374,6 @@ class QueueGroup:
             self._services.store.initialize(key, epoch, offset)
             self._queues.epoch = epoch
             self._queues.drop(lambda name: name == partition)
-        self._services.changed.notify()
 
     def delete(self) -> None:
         """Delete all that is kept of the group. Raises GroupNotEmptyError, ReadOnlyError, OSError."""
@@ -397,7 +385,6 @@ class QueueGroup:
                 self._services.journal.forget_group(self._name)
             self._overrides, self._settings = {}, ShareGroupSettings()
             self._queues.epoch = 0
-        self._services.changed.notify()
 
     def check_empty(self) -> None:
         if self._services.engine.read_only:
@@ -438,13 +425,9 @@ class QueueGroup:
 
     # Those who wait.
 
-    def _records_came(self) -> None:
+    def _notify(self) -> None:
         for session in list(self._sessions.values()):
             session.listeners.notify()
-
-    def _notify(self) -> None:
-        self._records_came()
-        self._services.changed.notify()
 
 
 def _lenient_settings(overrides: Mapping[str, str]) -> ShareGroupSettings:

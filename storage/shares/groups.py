@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import RLock
 
 from storage.checkpoints.identifiers import decode_id
@@ -11,7 +11,7 @@ from storage.coordinators.group_records import check_group_name
 from storage.coordinators.share_group_records import GroupTopics
 from storage.coordinators.share_state_records import SharePartitionKey, ShareState
 from storage.disk.filesystem import Clock, FileSystem
-from storage.engine import Cancel, Engine, Listeners
+from storage.engine import Cancel, Engine
 from storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
 from storage.model import Timestamp
 from storage.shares.coordinator_topic import CoordinatorTopic
@@ -38,7 +38,6 @@ class QueueGroups:
         self._files = files
         self._places = places
         self._clock = clock
-        self._changed = Listeners()
         self._lock = RLock()
         self._groups: dict[str, QueueGroup] = {}
         self._services: GroupServices | None = None
@@ -69,7 +68,6 @@ class QueueGroups:
             if self._opened().memberships.find(name) is not None:
                 raise GroupExistsError(f"group {name}: exists")
             self._opened().memberships.put(name, 0)
-        self._changed.notify()
         return group
 
     def delete(self, name: str) -> None:
@@ -78,10 +76,6 @@ class QueueGroups:
                 raise UnknownGroupError(f"{name}: no such group")
             self._group(name).delete()
             self._groups.pop(name, None)
-        self._changed.notify()
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        return self._changed.add(listener)
 
     def _group(self, name: str) -> QueueGroup:
         found = self._groups.get(name)
@@ -99,7 +93,6 @@ class QueueGroups:
                 self._journal(),
                 RLock(),
                 self._clock,
-                self._changed,
             )
             self._topic_ids = self._present_ids()
             self._cancel = self._engine.listen(self._topics_changed)
@@ -144,7 +137,6 @@ class QueueGroups:
                     write = StateWrite(state.state_epoch, -1, start, state.batches, state.complete_count)
                     services.store.write(key, write)
             self._groups.pop(name, None)
-        self._changed.notify()
         return len(new)
 
     def _end_of(self, key: SharePartitionKey, topics: GroupTopics) -> int:

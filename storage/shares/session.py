@@ -17,8 +17,6 @@ class SessionGroup(Protocol):
     @property
     def name(self) -> str: ...
 
-    def subscribe(self, session: QueueSession, topics: tuple[str, ...]) -> None: ...
-
     def take(self, session: QueueSession, most: int) -> Sequence[Leased]: ...
 
     def acknowledge(self, session: QueueSession, words: Mapping[RecordName, Acknowledgement]) -> None: ...
@@ -45,10 +43,6 @@ class QueueSession:
     @property
     def member_id(self) -> str:
         return self._member_id
-
-    def subscribe(self, topics: Sequence[str]) -> None:
-        self._check_open()
-        self._group.subscribe(self, tuple(topics))
 
     def take(self) -> Leased | None:
         taken = self.take_some(1)

@@ -377,9 +377,9 @@ def test_what_may_not_be():
     bench = Bench()
     with pytest.raises(UnknownTopicError):
         bench.group.open(["nothing"], holder="")
-    session = bench.open()
+    bench.open()
     with pytest.raises(PolicyViolationError):
-        session.subscribe(["__consumer_offsets"])
+        bench.group.open(["__consumer_offsets"], holder="")
     partition = bench.engine.partition("__consumer_offsets", coordinator_partition("readers", 2))
     append(
         partition,
