@@ -95,8 +95,6 @@ class GroupListing:
 
     name: str
     state: GroupState
-    protocol_type: str = ""
-    """`consumer`; empty for a group that never had members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,6 @@ class GroupDescription:
     state: GroupState
     generation: int
     """-1: its coordinator does not tell it."""
-    protocol_type: str
     assignor: str
     """The assignor in use; empty where no member ever joined."""
     coordinator: TopicPartition

@@ -25,7 +25,7 @@ STATES = {
     "Reconciling": GroupState.COMPLETING_REBALANCE,
 }
 """The states by their names: those of Kafka 4's protocol have their nearest relatives here."""
-CONSUMER, CLASSIC = "consumer", ("", "consumer")
+CLASSIC = ("", "consumer")
 """Protocol types of groups whose members share partitions."""
 
 
@@ -38,9 +38,7 @@ def read_listing(answer: Values) -> Iterator[GroupListing]:
     """Yield the groups that one broker coordinates, but for share groups and what is no consumer's."""
     for one in answer["groups"]:
         if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE:
-            yield GroupListing(
-                name=one["groupId"], state=state_of(one["groupState"]), protocol_type=one["protocolType"]
-            )
+            yield GroupListing(name=one["groupId"], state=state_of(one["groupState"]))
 
 
 def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescription:
@@ -52,7 +50,6 @@ def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescripti
             name=client.group,
             state=state_of(found["groupState"]),
             generation=-1,
-            protocol_type=found["protocolType"],
             assignor=found["protocolData"],
             coordinator=coordinator,
             members=tuple(sorted(members, key=lambda one: one.member_id)),
@@ -66,7 +63,6 @@ def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescripti
         name=client.group,
         state=state_of(found["groupState"]),
         generation=found["groupEpoch"],
-        protocol_type=CONSUMER,
         assignor=found["assignorName"],
         coordinator=coordinator,
         members=tuple(sorted(map(_newer, found["members"]), key=lambda one: one.member_id)),

@@ -389,7 +389,6 @@ def _empty(group: str, coordinator: TopicPartition) -> GroupDescription:
         name=group,
         state=GroupState.EMPTY,
         generation=0,
-        protocol_type="",
         assignor="",
         coordinator=coordinator,
         members=(),

@@ -149,7 +149,6 @@ class ScriptedGroups(NoGroups):
             name=group,
             state=self.state,
             generation=self.members[-1].now.generation,
-            protocol_type="consumer",
             assignor="range",
             coordinator=TopicPartition("__consumer_offsets", 0),
             members=tuple(members),

@@ -101,7 +101,7 @@ class EmbeddedGroups:
 
     def _list(self) -> Mapping[str, GroupListing]:
         found = {
-            name: GroupListing(name=name, state=group.state, protocol_type=group.protocol_type or "")
+            name: GroupListing(name=name, state=group.state)
             for shard in self._runner.shards.values()
             if shard.state is ShardState.ACTIVE
             for name, group in shard.coordinator.groups.items()
@@ -119,7 +119,6 @@ class EmbeddedGroups:
             name=name,
             state=group.state,
             generation=group.generation,
-            protocol_type=group.protocol_type or "",
             assignor=group.protocol or "",
             coordinator=shard.place,
             members=tuple(sorted(members, key=lambda one: one.member_id)),

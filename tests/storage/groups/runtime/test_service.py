@@ -107,10 +107,9 @@ def test_a_description_names_members_and_what_they_have(engine: LogManager):
     settle([reader], orders())
     found = engine.groups.describe("g")
     (member,) = found.members
-    assert (GroupState.STABLE, 1, "consumer", "cooperative-sticky", "__consumer_offsets") == (
+    assert (GroupState.STABLE, 1, "cooperative-sticky", "__consumer_offsets") == (
         found.state,
         found.generation,
-        found.protocol_type,
         found.assignor,
         found.coordinator.topic,
     )
@@ -123,9 +122,7 @@ def test_a_description_names_members_and_what_they_have(engine: LogManager):
     )
     assert member.member_id == reader.member.member_id
     assert member.member_id.startswith("cat-4711-")
-    assert {
-        "g": GroupListing(name="g", state=GroupState.STABLE, protocol_type="consumer")
-    } == engine.groups.listed()
+    assert {"g": GroupListing(name="g", state=GroupState.STABLE)} == engine.groups.listed()
 
 
 def test_commits_are_in_the_log_when_their_futures_are_done(engine: LogManager, disk: SimulatedDisk, clock):
