@@ -287,7 +287,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
 def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
     """Its command ends after the daemon, and after a signal."""
     begun, go = mount.base / "begun", mount.base / "go"
-    mount.bash("mkdir orders @groups/q; exec 3<> @groups/q/orders/take; seq 1 > orders/0/log")
+    mount.bash("mkdir orders @queues/q; exec 3<> @queues/q/orders/take; seq 1 > orders/0/log")
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
     worker = FORKS.start(COMMAND, "work", "q", "orders", "--data", str(mount.data), "--", "sh", "-c", script)
     try:
