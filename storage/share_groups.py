@@ -305,6 +305,10 @@ class ShareGroups(Protocol):
         """Return the groups by name: with sessions, or with a state that is kept (*asked*, the first time)."""
         ...
 
+    def exists(self, name: str) -> bool:
+        """Return whether a group of the name is kept (*asked*, the first time)."""
+        ...
+
     def group(self, name: str) -> ShareGroup:
         """Return the group of a name, whether it exists or is to be made (*asked*, the first time).
 
@@ -329,6 +333,10 @@ class NoShareGroups:
 
     def groups(self) -> Mapping[str, ShareGroup]:
         return {}
+
+    def exists(self, name: str) -> bool:
+        del name
+        return False
 
     def group(self, name: str) -> ShareGroup:
         raise GroupsUnsupportedError(f"{name}: {self.unavailable}")

@@ -51,6 +51,10 @@ class QueueGroups:
             with_sessions = {name for name, one in self._groups.items() if one.members()}
             return {name: self._group(name) for name in sorted({*kept, *with_sessions})}
 
+    def exists(self, name: str) -> bool:
+        with self._lock:
+            return self._opened().memberships.find(name) is not None
+
     def group(self, name: str) -> QueueGroup:
         with self._lock:
             check_group_name(name)

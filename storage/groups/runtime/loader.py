@@ -18,11 +18,14 @@ from storage.coordinators.group_records import (
     read_key,
     read_value,
 )
+from storage.coordinators.share_group_records import GroupRecord
 from storage.engine import Partition
 from storage.errors import CorruptBatchError
 from storage.groups.coordinator import GroupCoordinator
 from storage.groups.offsets import OffsetStore
 from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, Record, TopicPartition
+
+QUEUE_RECORDS = frozenset(GroupRecord)
 
 READ_BYTES = 5 << 20
 """Kafka's offsets.load.buffer.size."""
@@ -30,7 +33,7 @@ READ_BYTES = 5 << 20
 
 @dataclass(slots=True)
 class OtherGroups:
-    """Groups of newer protocols, by the keys of their records: they are no business of the classic protocol."""
+    """Groups of newer protocols, by the keys of their records; queues come and go, and `Runner.is_other` asks for them."""
 
     keys: dict[str, set[bytes]] = field(default_factory=dict)
 
@@ -107,8 +110,10 @@ class GroupLoader:
             raise CorruptBatchError(0, f"the record at offset {record.offset} has no key")
         known = read_key(record.key)
         if known is None:
-            self.unknown_types.add(number_and_rest(record.key)[0])
-            self.others.take(record.key, record.value)
+            number = number_and_rest(record.key)[0]
+            self.unknown_types.add(number)
+            if number not in QUEUE_RECORDS:
+                self.others.take(record.key, record.value)
         elif known[0] == GROUP_TYPE:
             fields = None if record.value is None else read_value(GROUP_TYPE, record.value)[1]
             self.coordinator.replay(known[1]["group"], fields)

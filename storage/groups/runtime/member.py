@@ -146,15 +146,10 @@ class EmbeddedMember:
         """Join for the first time."""
         try:
             self.shard = self._runner.shard_to_write(self.group)
+            if self._runner.is_other(self.group):
+                raise IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
         except (StorageError, OSError) as error:
             self._hold(MemberPartitions(lost=error))
-            return
-        if self.group in self.shard.others.keys:
-            self._hold(
-                MemberPartitions(
-                    lost=IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
-                )
-            )
             return
         self._begun = True
         self._runner.members.setdefault(self.group, {})[self.member_id] = self

@@ -360,6 +360,17 @@ class Runner:
         assert shard is not None
         return shard
 
+    def is_other(self, group: str) -> bool:
+        """Return whether a group of another kind has the name now: queues come and go in other threads.
+
+        Raises as `shard_of`; CorruptionError if the records of queues cannot be read, and no group has the name.
+        """
+        shard = self.shard_of(group)
+        if shard is not None and group in shard.others.keys:
+            return True
+        is_known = shard is not None and group in shard.coordinator.groups
+        return not is_known and self.engine.share_groups.exists(group)
+
     def check_writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(

@@ -184,7 +184,7 @@ class EmbeddedGroups:
     def _set_positions(self, name: str, positions: Mapping[TopicPartition, Position]) -> None:
         shard = self._runner.shard_to_write(name)
         group = shard.coordinator.find(name)
-        if name in shard.others.keys:
+        if self._runner.is_other(name):
             raise GroupError(f"{name}: a group of another protocol: only a broker sets its positions")
         if group is not None and group.state is not EMPTY:
             raise _not_empty(group)
@@ -231,6 +231,8 @@ class EmbeddedGroups:
         self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
     ) -> None:
         shard = self._runner.shard_to_write(request.group)
+        if self._runner.is_other(request.group):
+            raise error_of(Code.UNKNOWN_MEMBER_ID, request.group, None)
         answers: list[Code | Mapping[TopicPartition, Code]] = []
         stamp = BatchStamp(
             producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, transactional=True
@@ -272,7 +274,7 @@ class EmbeddedGroups:
 
     def _create(self, name: str) -> None:
         shard = self._runner.shard_to_write(name)
-        if name in shard.coordinator.groups or name in shard.others.keys:
+        if name in shard.coordinator.groups or self._runner.is_other(name):
             raise GroupExistsError(f"{name}: there is a group of that name")
         codes: list[Code] = []
         shard.append([shard.coordinator.create(name, codes.append)])

@@ -227,9 +227,6 @@ class Shard:
         self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> Write | None:
         """Commit positions; in a group that there is not, in the name of no member, it is made."""
-        if request.group in self.others.keys:
-            reply(Code.UNKNOWN_MEMBER_ID)
-            return None
         group = self.coordinator.find(request.group)
         write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
         if write is None or group is not None:
