@@ -88,7 +88,7 @@ class GroupHandle:
         opener_pid: int,
         program: str,
         nonblocking: bool,
-        ends: Mapping[TopicPartition, Offset],
+        ends: Mapping[tuple[str, int], Offset],
     ) -> None:
         """Join the group; `ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
         self._what = what
@@ -260,7 +260,7 @@ class GroupHandle:
             return False
         # They differ while a transaction may move the position in a partition that is assigned.
         is_complete = assigned.get(self._membership.member_id, frozenset()) == held.partitions
-        return is_complete and _wanted(what) <= frozenset().union(*assigned.values())
+        return is_complete and _wanted(what).keys() <= frozenset().union(*assigned.values())
 
     async def _end_at(self, alarm: trio.CancelScope) -> None:
         with alarm:
@@ -318,10 +318,11 @@ class GroupHandle:
         what = self._what
         try:
             found = what.engine.partition(*partition)
+            key = (what.engine.topic(partition.topic).topic_id, partition.partition)
         except UnknownTopicError:
             return  # It was deleted meanwhile.
         source = Source(found, what.form, what.isolation, found.cuts)
-        end_offset = self._ends.get(partition, source.visible_end()) if what.limit.drains else None
+        end_offset = self._ends.get(key, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(partition, (None, None))
         if committed == before and said is not None:
@@ -478,22 +479,22 @@ def _nothing() -> None:
     pass
 
 
-def _wanted(what: GroupRead) -> set[TopicPartition]:
-    """Return the partitions of what is subscribed to, as of now."""
+def _wanted(what: GroupRead) -> dict[TopicPartition, str]:
+    """Return the partitions of what is subscribed to, as of now, with the ids of their topics."""
     return {
-        TopicPartition(name, number)
+        TopicPartition(name, number): topic.topic_id
         for name, topic in what.engine.topics().items()
         if what.subscription.wants(name, internal=topic.internal)
         for number in topic.partitions()
     }
 
 
-def ends_of(what: GroupRead) -> dict[TopicPartition, Offset]:
-    """Return where the partitions end that are subscribed to: many of them are a thread's work. Raises ThreadNeededError."""
+def ends_of(what: GroupRead) -> dict[tuple[str, int], Offset]:
+    """Return the ends of what is subscribed to, by topic id and number. Raises ThreadNeededError if these are many."""
     wanted = _wanted(what)
     if len(wanted) > INLINE_PARTITIONS:
         leave_event_loop()
     found = {one: what.engine.partition(*one) for one in wanted}
     for partition in found.values():
         partition.find_bounds()
-    return {one: partition.visible_end(what.isolation) for one, partition in found.items()}
+    return {(wanted[one], one.partition): end.visible_end(what.isolation) for one, end in found.items()}

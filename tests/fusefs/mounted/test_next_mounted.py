@@ -260,3 +260,15 @@ def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount)
         "5",
         "6",
     ] == ran.stdout.split()
+
+
+@pytest.mark.parametrize("file", ["next-5", "drain"])
+def test_a_run_does_not_wait_for_records_of_a_deleted_topic(unmounted: Mount, file: str):
+    """If its topic is deleted and made again before the first read, it ends, and it and the next run give the new records."""
+    mount = unmounted.start(allow_delete=True)
+    ran = mount.bash(
+        "mkdir orders @groups/g; seq 3 > orders/0/log; exec 3< @groups/g/orders/$file; rmdir orders; "
+        "mkdir orders; echo new > orders/0/log; timeout 20 cat <&3 && exec 3<&- && cat @groups/g/orders/$file",
+        file=file,
+    )
+    assert (0, "new\n", "") == (ran.returncode, ran.stdout, ran.stderr)
