@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import pytest
 
 from fusefs.following.signals import look
 from testing import spark_home
+from testing.broker.broker import Broker, BrokerError
+from testing.broker.libraries import Java
 from testing.java import archive_of, quick_start
 from testing.spark_python import spark_python
 from tests.build_machine import is_build_machine
@@ -331,3 +334,11 @@ def test_the_expected_value_comes_first():
     )
     for path in sorted((ROOT / "tests").rglob("*.py")):
         assert [] == actual_first(path.read_text()), path
+
+
+def test_a_broker_is_started_by_the_main_thread(tmp_path):
+    """The system would end it with any other thread, as soon as a pool needs that no longer: under whatever test runs then."""
+    broker = Broker(tmp_path, Java("java", tmp_path))
+    with ThreadPoolExecutor(1) as threads, pytest.raises(BrokerError, match="start it in the main thread"):
+        threads.submit(broker.start).result()
+    assert not broker.running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -150,7 +151,11 @@ class Broker:
         self.wait_until_served()
 
     def launch(self) -> None:
-        """Run. The broker ends with the thread that calls this."""
+        """Run. Call this from the main thread: the system ends the broker with the thread that started it."""
+        if threading.current_thread() is not threading.main_thread():
+            raise BrokerError(
+                "a broker that another thread starts ends with that thread: start it in the main thread"
+            )
         assert not self.running
         command = self._java.command(
             "kafka.Kafka", str(self._properties_file), heap="512M", temporary=self.home

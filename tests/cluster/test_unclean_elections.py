@@ -50,11 +50,15 @@ class Election:
         self._third.kill()
         self._client.produce(TOPIC, [Outgoing(value) for value in GONE], batch=1)
 
-    def elect(self) -> None:
-        """Elect the other replica, and append to it beyond the old end before the engine knows who leads."""
+    def begin(self) -> None:
+        """Leave the other replica alone; the main thread does this, which starts brokers."""
         self._relay.always(METADATA, Lost.ANSWER)
         self._second.kill()
-        self._third.start()
+        self._third.launch()
+
+    def end(self) -> None:
+        """Wait until it is elected, and append to it beyond the old end before the engine knows who leads."""
+        self._third.wait_until_served()
         self._client.produce(TOPIC, [Outgoing(value) for value in NEW], batch=1)
         self._relay.always(METADATA, None)
 
@@ -148,7 +152,8 @@ async def test_open_files_whose_records_are_lost_are_stale(election: Election, e
             await group.read(len(lines(b"a", b"b", *GONE))),
         )
 
-        await in_thread(election.elect)
+        election.begin()
+        await in_thread(election.end)
         await ends_at(22)
 
         assert dict.fromkeys(streams, "ESTALE") == {

@@ -70,5 +70,6 @@ async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(read)
                     await in_thread(wait_until, asked_again, "the leader is asked again and again")
-                    await in_thread(broker.start)
+                    broker.launch()
+                    await in_thread(broker.wait_until_served)
             assert (b"a\nb\n" if in_group else b"b\n") == text
