@@ -79,7 +79,7 @@ def read_on(stream: MergedReader, position: int) -> None:
     """Read to the end; nothing comes but what was there before."""
     while stream.reach(position, 1000):
         data = stream.read(position, 1000)
-        assert data.strip(b"a\n") == b""
+        assert b"" == data.strip(b"a\n")
         position += len(data)
         if not data:
             return
