@@ -52,13 +52,13 @@ class Session(NamedTuple):
     def run(self, script: str) -> str:
         """Return what a shell prints in the mount."""
         ran = bash(self.mountpoint, f"set -e; {script}")
-        assert ran.status == 0, f"{script}: {ran.errors}"
+        assert 0 == ran.status, f"{script}: {ran.errors}"
         return ran.output
 
     def command(self, *words: str) -> str:
         """Return what a command of `topicfs` prints, with the cluster as its data."""
         ran = topicfs(self.address, *words)
-        assert ran.status == 0, f"topicfs {' '.join(words)}: {ran.errors}"
+        assert 0 == ran.status, f"topicfs {' '.join(words)}: {ran.errors}"
         return ran.output
 
     def values(self, partition: int = 0) -> list[bytes]:
@@ -85,7 +85,7 @@ def _append_and_read(session: Session) -> None:
         with session.client.transaction(producer, commit=commit):
             producer.produce(TOPIC, b"committed" if commit else b"aborted", partition=1)
     theirs = session.values(1)
-    assert theirs[-1] == b"committed"
+    assert b"committed" == theirs[-1]
     shown = "the records of all codecs are shown"
     wait_until(lambda: (session.mountpoint / TOPIC / "1/log").read_bytes().splitlines() == theirs, shown)
     session.done["lines appended"] += len(lines)
@@ -120,13 +120,13 @@ def _read_in_groups(session: Session) -> None:
     assert {GROUP, OTHER_GROUP} <= set(session.command("groups", "list").split())
     for name, count in ((GROUP, session.end()), (OTHER_GROUP, 10)):
         (described,) = json.loads(session.command("groups", "describe", name, "--json"))
-        assert described["state"] == "Empty", described
+        assert "Empty" == described["state"], described
         assert sum(one["position"] for one in described["positions"]) == count, described
     session.run(f"echo earliest > {group}/{TOPIC}/0/position")
     session.command("groups", "reset", OTHER_GROUP, "--topic", TOPIC, "--to-latest")
     first = len(session.values())
     wait_until(lambda: f"lag {first}" in session.run(f"cat {group}/status").splitlines(), "it is set")
-    assert session.command("cat", "--group", OTHER_GROUP, f"{TOPIC}/log") == ""
+    assert "" == session.command("cat", "--group", OTHER_GROUP, f"{TOPIC}/log")
     session.command("groups", "delete", OTHER_GROUP)
     assert OTHER_GROUP not in session.command("groups", "list").split()
     session.done["records given to groups"] += len(given)
@@ -142,7 +142,7 @@ def _change_topics(session: Session) -> None:
     }.items(), shown
     session.run(f"echo retention.ms=7200000 > {MADE}/config; grep '^retention.ms=7200000' {MADE}/config")
     session.run(f"mkdir {MADE}/1; echo three >> {MADE}/1/log; echo 1 > {MADE}/0/start")
-    assert session.run(f"cat {MADE}/0/log {MADE}/1/log").split() == ["two", "three"]
+    assert ["two", "three"] == session.run(f"cat {MADE}/0/log {MADE}/1/log").split()
     session.command("topics", "delete", MADE, "--with-records")
     wait_until(lambda: MADE not in session.client.topics(), "the topic is gone")
     session.done["changes of topics"] += 6
@@ -152,7 +152,7 @@ def _mirror(session: Session) -> None:
     """Mirror the topic and the groups' positions, and compare the copy's records and files with the broker's."""
     copy = session.home / "copy"
     ended = FORKS.run(COMMAND, "mirror", str(session.address), str(copy), "--once", "--groups")
-    assert ended.status == 0, ended.errors.decode()
+    assert 0 == ended.status, ended.errors.decode()
     assert not [*DirectoryCheck(copy, NativeFileSystem(read_only=True)).findings()]
     with closing(open_engine(copy, read_only=True)) as engine:
         for number in range(2):
@@ -168,7 +168,7 @@ def _top(session: Session) -> None:
     """Compare what `topicfs top` shows of the cluster and of its mount."""
     for place in (str(session.address), str(session.mountpoint)):
         ended = FORKS.run(COMMAND, "top", "--json", "--interval", "0.1", place)
-        assert ended.status == 0, ended.errors.decode()
+        assert 0 == ended.status, ended.errors.decode()
         shown = next(one for one in json.loads(ended.output)["topics"] if one["topic"] == TOPIC)
         assert (shown["partitions"], shown["records"]) == (2, session.end()), shown
 

@@ -259,7 +259,7 @@ class World:
             words[where] = keep
             status, said = _command(words)
             self._note(f"{shlex.join(words)}: {said}")
-            assert status == 1, f"{words}: {said}"
+            assert 1 == status, f"{words}: {said}"
             assert before == self._disks()
             if "keep another directory" not in said:
                 break
@@ -273,7 +273,7 @@ class World:
         if "; repair it, or give it up without --save" in said or "; repair the others" in said:
             self._bring_all_back()
             return
-        assert status == 0, f"{words}: {said}"
+        assert 0 == status, f"{words}: {said}"
         for file in folder.rglob("*"):  # One by one: partitions have the same offsets.
             self.saved |= set(held(read_batches([file])))
 
