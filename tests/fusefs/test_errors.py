@@ -91,6 +91,8 @@ def test_every_error_of_the_engine_is_in_the_table():
         "DirectoryLockedError",
         "NotALogDirectoryError",
         "DuplicatePartitionError",
+        "ForkedReplicasError",
+        "MissingReplicasError",
         "SearchTooLongError",
     }
     named = {

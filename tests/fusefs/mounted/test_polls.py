@@ -29,7 +29,8 @@ def waiting(request: pytest.FixtureRequest, topic: Path, shared_mount: Mount) ->
     """A file whose reads wait: of a partition, of a group, of a queue."""
     if request.param == "follow":
         return topic / "0" / "follow"
-    group = shared_mount.path / "@groups" / f"{topic.name}-polls"
+    kind = "@queues" if request.param == "take" else "@groups"
+    group = shared_mount.path / kind / f"{topic.name}-polls"
     group.mkdir()
     return group / topic.name / request.param
 
