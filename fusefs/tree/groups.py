@@ -131,7 +131,7 @@ class GroupDirectory(Directory):
     __slots__ = ()
 
     entry_timeout = 0.0
-    """Groups come and go, and nobody tells the kernel."""
+    """Zero: the kernel is not told when a group is made or deleted, so it asks again each time."""
 
     def is_current(self) -> bool:
         parent = self.parent

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -159,7 +160,7 @@ def _number(
         if known is None and not member.directory_id and not _is_empty(member, opening):
             known = by_path.get(str(member.path))  # It is the one that was there.
             if known is not None and member.failure == NOT_OPENED:
-                _try(member, lambda one=member: check_identity(one))  # type: ignore[misc]
+                _try(member, partial(check_identity, member))
         at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
         if known is None and at_path is not None:
             member.mountpoint = at_path.mountpoint
@@ -278,4 +279,4 @@ def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> 
     """Open those that can be (StorageError if one is somebody else's)."""
     for member in wanted:
         if member.failure == NOT_OPENED:
-            _try(member, lambda one=member: one.open(content.cluster_id))  # type: ignore[misc]
+            _try(member, partial(member.open, content.cluster_id))

@@ -179,7 +179,7 @@ def test_a_file_that_is_saved_already_is_not_replaced(forked):
 
 
 def test_a_directory_that_is_not_named_is_not_kept(forked):
-    """--keep names one of the directories."""
+    """A directory in --keep that is not among the others is refused."""
     ran = forked("replicas", "resolve", "--keep", "c", BOTH, "--yes")
     assert 1 == ran.status
     assert b"c: is not one of a, b" in ran.errors

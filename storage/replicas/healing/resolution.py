@@ -80,7 +80,7 @@ class Resolution:
             if reason := _reason_against(member):
                 self.left_alone[str(member)] = reason
         if str(kept) in self.left_alone:
-            raise StorageError(f"{kept}: {self.left_alone[str(kept)]}; keep another directory")
+            raise StorageError(f"{kept} cannot be kept: {self.left_alone[str(kept)]}; keep another directory")
         check_same_set(self._members)
         self._group(kept)
         for loser in self.losers:
@@ -170,7 +170,7 @@ class Resolution:
         return max(logs, key=lambda one: one[:3])[3] if logs else None
 
     def losses(self) -> Iterator[tuple[ReplicaGivenUp, Loss]]:
-        """Yield what would be lost of each partition (OSError; blocking)."""
+        """Yield, for each partition that would lose records, what it would lose (OSError; blocking)."""
         for one in self.given_up:
             if one.parting is None:
                 yield one, Loss(0, Offset(0), Offset(0), -1, -1, 0, one.problem)

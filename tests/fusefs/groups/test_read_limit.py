@@ -51,7 +51,7 @@ async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
     ],
 )
 def test_a_name_says_where_the_file_ends(name: str, limit: ReadLimit | None):
-    """A number has one spelling, at least 1, and no upper bound: what lies beyond the records means all of them."""
+    """A number is at least 1, has no leading zero and no upper limit; a larger number than there are records reads all."""
     assert limit == parse_read_limit(name)
 
 
@@ -79,7 +79,7 @@ async def test_who_closes_before_the_end_commits_nothing(world: World):
 
 @pytest.mark.parametrize("count", [3, 4, BEYOND_64_BITS])
 async def test_fewer_records_end_where_the_partitions_ended(world: World, count: int):
-    """When the file was opened: what came later is for the next run."""
+    """The end is where the log ended when the file was opened; the next run reads what came later."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(count))
     world.add(0, b"later")
@@ -296,7 +296,7 @@ class Notification:
 
 
 async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock):
-    """What is there and what arrives is given, and then the end, which commits."""
+    """The run reads what is there and what arrives in its time. Then it ends, and commits."""
     world.add(0, b"a")
     stream, seen = world.open(0, limit=ReadLimit(seconds=10), nonblocking=False), []
     await read_behind(nursery, stream, seen)

@@ -1,4 +1,4 @@
-"""Views over a log that lost visible records in an unclean election."""
+"""Open files whose log lost records that readers had seen, in an unclean election."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Expectation:
                 ), f"{partition}: {value!r} at {offset} is not shown from {start} on"
 
     def compare_disks(self, before: Disks, after: Disks, saved: Collection[bytes]) -> None:
-        """Every acknowledged record that was on a disk is on one, or was saved (AssertionError)."""
+        """Check that no acknowledged record is lost: each is on a disk, or was saved (AssertionError)."""
         for partition, records in self.acknowledged.items():
             earlier, now = _union(before, partition), _union(after, partition)
             for value, offset in list(records.items()):

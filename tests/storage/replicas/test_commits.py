@@ -69,7 +69,7 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
 
 
 @pytest.mark.parametrize("away", [1, 2])
-def test_an_old_record_does_not_count_at_a_start(away: int) -> None:
+def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
     """It is replaced before the first micro-batch, so a repeated one appends nothing even if the other directory dies."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)

@@ -67,7 +67,7 @@ def end_by_kill(_: Replicated) -> None:
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
     end: Callable[[Replicated], None], how: str
 ) -> None:
-    """However the last run ended: the start names it and the remedy, and changes nothing; with consent it goes on."""
+    """The start is refused, names the directory and the remedy, and changes nothing; with consent it goes on."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -352,7 +352,7 @@ def without_history(all_of: Replicated, root: Path) -> None:
 
 
 def test_a_set_of_version_1_goes_on() -> None:
-    """Both directories are written as version 2 with the first change; one alone needs consent, as ever."""
+    """The first change writes version 2 to both directories; a start with one of them needs consent."""
     two = two_with("a\n")
     for root in two.roots:
         without_history(two, root)
