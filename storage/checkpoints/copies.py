@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
@@ -16,7 +17,7 @@ Key = TypeVar("Key")
 Entry = TypeVar("Entry")
 
 
-class RecordCopies(Generic[Key, Entry]):
+class RecordCopies(ABC, Generic[Key, Entry]):
     """The record and its copies, JSON files. Safe from any thread."""
 
     file_name: str
@@ -39,11 +40,13 @@ class RecordCopies(Generic[Key, Entry]):
         self._problem: CorruptionError | OSError | None = None
         self._lock = RLock()
 
+    @abstractmethod
     def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
-        raise NotImplementedError
+        """Read the entries from the file's JSON (KeyError, TypeError, ValueError, AttributeError)."""
 
+    @abstractmethod
     def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
-        raise NotImplementedError
+        """Return the entries as the file's JSON."""
 
     def read_copy(self, directory: Path) -> dict[Key, Entry]:
         """Return the entries of one copy; a missing file has none (CorruptionError, OSError)."""
