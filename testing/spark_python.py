@@ -19,7 +19,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH1
 PROGRAM = os.path.join(ROOT, "build", "spark", "python")  # noqa: PTH118 (as above)
 OWNER = "TOPICFS_TESTS_PROCESS"
 """The variable with the number of the process that runs the tests; what forks ends with it."""
-PATIENCE_S = 300
+LAST_WORDS = f"{PROGRAM}.log"
+"""What the process that forks said of an error."""
+PATIENCE_S = 120
+"""Shorter than the time that a test has, so that the test says why it waited."""
 
 
 def spark_python() -> str:
@@ -61,35 +64,37 @@ def main() -> None:
 
 def _connected(owner: str) -> socket.socket:
     """Return a connection to the process that forks, started where there is none: of several one gets the address."""
-    deadline, started = time.monotonic() + PATIENCE_S, False
+    deadline, started = time.monotonic() + PATIENCE_S, None
     while True:
         forks = socket.socket(socket.AF_UNIX)
         try:
             forks.connect(address_of(owner))
         except ConnectionRefusedError:
             forks.close()
-            if not started:
-                _start_forks(owner)
-                started = True
+            if started is None or started.poll():  # Status 0 says that another one was there first.
+                started = _start_forks(owner)
             if time.monotonic() > deadline:
-                raise
+                raise TimeoutError(
+                    f"nothing forks Spark's processes after {PATIENCE_S} s; its last words are in {LAST_WORDS}"
+                ) from None
             time.sleep(0.02)
         else:
             return forks
 
 
-def _start_forks(owner: str) -> None:
+def _start_forks(owner: str) -> subprocess.Popen[bytes]:
     own = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
-    subprocess.Popen(
-        [sys.executable, "-m", "testing.spark_forks", owner],
-        cwd=ROOT,
-        env=environment,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with open(LAST_WORDS, "ab") as last_words:  # noqa: PTH123 (pathlib takes longer to import)
+        return subprocess.Popen(
+            [sys.executable, "-m", "testing.spark_forks", owner],
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=last_words,
+        )
 
 
 if __name__ == "__main__":
