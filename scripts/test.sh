@@ -15,11 +15,11 @@ unset PYTHONDONTWRITEBYTECODE
 quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }
 
-# Two processes a processor, because tests that mount or call a broker wait half of their time; each may need 4 GiB (Spark
-# and a broker). Those of `quick` wait for nothing.
-workers=$(($(nproc) * 2))
+# Three processes a processor, because tests that mount or call a broker wait for two thirds of their time; each needs
+# 3 GiB (two of them, with Spark and a broker, need 4). Those of `quick` wait for nothing.
+workers=$(($(nproc) * 3))
 ! $quick || workers=$(nproc)
-room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 4194304))
+room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 3145728))
 [ "$workers" -le "$room" ] || workers=$((room > 0 ? room : 1))
 
 step() { printf '\n── %s\n' "$*"; }

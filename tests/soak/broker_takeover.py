@@ -46,7 +46,7 @@ def _read(server: str, records: int) -> int:
         consumer.assign([TopicPartition("orders", 0, 0)])
         expected = 0
         while expected < records:
-            messages = consumer.consume(10_000, PATIENCE_S)
+            messages = consumer.consume(min(10_000, records - expected), PATIENCE_S)
             assert messages, f"nothing came for {PATIENCE_S} s behind offset {expected}"
             for message in messages:
                 assert message.error() is None, message.error()
