@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,18 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Take back what a test's command set up for the logs of its process: the stream of its output ends with the test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in root.handlers[:]:
+        if type(handler).__module__ != "_pytest.logging":
+            root.removeHandler(handler)
 
 
 def spark_absent() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import os
 import re
 import shutil
@@ -342,3 +343,11 @@ def test_a_broker_is_started_by_the_main_thread(tmp_path):
     with ThreadPoolExecutor(1) as threads, pytest.raises(BrokerError, match="start it in the main thread"):
         threads.submit(broker.start).result()
     assert not broker.running
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_logs_go_nowhere_after_a_test(turn):
+    """Neither a handler nor a level that a command set up for its logs is there in the next test."""
+    assert logging.WARNING == logging.getLogger().level
+    assert logging.NullHandler not in map(type, logging.getLogger().handlers)
+    logging.basicConfig(handlers=[logging.NullHandler()], level=logging.DEBUG, force=True)
