@@ -49,8 +49,6 @@ class WholeNumber:
 
     @property
     def valid(self) -> str:
-        if self.maximum in (INT_MAX, LONG_MAX):
-            return f"a whole number of at least {self.minimum}"
         return f"a whole number from {self.minimum} to {self.maximum}"
 
     def parse(self, text: str) -> int:

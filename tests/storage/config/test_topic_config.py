@@ -122,7 +122,7 @@ def test_bad_values_are_refused(name: str, value: str) -> None:
 def test_error_says_what_is_valid() -> None:
     """The words after `must be` are those of the setting's kind."""
     with pytest.raises(
-        InvalidConfigError, match=r"^segment.bytes=1: must be a whole number of at least 1048576$"
+        InvalidConfigError, match=r"^segment.bytes=1: must be a whole number from 1048576 to 2147483647$"
     ):
         TopicConfig.from_overrides({"segment.bytes": "1"})
 
