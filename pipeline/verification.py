@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
+from pipeline.places.paths import LOST_REPLICA
 from pipeline.places.place import SparkPlace
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from storage.disk.filesystem import FileSystem
@@ -187,7 +188,7 @@ def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
     try:
         return DirectoryCheck(directory, files)
     except NotALogDirectoryError as error:
-        raise PipelineError(str(error)) from None
+        raise PipelineError(f"{error}; {LOST_REPLICA}") from None
 
 
 def _broker(directory: Path, files: FileSystem) -> object:

@@ -81,6 +81,15 @@ def data_argument(command: Command) -> Command:
     )(command)
 
 
+without_option = click.option(
+    "--without",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A directory with replicas that is not waited for, for example a lost disk.",
+)
+
+
 def require_directories(directories: Sequence[Path]) -> None:
     """Raise StorageError where one of them is no directory to read."""
     for directory in directories:
@@ -105,7 +114,12 @@ def opened_for_reading(
 
 @contextmanager
 def opened_for_writing(
-    directories: Sequence[Path], *, through_mount: str, make: bool = False, may_be_mirrored: bool = False
+    directories: Sequence[Path],
+    *,
+    through_mount: str,
+    make: bool = False,
+    may_be_mirrored: bool = False,
+    left_out: Sequence[Path] = (),
 ) -> Iterator[LogManager | ReplicatedEngine]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
@@ -120,7 +134,7 @@ def opened_for_writing(
     else:
         require_directories(directories)
     try:
-        engine = open_directories(directories, may_be_mirrored=may_be_mirrored)
+        engine = open_directories(directories, may_be_mirrored=may_be_mirrored, left_out=left_out)
     except DirectoryLockedError as error:
         raise _in_use(error, directories, through_mount) from None
     with closing(engine):

@@ -37,6 +37,8 @@ class Place:
     cluster: ClusterAddress | None = None
     client_config: Path | None = None
     """Settings of the connections to the cluster."""
+    left_out: tuple[Path, ...] = ()
+    """Directories with replicas that are not waited for by a change."""
 
     @contextmanager
     def opened(self, *, config: EngineConfig | None = None) -> Iterator[Engine]:
@@ -57,7 +59,9 @@ class Place:
         Raises StorageError, OSError.
         """
         if self.cluster is None:
-            with opened_for_writing(self.directories, through_mount=through_mount, make=make) as engine:
+            with opened_for_writing(
+                self.directories, through_mount=through_mount, make=make, left_out=self.left_out
+            ) as engine:
                 yield engine
         else:
             security = security_of(self.client_config)

@@ -76,7 +76,7 @@ def heading(options: ReportOptions) -> Heading:
 
 
 def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    found = find_segments(options.place.path or "", options.topics)
+    found = find_segments(options.place.path or "", options.topics, without=options.place.without)
     tasks = pack([bytes_of(one) for one in found.segments], task_bytes=options.task_bytes)
     inputs = [found.segments[task.start : task.stop] for task in tasks]
     rows = in_tasks(spark, _collect, inputs, schema=from_arrow_schema(SCHEMA)).toArrow()

@@ -13,9 +13,13 @@ from pipeline.errors import PipelineError
 from storage.directories.contents import Contents
 from storage.disk.filesystem import DirectoryEntry
 from storage.disk.names import META_PROPERTIES
+from storage.messages import reason_of
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
 """The beginning of a URI, up to its path."""
+
+
+LOST_REPLICA = "if its replicas are lost, leave it out: --without DIR, in Spark the option without"
 
 
 def left_out(text: str) -> tuple[Path, ...]:
@@ -41,7 +45,11 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     if not found:
         raise PipelineError("path names no data directory")
     for one in found:
-        _check_is_not_mounted(one)
+        try:
+            _check_is_not_mounted(one)
+            next(one.iterdir(), None)
+        except OSError as error:
+            raise PipelineError(f"{reason_of(error)}; {LOST_REPLICA}") from error
     return tuple(found)
 
 
@@ -56,8 +64,7 @@ def _directories(name: str) -> list[Path]:
     matches = sorted(one for one in map(Path, glob.glob(local)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise PipelineError(
-            f"{name}: no data directory there; path names one, several after commas, or a glob; "
-            "of replicas the option without names a lost one"
+            f"{name}: no data directory there; path names one, several after commas, or a glob; {LOST_REPLICA}"
         )
     return matches
 
@@ -89,4 +96,6 @@ def _check_is_not_mounted(path: Path) -> None:
 def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], contents: Contents) -> None:
     """Check that a directory's entries and contents are a data directory's (PipelineError)."""
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
-        raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")
+        raise PipelineError(
+            f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there; {LOST_REPLICA}"
+        )

@@ -32,6 +32,8 @@ class SparkPlace:
     """Brokers, `host:port` after commas; None for data directories."""
     client_config: Path | None = None
     """A file with settings of the connections to the cluster, by the names of Kafka's Java clients."""
+    without: str = ""
+    """Directories with replicas that are not waited for, after commas, as the option of the format takes them."""
 
     @property
     def is_kafka(self) -> bool:
@@ -47,7 +49,7 @@ class SparkPlace:
         """The options of that format that say where, and how to connect. Raises InvalidConfigError, OSError."""
         if self.bootstrap_servers is not None:
             return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._connection()}
-        return {"path": self.path or ""}
+        return {"path": self.path or "", **({"without": self.without} if self.without else {})}
 
     def library_options(self) -> dict[str, str]:
         """Return librdkafka's settings of the connections to the cluster. Raises InvalidConfigError, OSError."""

@@ -25,14 +25,16 @@ class Segments(NamedTuple):
     segments: list[Task]
 
 
-def find_segments(path: str, topics: Iterable[str] | None) -> Segments:
+def find_segments(path: str, topics: Iterable[str] | None, *, without: str = "") -> Segments:
     """Return the segments of data directories, by partition and offset: of `topics`, or of all but Kafka's own.
 
     They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
     PipelineError, StorageError, OSError.
     """
     named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
-    with closing(TopicSource(parse_source_options({"path": path, **named}, streaming=False))) as source:
+    with closing(
+        TopicSource(parse_source_options({"path": path, "without": without, **named}, streaming=False))
+    ) as source:
         ranges = [
             one for one in source.batch_ranges() if topics is not None or not is_internal(one.partition.topic)
         ]

@@ -237,7 +237,8 @@ def _check_there(
     if warnings is None:
         raise MissingReplicasError(
             f"{text}; bring back its disk and name all directories, or go on without what only it has: "
-            f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} …"
+            f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} … "
+            "(in Spark the option without)"
         )
     warnings.add(text)
 

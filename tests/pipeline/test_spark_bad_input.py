@@ -10,6 +10,8 @@ from storage.manager import open_engine
 pytestmark = pytest.mark.spark
 
 BATCHES = 5
+LOST = "if its replicas are lost, leave it out: --without DIR, in Spark the option without"
+EMPTY = f"{{folder}}/empty: no data directory: neither meta.properties nor a partition there; {LOST}"
 SECOND_BATCH = 74
 """Position of a batch whose checksum is made wrong; every batch has this size."""
 
@@ -64,7 +66,7 @@ def told(error):
 ASKED = [
     ({"colour": "red"}, "colour: no option of topicfs"),
     ({"subscribe": "payments"}, "subscribe: no such topic: payments; there are bad, orders"),
-    ({"path": "empty"}, "{folder}/empty: no data directory: neither meta.properties nor a partition there"),
+    ({"path": "empty"}, EMPTY),
     (
         {"path": "nowhere"},
         "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
@@ -119,14 +121,12 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
         ({"topic": "payments"}, "payments: no such topic; make it first: topicfs topics create payments"),
         (
             {"path": "empty"},
-            "{folder}/empty: no data directory: neither meta.properties nor a partition there",
+            EMPTY,
         ),
         (
             {"path": "nowhere"},
-            (
-                "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob; "
-                "of replicas the option without names a lost one"
-            ),
+            "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob; "
+            + LOST,
         ),
     ],
 )

@@ -14,7 +14,7 @@ from storage.config.broker import EngineConfig
 from storage.errors import StorageError
 from storage.model import Isolation
 from topicfs.callers.permissions import GROUP, UMASK, USER
-from topicfs.data_directory import read_config, warn_of_ignored
+from topicfs.data_directory import read_config, warn_of_ignored, without_option
 from topicfs.examples import ExampleCommand
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
 from topicfs.schema_options import schema_options
@@ -102,13 +102,7 @@ NEEDS_PYFUSE3 = (
     metavar="N",
     help="Keep each partition of a new topic in N of the directories, so that one may fail.",
 )
-@click.option(
-    "--without",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A directory with replicas that is not waited for, for example a lost disk.",
-)
+@without_option
 @schema_options
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")

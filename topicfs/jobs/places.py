@@ -12,7 +12,7 @@ import click
 
 from pipeline.places.place import SparkPlace, place_of
 from storage.errors import StorageError
-from topicfs.data_directory import option_of_data
+from topicfs.data_directory import option_of_data, without_option
 from topicfs.places import client_config_option, security_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,27 +29,39 @@ def parse_place(text: str) -> SparkPlace:
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data PLACE`, with the environment and then ./data behind it, and `--client-config FILE` to a command: `place`.
+    """Add `--data PLACE`, with the environment and then ./data behind it, `--without DIR` and `--client-config FILE`: `place`.
 
-    A `target_place` that is a cluster gets the same settings.
+    A `target_place` that is a cluster gets the same settings, and one of directories does without the same ones.
     """
 
     @functools.wraps(command)
-    def with_place(*arguments: Any, place: SparkPlace, client_config: Path | None, **options: Any) -> None:
+    def with_place(
+        *arguments: Any,
+        place: SparkPlace,
+        client_config: Path | None,
+        without: tuple[Path, ...],
+        **options: Any,
+    ) -> None:
         given = {"place": place, **options}
+        places = [name for name in ("place", "target_place") if given.get(name) is not None]
+        clusters = [name for name in places if given[name].is_kafka]
+        if without and clusters == places:
+            raise click.UsageError("--without is for data directories: a cluster has its own replicas")
+        if client_config is not None and not clusters:
+            raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
         if client_config is not None:
-            clusters = [
-                name for name in ("place", "target_place") if getattr(given.get(name), "is_kafka", False)
-            ]
-            if not clusters:
-                raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
             security_of(client_config)  # What is wrong in it is said before Spark begins.
-            for name in clusters:
-                given[name] = replace(given[name], client_config=client_config.absolute())
+            client_config = client_config.absolute()
+        lost = ",".join(str(one.absolute()) for one in without)
+        for name in places:
+            given[name] = replace(
+                given[name], client_config=client_config if name in clusters else None, without=lost
+            )
         command(*arguments, **given)
 
     text = "Where the topics are: a data directory, or several, or a Kafka cluster."
-    return option_of_data("place", parse_place, metavar=PLACE, text=text)(client_config_option(with_place))
+    option = option_of_data("place", parse_place, metavar=PLACE, text=text)
+    return option(without_option(client_config_option(with_place)))
 
 
 def target_place_option(command: Command) -> Command:
@@ -70,6 +82,7 @@ def found(place: SparkPlace) -> SparkPlace:
 
         require_reachable(place)
         return place
-    from pipeline.places.paths import data_directories  # noqa: PLC0415 (`--help` reads no directory)
+    from pipeline.places.paths import data_directories, left_out  # noqa: PLC0415 (`--help` reads no directory)
 
-    return SparkPlace(path=",".join(map(str, data_directories(place.path or ""))))
+    directories = data_directories(place.path or "", left_out(place.without))
+    return replace(place, path=",".join(map(str, directories)))

@@ -71,6 +71,8 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
 
 def _made(place: SparkPlace) -> SparkPlace:
     """Return the place; a data directory that is not there yet is made, as by every command that makes topics."""
+    if place.without:
+        raise click.UsageError("--without is for replicas; restore into a directory without replicas")
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
         Path(place.path).mkdir(parents=True, exist_ok=True)
     return found(place)
