@@ -126,6 +126,10 @@ def open_replicas(
             members, agreement, settings, warnings, clock=opening.clock, in_background=in_background
         )
         engine.begin()
+        before = {one.path for one in found.directories.values()}
+        for member in members.serving if not read_only else ():
+            if member.number not in found.directories and str(member.path) in before:
+                warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
     except BaseException:
         for member in members:
             member.close()
@@ -171,7 +175,6 @@ def _number(
             before = by_path.get(str(member.path))
             if before is not None:
                 replaced[before] = known
-                warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
         member.number = known
     return ReplicatingDirectories(found), content, _with_replaced(content, replaced)
 

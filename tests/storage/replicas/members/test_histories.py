@@ -389,6 +389,20 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
     assert (["a"], (1, 3)) == (two.lines(), two.in_sync())
 
 
+def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """A start that is refused, or that only reads, fills nothing, and says nothing of it."""
+    two = two_with("a\n")
+    two.disks.disks[B] = SimulatedDisk()
+    two.disks.sync_directory(Path("/"))
+    refused(two, MissingReplicasError)
+    two.open(read_only=True).close()
+    line = "/b: another, empty disk; its replicas are filled again"
+    assert [] == [one for one in caplog.messages if line in one]
+    two.open(left_out=(B,))
+    assert [line] == [one for one in caplog.messages if line in one]
+    assert line in two.engine.warnings
+
+
 def test_a_directory_without_its_copy_is_not_there() -> None:
     """Nobody knows what was done with it: as one that cannot be read, it needs consent, and stays away."""
     two = two_with("a\n")
