@@ -18,6 +18,8 @@ import stat
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
@@ -83,6 +85,16 @@ _TAIL_BYTES = 8
 """A file that ends in so many zeros was preallocated, and is cut when its owner has done with it."""
 _MAX_COPIED_BYTES = 64 << 20
 """Beyond any index: its entries are 32 bits of position apart at most, 10 MiB by default."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an error of a system call on a descriptor in the block the name of its file, as others have it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def mountpoint_of(path: Path) -> Path:
@@ -324,7 +336,8 @@ class NativeFile:
 def _sync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -402,7 +415,7 @@ class NativeFileSystem:
         path.unlink()
 
     def read_bytes(self, path: Path) -> bytes:
-        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        with naming(path), os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
@@ -411,15 +424,16 @@ class NativeFileSystem:
         size = found.st_size
         try:
             # Most indexes are no larger than a page: one read gives both ends.
-            first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
-            last = os.pread(descriptor, length, size - length) if size > _PAGE_BYTES else first[-length:]
+            with naming(directory / name):
+                first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
+                last = os.pread(descriptor, length, size - length) if size > _PAGE_BYTES else first[-length:]
         finally:
             os.close(descriptor)
         return FileEnds(size, first[:length], last)
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self._writable(path)
-        with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        with naming(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
             file.truncate(0)
             file.write(data)
             if sync:

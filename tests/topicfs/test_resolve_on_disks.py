@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -20,6 +21,7 @@ from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.records import produced
 from tests.doubles.small_disk import fill, run, small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
+from tests.topicfs.conftest import Ran
 
 pytestmark = pytest.mark.root
 
@@ -71,6 +73,12 @@ def named(places: list[Path]) -> str:
     return ",".join(map(str, places))
 
 
+def assert_named(ran: Ran, place: Path, cause: str) -> None:
+    """The last line of a command names the file, the cause and the remedy."""
+    remedy = "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
+    assert re.fullmatch(rf"topicfs: {place}/\S+: {cause}; {remedy}", ran.errors.decode().splitlines()[-1])
+
+
 def lines(places: list[Path]) -> list[str]:
     """The lines of the topic, once its replicas are in sync."""
     with closing(started(*places)) as engine:
@@ -101,7 +109,9 @@ def test_a_full_disk_is_tried_again(topicfs, disks: list[Path], full: int) -> No
     places = forked(disks, appending("a"), appending(*("b" * 1000 for _ in range(300))))
     fill(disks[full])
     command = resolving(places, "--yes", "--save", str(disks[2] / "saved"))
-    if topicfs(*command).status:
+    ran = topicfs(*command)
+    if ran.status:
+        assert_named(ran, disks[full], "No space left on device")
         with pytest.raises(ForkedReplicasError):
             started(*places)
     (disks[full] / "filler").unlink()
@@ -118,7 +128,10 @@ def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], h
         shut_down(disks[1])
     else:
         run("mount", "-o", "remount,ro", str(disks[1]))
-    assert 1 == topicfs(*resolving(places, "--yes")).status
+    ran = topicfs(*resolving(places, "--yes"))
+    assert 1 == ran.status
+    if how == "read-only":
+        assert_named(ran, places[1], "Read-only file system")
     assert before == {path: path.read_bytes() for path in places[0].rglob("*") if path.is_file()}
     if how == "dead":
         subprocess.run(["umount", "-l", str(disks[1])], check=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from storage.errors import StorageError
+from storage.messages import reason_of
 from topicfs.data_directory import parse_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -17,6 +18,10 @@ from topicfs.lines import say
 if TYPE_CHECKING:
     from storage.replicas.healing.comparison import Loss
     from storage.replicas.healing.resolution import ReplicaGivenUp, Resolution
+
+_NOT_DONE = (
+    "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
+)
 
 
 @click.command(
@@ -82,9 +87,12 @@ def resolve(
                 error=True,
             )
             context.exit(1)
-        for path in [] if save is None else resolution.save(save):
-            say(f"saved {path}", error=True)
-        resolution.apply()
+        try:
+            for path in [] if save is None else resolution.save(save):
+                say(f"saved {path}", error=True)
+            resolution.apply()
+        except OSError as error:
+            raise StorageError(f"{reason_of(error)}; {_NOT_DONE}") from error
         say(
             f"{keep} is kept; the next start copies it to {', '.join(map(str, resolution.losers))}",
             error=True,

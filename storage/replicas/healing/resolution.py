@@ -24,7 +24,7 @@ from storage.config.live_settings import LiveSettings
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock, find_holder
-from storage.disk.native import NativeFileSystem, system_clock
+from storage.disk.native import NativeFileSystem, naming, system_clock
 from storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
 from storage.log.log import Log
 from storage.manager.member import MemberManager
@@ -221,7 +221,7 @@ class Resolution:
             mark = "" if len(self.losers) == 1 else f".{place}"
             path = folder / f"{one.partition.topic}-{one.partition.partition}{mark}.batch"
             new = path.with_name(f"{path.name}.new")
-            with new.open("wb") as file:
+            with naming(new), new.open("wb") as file:
                 file.write(first)
                 file.writelines(batches)
                 file.flush()

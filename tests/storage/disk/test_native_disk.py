@@ -48,6 +48,19 @@ def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
     assert b"a" * 100 == disk.read_bytes(tmp_path / "log")
 
 
+def test_an_error_after_opening_names_the_file(disk, tmp_path):
+    """Calls on a descriptor know no name: a write without room, a read and a flush of what takes none."""
+    with size_limit(150), pytest.raises(OSError, match="too large") as written:
+        disk.write_bytes(tmp_path / "large", b"b" * 200)
+    assert str(tmp_path / "large") == written.value.filename
+    with pytest.raises(OSError, match="Input/output error") as read:
+        disk.read_bytes(Path("/proc/self/mem"))
+    assert "/proc/self/mem" == read.value.filename
+    with pytest.raises(OSError, match="Invalid argument") as flushed:
+        disk.sync_directory(Path("/proc"))
+    assert "/proc" == flushed.value.filename
+
+
 CHANGES = {
     "pwrite": lambda file: file.pwrite(b"new", Position(2)),
     "append": lambda file: file.append(b"new"),
