@@ -35,8 +35,8 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     ) -> None:
         """Prepare the record; `directories`: those that serve now; `failed`: called if only others could be written."""
         self._files = files
-        self._directories = directories
-        self._failed = failed
+        self.directories = directories
+        self.failed = failed
         self._problem: CorruptionError | OSError | None = None
         self._lock = RLock()
 
@@ -88,14 +88,14 @@ class RecordCopies(ABC, Generic[Key, Entry]):
                 self._problem = problem
                 raise problem
             newest = self.read()
-            self._write(newest, [one for one in self._directories() if newest and copies.get(one) != newest])
+            self._write(newest, [one for one in self.directories() if newest and copies.get(one) != newest])
 
     def _copies(self) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
         """Return the whole copies, and what is wrong with another one."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None
-        for directory in self._directories():
+        for directory in self.directories():
             try:
                 copies[directory] = self.read_copy(directory)
             except (CorruptionError, OSError) as error:
@@ -112,6 +112,6 @@ class RecordCopies(ABC, Generic[Key, Entry]):
             except OSError as error:
                 failed[directory] = error
         for directory, problem in failed.items():
-            if len(failed) == len(self._directories()):
+            if len(failed) == len(self.directories()):
                 raise problem
-            self._failed(directory, problem)
+            self.failed(directory, problem)

@@ -47,6 +47,7 @@ class StagedWrites:
         self._directories = directories
         self._engine = engine
         self._warn = warn
+        self._replicated = record is not None
         self._record = record or CommitRecord(
             directories.files, lambda: [one.data.path for one in directories.online]
         )
@@ -68,7 +69,10 @@ class StagedWrites:
         try:
             for directory in self._directories.online:
                 if not self._stopping.is_set() and may_hold(directory.data):
-                    self._commit(StagingArea(directory.data.path, directory.data.files, self._record))
+                    data = directory.data
+                    self._commit(
+                        StagingArea(data.path, data.files, self._record, replicated=self._replicated)
+                    )
         finally:
             self._running.release()
 

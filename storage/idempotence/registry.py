@@ -75,7 +75,7 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
             for key, one in self.read().items()
             if (key[0], key[1].rpartition("@")[0]) != (name, target)
         }
-        self._write({**others, (name, source): progress}, self._directories())
+        self._write({**others, (name, source): progress}, self.directories())
 
     def _parse(self, content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
         producers = content["producers"].items()

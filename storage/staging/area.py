@@ -32,7 +32,7 @@ from storage.model import Timestamp
 from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
 from storage.staging.placement import Placement
 from storage.staging.record import CommitRecord, CommittedQuery, committed_of
-from storage.staging.staged_file import StagedFile, StagedFileWriter
+from storage.staging.staged_file import StagedFile, StagedFileWriter, copy_staged
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
 """Staged files that are not submitted are kept for so long after they were written."""
@@ -55,11 +55,22 @@ class WriteState(Enum):
 class StagingArea:
     """A data directory's part for writes. Keeps nothing in memory: several processes use it at once."""
 
-    def __init__(self, directory: Path, files: FileSystem, record: CommitRecord | None = None) -> None:
-        """Prepare the area; `record`: the record of commits if it has copies in other directories."""
+    def __init__(
+        self,
+        directory: Path,
+        files: FileSystem,
+        record: CommitRecord | None = None,
+        *,
+        replicated: bool = False,
+    ) -> None:
+        """Prepare the area; `record`: the record of commits if it has copies in other directories.
+
+        `replicated`: micro-batches that are being appended have copies there, too, for which of the disks may die.
+        """
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
+        self._replicated = replicated
 
     # For writers.
 
@@ -153,8 +164,18 @@ class StagingArea:
         return decode_manifest(self.files.read_bytes(path), file=path)
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
-        """Replace a claimed manifest (blocking, OSError)."""
-        write_atomically(self.files, self._path(write, WriteFileKind.CLAIMED), encode_manifest(manifest))
+        """Replace a claimed manifest (blocking, OSError), after its copies in other directories."""
+        content, path = encode_manifest(manifest), self._path(write, WriteFileKind.CLAIMED)
+        for other in self._others(write):
+            try:
+                for staged in manifest.files:
+                    copy_staged(self.directory / staged.name, other / staged.name, self.files)
+                write_atomically(self.files, other / path.name, content)
+            except OSError as error:
+                if Path(str(error.filename)).parent == self.directory:
+                    raise
+                self.record.failed(other, error)
+        write_atomically(self.files, path, content)
 
     def refuse(self, write: WriteId, reason: str) -> None:
         """Give up a claimed write of which nothing was appended (blocking, OSError)."""
@@ -171,7 +192,10 @@ class StagingArea:
         self.discard_staged(write)
 
     def finish(self, write: WriteId) -> None:
-        """Remove the files of a write that is committed (blocking, OSError)."""
+        """Remove the files of a write that is committed, and their copies (blocking, OSError)."""
+        for other in self._others(write):
+            with suppress(OSError):  # Its own duty removes them.
+                StagingArea(other, self.files).finish(write)
         for kind in (WriteFileKind.REQUESTED, WriteFileKind.REFUSED, WriteFileKind.CLAIMED):
             self._unlink(self._path(write, kind))
         # A manifest that came back after a crash must find its staged files.
@@ -204,6 +228,11 @@ class StagingArea:
         entries = self.files.list_directory(self.directory, prefix=WRITE_PREFIX)
         parsed = (parse_write_file(entry.name) for entry in entries if not entry.is_directory)
         return [file for file in parsed if file is not None]
+
+    def _others(self, write: WriteId) -> list[Path]:
+        """Return the directories with copies of a write: of a micro-batch, which the record keeps from being appended again."""
+        copied = self._replicated and write.batch is not None
+        return [one for one in self.record.directories() if one != self.directory] if copied else []
 
     def _path(self, write: WriteId, kind: WriteFileKind) -> Path:
         return self.directory / write_file(write, kind)

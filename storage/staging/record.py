@@ -42,7 +42,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     def note(self, write: WriteId, committed: CommittedQuery) -> None:
         """Note a micro-batch; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError)."""
         with self._lock:
-            self._write(with_committed(self.read(), write, committed), self._directories())
+            self._write(with_committed(self.read(), write, committed), self.directories())
 
     def _parse(self, content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
         return {

@@ -72,6 +72,18 @@ class StagedFileWriter:
         self._files.unlink(self._path)
 
 
+def copy_staged(source: Path, target: Path, files: FileSystem) -> None:
+    """Copy a staged file to another directory, onto its disk (blocking, OSError)."""
+    with (
+        closing(files.open(source, read_only=True)) as reader,
+        closing(files.open(target, create=True)) as writer,
+    ):
+        writer.truncate(0)
+        for position in range(0, reader.size(), FILE_WINDOW_BYTES):
+            writer.append(reader.pread(FILE_WINDOW_BYTES, Position(position)))
+        writer.sync()
+
+
 def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
     """Check that the file is the one that the manifest names (CorruptionError, OSError)."""
     with closing(files.open(path, read_only=True)) as file:

@@ -1,0 +1,124 @@
+"""A micro-batch over replicas is in their logs once, whenever the disk dies in which it was staged."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteId, parse_write_file
+from storage.staging.area import StagingArea
+from tests.doubles.mortal_disk import Killed
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.several_disks import SeveralDisks, break_disk
+from tests.doubles.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
+
+BATCH = WriteId("b1946ac9-2d3f", 0)
+TEXTS = ["a\nb\n", "c\n", "d\ne\n"]
+
+
+class DyingDisk(SimulatedDisk):
+    """A disk that fails every call after so many changes; `kills` ends the process at that moment, too."""
+
+    steps_left: int | None = None
+    kills = False
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if self.steps_left == 0:
+            if self.kills:
+                raise Killed(f"{operation} {path}")
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        if changes and self.steps_left is not None:
+            self.steps_left -= 1
+        super().happens(operation, path, changes=changes)
+
+
+class Dying(Replicated):
+    def make_disks(self, seed: int = 0) -> None:
+        self.disks = SeveralDisks({root: DyingDisk(seed=seed + n) for n, root in enumerate(self.roots)})
+        for disk in self.disks.disks.values():
+            disk.sync_directory(Path("/"))
+
+    def submit(self, number: int, *tasks: list[str]) -> None:
+        """Submit the micro-batch in a directory as a driver does, each of its tasks with some batches."""
+        area, staged = StagingArea(DISKS[number - 1], self.disks), []
+        for task, texts in enumerate(tasks):
+            writer = area.stage(BATCH, task)
+            for text in texts:
+                writer.append(ORDERS, encode_lines(text.encode(), timestamp=1_700_000_000_000)[0])
+            staged.append(writer.finish())
+        if not area.submit(BATCH, staged):
+            area.discard(one.name for one in staged)
+
+    def left(self) -> list[str]:
+        """Names of files of writes."""
+        return [
+            entry.name
+            for root in self.roots
+            for entry in self.disks.list_directory(root)
+            if parse_write_file(entry.name)
+        ]
+
+
+def died(number: int, steps: int, *, kills: bool) -> Dying | None:
+    """Replicas whose disk died while the owner appended the micro-batch; None: it was done before."""
+    two = Dying()
+    two.engine.create_topic("orders", partitions=1)
+    two.submit(1, TEXTS[:2], TEXTS[2:])
+    disk = two.disk(number)
+    assert isinstance(disk, DyingDisk)
+    disk.kills, disk.steps_left = kills, steps
+    with suppress(Killed):
+        two.engine.commit_staged_writes()
+    if disk.steps_left:
+        return None
+    disk.kills = False
+    return two
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, kills: bool) -> None:
+    """The directory that is left goes on with the same files, although the repetition is divided otherwise."""
+    found, steps = set(), 0
+    while (two := died(number, steps, kills=kills)) is not None:
+        other = 3 - number
+        two.open(DISKS[other - 1], left_out=(DISKS[number - 1],))
+        found.add(tuple(two.lines()))
+        two.submit(other, ["a\n"], ["b\nc\nd\n"], ["e\n"])
+        two.engine.commit_staged_writes()
+        assert list("abcde") == two.lines(), steps
+        two.engine.close()
+        two.disk(number).steps_left = None  # type: ignore[attr-defined]
+        two.open()
+        two.engine.commit_staged_writes()
+        two.engine.catch_up()
+        assert (list("abcde"), [1, 2], []) == (two.lines(), sorted(two.in_sync()), two.left()), steps
+        steps += 1
+    assert kills == ({("a", "b"), ("a", "b", "c")} <= found)
+
+
+def test_the_owner_that_goes_on_completes_the_micro_batch() -> None:
+    """It needs no repetition: the copy in the other directory is continued at once."""
+    found, steps = set(), 0
+    while (two := died(1, steps, kills=False)) is not None:
+        found.add(tuple(two.lines()))
+        steps += 1
+    assert {(), tuple("abcde")} == found
+
+
+def test_a_directory_that_takes_no_copy_fails_alone() -> None:
+    """The micro-batch is committed in the others."""
+    two = Replicated()
+    two.engine.create_topic("orders", partitions=1)
+    Dying.submit(two, 1, TEXTS)  # type: ignore[arg-type]
+    break_disk(two.disk(2))
+    two.engine.commit_staged_writes()
+    assert (list("abcde"), (1,)) == (two.lines(), two.in_sync())
+    two.bring_back(2)
+    assert (1, 2) == tuple(sorted(two.in_sync()))
