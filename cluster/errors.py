@@ -94,6 +94,7 @@ OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 REQUEST_TIMED_OUT = 7
+TOPIC_AUTHORIZATION_FAILED = 29
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 UNKNOWN_TOPIC_ID = 100
@@ -167,7 +168,7 @@ ERRORS: dict[int, ErrorKind] = {
         remedy="see group.min.session.timeout.ms and group.max.session.timeout.ms at the brokers",
     ),
     REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=GroupError),
-    29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
+    TOPIC_AUTHORIZATION_FAILED: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
     GROUP_AUTHORIZATION_FAILED: ErrorKind(
         "GROUP_AUTHORIZATION_FAILED",
         type=NotAuthorizedError,

@@ -137,7 +137,7 @@ class Partition(Protocol):
     def find_bounds(self) -> None:
         """Wait until `offsets` says what there is, for readers that must not miss records (*asked*).
 
-        Raises PartitionOfflineError with the reason where that stays unknown.
+        Raises PartitionOfflineError if that stays unknown, PartitionGoneError, and NotAuthorizedError after a revocation.
         """
         ...
 

@@ -12,12 +12,20 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from cluster.errors import NONE, NotKafkaError, ThrottledError, UnreachableError, error_of
+from cluster.errors import (
+    NONE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    NotKafkaError,
+    ThrottledError,
+    UnreachableError,
+    error_of,
+)
 from cluster.place import ClusterAddress, Server
 from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
 from cluster.protocol.messages import METADATA
 from cluster.protocol.notation import Api
-from storage.checkpoints.identifiers import encode_id
+from storage.checkpoints.identifiers import decode_id, encode_id
 from storage.coordinators.wire import Values
 from storage.disk.names import is_topic_name
 from storage.model import TopicPartition
@@ -206,6 +214,29 @@ class Brokers:
         asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
         answer = self.ask(node, METADATA, asked, seconds=seconds)
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
+
+    def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:
+        """Return the topics (ids by name) that exist but that the user may not describe (blocking).
+
+        The metadata of all topics omit such a topic, as if it were deleted. Brokers refuse any name that the user may not
+        describe; only the id shows whether the topic still exists. Raises what `ask_any` does.
+        """
+        names = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
+        refused = {
+            one["name"]
+            for one in self.ask_any(METADATA, names, seconds=seconds)["topics"]
+            if one["errorCode"] == TOPIC_AUTHORIZATION_FAILED
+        }
+        if not refused:
+            return refused
+        asked = [{"topicId": decode_id(topics[name]), "name": None} for name in refused]
+        ids = {"topics": asked, "allowAutoTopicCreation": False}
+        deleted = {
+            encode_id(one["topicId"])
+            for one in self.ask_any(METADATA, ids, seconds=seconds)["topics"]
+            if one["errorCode"] == UNKNOWN_TOPIC_ID  # A broker before Kafka 3.1 answers INVALID_REQUEST.
+        }
+        return {name for name in refused if topics[name] not in deleted}
 
     @contextmanager
     def connection(

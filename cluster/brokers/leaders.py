@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
 from cluster.errors import (
     LEADER_NOT_AVAILABLE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
     Passing,
     ThrottledError,
@@ -103,8 +104,8 @@ class Leaders:
 
         A leader that wants no request because a quota is used up is waited for, however long that takes. Leaders of
         epochs before `since` are not asked: such metadata come from a broker that lags behind.
-        Raises NoAnswerError when there was none in time, PartitionGoneError when the topic is no more, and what
-        `attempt` raises but for UnreachableError.
+        Raises NoAnswerError when there was none in time, PartitionGoneError if the topic was deleted,
+        NotAuthorizedError if the user may no longer describe it, and what `attempt` raises except UnreachableError.
         """
         with self.noted(partition) as question:
             return self._ask(question, partition, topic_id, attempt, since)
@@ -161,20 +162,26 @@ class Leaders:
                 if not isinstance(code, int):
                     return code
                 error: StorageError = error_of(code, str(partition))
+                if isinstance(error, UnknownTopicError) and backoff.failures + 1 >= FAILURES_GONE:
+                    raise self._reason_gone(partition, topic_id)
             except UnreachableError as unreachable:
                 error = unreachable
             if isinstance(error, ThrottledError):
                 deadline = time.monotonic() + self.patience_seconds
             self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
-            if isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE:
-                raise PartitionGoneError(f"{partition}: its topic was deleted")
             # A broker that answers again is given the time to find its leaders.
             answers = not isinstance(error, UnreachableError)
             if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
                 raise NoAnswerError(f"{partition}: no answer within {self.patience_seconds:g} s: {error}")
             self.pause(pause, str(partition))
             self.look_again(seen)
+
+    def _reason_gone(self, partition: TopicPartition, topic_id: str) -> StorageError:
+        """Return the error for a topic that the metadata omit (blocking). Raises what `Brokers.ask_any` does."""
+        if self.brokers.denied({partition.topic: topic_id}, seconds=METADATA_SECONDS):
+            return error_of(TOPIC_AUTHORIZATION_FAILED, str(partition))
+        return PartitionGoneError(f"{partition}: its topic was deleted")
 
     def _attempt(
         self,

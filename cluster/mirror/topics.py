@@ -105,9 +105,14 @@ class TopicCopies:
                 continue
             self.say_once(f"topic {name}", None)
             copies |= self._copies_of(topic)
-        for name in self._engine.topics().keys() - metadata.topics.keys():
-            self.say_once(f"topic {name}", f"{name}: no longer in the cluster; its copy stays")
         self.copies = copies
+        missing = {
+            name: one.topic_id for name, one in self._engine.topics().items() if name not in metadata.topics
+        }
+        denied = self._brokers.denied(missing, seconds=IDS_SECONDS) if missing else ()
+        for name in missing:
+            why = "the user may no longer describe it" if name in denied else "no longer in the cluster"
+            self.say_once(f"topic {name}", f"{name}: {why}; its copy stays")
 
     def note_placed(self) -> None:
         """Write down which copies have found their beginnings."""

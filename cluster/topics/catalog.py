@@ -13,7 +13,7 @@ from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
 from cluster.brokers.brokers import Metadata, TopicMetadata
 from cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from cluster.cache.cache import Cache
-from cluster.errors import LEADER_NOT_AVAILABLE, NONE, kind_of
+from cluster.errors import LEADER_NOT_AVAILABLE, NONE, TOPIC_AUTHORIZATION_FAILED, error_of, kind_of
 from cluster.topics.partition import ClusterPartition, PartitionServices
 from cluster.topics.producer import Production
 from cluster.topics.reader import WindowCache
@@ -25,7 +25,7 @@ from storage.model import TopicPartition
 
 MOST_THREADS = 16
 LAG_SECONDS = 2.0
-"""Time for which a topic may be missing in the metadata before it counts as deleted: a broker may lag behind.
+"""Time for which a topic may be missing in the metadata before brokers are asked for its reason: a broker may lag behind.
 
 One that was away for longer may lag for longer: a topic that is named again is there again.
 """
@@ -57,6 +57,8 @@ class Catalog:
         self._clock = clock
         self._missing_since: dict[str, float] = {}
         """The time of the first look at the metadata in which a topic was missing, by its id, until it is seen again."""
+        self._denied: set[str] = set()
+        """Names of topics that the user may no longer describe: they stay listed, and their partitions raise the error."""
         self._deleted: set[str] = set()
         """Ids of topics that were deleted here: a broker that lags behind may still name them."""
         self._tried: set[str] = set()
@@ -81,12 +83,16 @@ class Catalog:
         with self._lock:
             if deleted is not None:
                 self._deleted.add(deleted)
-            found = self._found(metadata)
+            found, denied = self._found(metadata)
             partitions = {topic: self._partitions_of(topic, metadata) for topic in found.values()}
             unknown = [
                 one for those in partitions.values() for one in those.values() if one.unknown is not None
             ]
             self._ask(metadata, unknown)
+            for name in (denied ^ self._denied) & found.keys():
+                for one in found[name].known.values():
+                    one.deny(str(error_of(TOPIC_AUTHORIZATION_FAILED, str(one))) if name in denied else None)
+            self._denied = denied
             changed = any(one.unknown is None for one in unknown)
             for topic, those in partitions.items():
                 changed = changed or len(those) > len(topic.known)
@@ -107,22 +113,26 @@ class Catalog:
             self.stir()
             self.listeners.notify()
 
-    def _found(self, metadata: Metadata) -> dict[str, ClusterTopic]:
-        """Return the topics that exist, those already known as they are."""
+    def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
+        """Return the topics that exist, those already known as they are, and the names of those that are denied (blocking)."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()
             if topic.error == NONE and topic.topic_id not in self._deleted
         }
-        now, missing_since = self._clock(), {}
+        now, late = self._clock(), dict[str, ClusterTopic]()
+        missing_since: dict[str, float] = {}
         for name, topic in self.topics.items():
             if name not in found and topic.topic_id not in self._deleted:
-                since = self._missing_since.get(topic.topic_id, now)
+                since = missing_since[topic.topic_id] = self._missing_since.get(topic.topic_id, now)
                 if now - since < LAG_SECONDS:
-                    missing_since[topic.topic_id] = since
                     found[name] = topic
+                else:
+                    late[name] = topic
         self._missing_since = missing_since
-        return found
+        ids = {name: topic.topic_id for name, topic in late.items()}
+        denied = self._leaders.brokers.denied(ids, seconds=METADATA_SECONDS) if ids else set()
+        return found | {name: late[name] for name in denied}, denied
 
     def _topic(self, metadata: TopicMetadata) -> ClusterTopic:
         known = self.topics.get(metadata.name)

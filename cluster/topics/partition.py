@@ -27,6 +27,7 @@ from storage.counts.engine_counts import EngineCounts
 from storage.engine import Cancel, Listeners
 from storage.errors import (
     ClusterError,
+    NotAuthorizedError,
     OffsetOutOfRangeError,
     PartitionGoneError,
     ReadOnlyError,
@@ -115,6 +116,8 @@ class ClusterPartition:
         self._learning = threading.Lock()
         """Held while an answer is compared with what is known: two of them may arrive at the same moment."""
         self._gone = False
+        self._denial: str | None = None
+        """The reason why every use is refused, while the user may not describe the topic."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
         """End of the records that the leader of the bounds' epoch was seen to have; no reader was shown more."""
@@ -144,12 +147,12 @@ class ClusterPartition:
         return self.bounds.log_start_offset
 
     def find_bounds(self) -> None:
+        self._check_exists()
         if self.unknown is not None:
             self._find_bounds()
 
     @asks
     def _find_bounds(self) -> None:
-        self._check_exists()
         self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
 
     def note_silence(self, reason: str) -> None:
@@ -176,10 +179,12 @@ class ClusterPartition:
 
     @asks
     def status(self) -> PartitionStatus:
-        self._check_exists()
+        denial = self._denial
+        if denial is None:
+            self._check_exists()
         metadata = self._leaders.metadata
         leader = metadata.leader(self.name)
-        offline, size = self.unknown, None
+        offline, size = denial or self.unknown, None
         if offline is not None:
             pass
         elif leader.node in metadata.brokers:
@@ -435,14 +440,22 @@ class ClusterPartition:
 
     def end(self) -> None:
         """End the partition: its topic was deleted."""
-        self._gone = True
+        self._gone, self._denial = True, None
         if self._kept is not None:
             self._kept.remove()
         self._listeners.notify()
 
+    def deny(self, reason: str | None) -> None:
+        """Refuse every use for a reason from now on: a right was revoked. None: the user has the right again."""
+        self._denial = reason
+        self._listeners.notify()
+
     def _check_exists(self) -> None:
+        """Raise PartitionGoneError if the topic was deleted, NotAuthorizedError if the user may not describe it."""
         if self._gone:
             raise PartitionGoneError(f"{self}: its topic was deleted")
+        if self._denial is not None:
+            raise NotAuthorizedError(self._denial)
 
     def _read_only(self) -> ReadOnlyError:
         return ReadOnlyError(f"{self}: the cluster was opened read-only")

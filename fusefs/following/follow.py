@@ -241,6 +241,7 @@ class FollowHandle:
                 if stream is None:
                     continue
                 try:
+                    partition.find_bounds()  # Raises the reason if nothing can be read any more.
                     found = stream.next()
                 except NotAtHandError as error:  # The partitions behind need not wait for this one.
                     missing = missing or error

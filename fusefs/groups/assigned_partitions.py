@@ -99,7 +99,6 @@ class AssignedPartition:
         if self._reader is not None:
             return
         partition, committed = self._source.partition, self._committed
-        partition.find_bounds()
         if committed is not None and self._is_in_range(committed.offset):
             self._reader = ChunkReader(self._source, committed.offset)
             self.done = self.said = committed.offset
@@ -120,6 +119,7 @@ class AssignedPartition:
         Where its place was deleted it goes on by `reset`. If an unclean election lost records that were given, it goes
         back to the first of them, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
+        self._source.partition.find_bounds()  # Raises the reason if nothing can be read any more.
         self.begin(reset, now)
         reader = self._reader
         assert reader is not None

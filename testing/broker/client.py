@@ -183,9 +183,11 @@ class Client:
 
         _wait_until(known, f"{topic} has {name}={value}")
 
-    def allow(self, topic: str, user: str, *operations: AclOperation) -> None:
-        """Grant a user operations on a topic that others are then refused; wait until the broker knows: the controller answers first."""
-        about = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    def allow(
+        self, name: str, user: str, *operations: AclOperation, kind: ResourceType = ResourceType.TOPIC
+    ) -> None:
+        """Grant a user operations on a topic or a group that others are then refused; wait until the broker knows them."""
+        about = (kind, name, ResourcePatternType.LITERAL)
         bindings = [
             AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
             for operation in operations
@@ -196,7 +198,7 @@ class Client:
         whatever = AclBindingFilter(*about, None, None, AclOperation.ANY, AclPermissionType.ANY)  # type: ignore[arg-type] # None is any
         _wait_until(
             lambda: set(bindings) <= set(self.admin.describe_acls(whatever).result(TIMEOUT_SECONDS)),
-            f"{user} may {operations} {topic}",
+            f"{user} may {operations} {name}",
         )
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:

@@ -100,6 +100,13 @@ def test_after_a_kill_an_honest_copy_goes_on(copy, filled, client):
     assert () == copy.once(filled).problems
 
 
+def as_alice(copy, broker):
+    copy.address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
+    copy.security = Security(
+        credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret"))
+    )
+
+
 def test_topics_that_the_user_may_not_read(copy, client, broker):
     """The others are copied; one that may be described only is named with the ACL that is missing, the hidden one is not seen."""
     topics = ("acl-described", "acl-free", "acl-hidden")
@@ -108,10 +115,7 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
         client.produce(topic, [Outgoing(b"a")])
     client.allow("acl-described", "alice", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     client.allow("acl-hidden", "bob", AclOperation.READ)
-    copy.address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
-    copy.security = Security(
-        credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret"))
-    )
+    as_alice(copy, broker)
     problem = (
         "acl-described-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; "
         "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "
@@ -125,6 +129,16 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
             name: topic.partitions()[0].offsets().log_end_offset for name, topic in engine.topics().items()
         }
     assert {"acl-described": 0, "acl-free": 1} == ends
+
+
+def test_a_topic_that_the_user_may_no_longer_describe(copy, client, broker):
+    """Its copy stays, and the mirror names the revoked right instead of a deletion."""
+    client.create_topic("acl-revoked")
+    as_alice(copy, broker)
+    copy.once("acl-revoked")
+    client.allow("acl-revoked", "bob", AclOperation.READ)
+    copy.once("acl-revoked")
+    assert ["acl-revoked: the user may no longer describe it; its copy stays"] == copy.said
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +13,7 @@ from cluster.brokers.brokers import Leader, Metadata, Server, TopicMetadata
 from cluster.topics import catalog as catalog_module
 from cluster.topics.catalog import LAG_SECONDS, Catalog
 from cluster.topics.reader import WindowCache
-from storage.errors import PartitionGoneError
+from storage.errors import NotAuthorizedError, PartitionGoneError
 from storage.model import Offset
 
 BROKERS = {1: Server("one", 9092)}
@@ -21,9 +21,16 @@ BOUNDS = PartitionBounds(Offset(0), Offset(0), Offset(0), 0)
 
 
 class NoCluster:
-    """Leaders of which nothing is asked here."""
+    """Leaders, and brokers, that are asked for nothing but the topics that may not be described."""
 
-    brokers = None
+    def __init__(self) -> None:
+        self.brokers = self
+        self.hidden: set[str] = set()
+        """Ids of the topics that exist, and that metadata omit."""
+
+    def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:
+        assert seconds > 0
+        return {name for name, one in topics.items() if one in self.hidden}
 
 
 class Looks:
@@ -31,7 +38,8 @@ class Looks:
 
     def __init__(self, windows: WindowCache) -> None:
         self.now = 0.0
-        leaders: Any = NoCluster()
+        self.cluster = NoCluster()
+        leaders: Any = self.cluster
         self.catalog = Catalog(leaders, windows, clock=lambda: self.now)
 
     def see(self, deleted: str | None = None, **ids: str) -> dict[str, str]:
@@ -88,3 +96,26 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
     looks.now += 2 * LAG_SECONDS
     assert {} == looks.see(orders="a")
     assert {"orders": "b"} == looks.see(orders="b")
+
+
+def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
+    """Its partitions refuse every use with the reason; they serve once it is named again, and end once it is deleted."""
+    looks.see(orders="a")
+    partition = looks.catalog.topics["orders"].known[0]
+    looks.cluster.hidden = {"a"}
+    looks.see()
+    for _ in range(2):
+        looks.now += LAG_SECONDS
+        assert {"orders": "a"} == looks.see()
+        with pytest.raises(NotAuthorizedError, match="TOPIC_AUTHORIZATION_FAILED"):
+            partition.find_bounds()
+    looks.see(orders="a")
+    assert partition is looks.catalog.topics["orders"].known[0]
+    partition.find_bounds()
+    looks.see()
+    looks.now += LAG_SECONDS
+    looks.see()
+    looks.cluster.hidden = set()
+    assert {} == looks.see()
+    with pytest.raises(PartitionGoneError):
+        partition.find_bounds()

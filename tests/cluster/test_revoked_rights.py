@@ -1,0 +1,141 @@
+"""Rights that are revoked while a cluster is mounted: EACCES with a reason, and all goes on once they are granted again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from testing.broker.client import Outgoing
+from tests.doubles.cluster_mount import bash, mounted_cluster
+from tests.doubles.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.fuse]
+
+ALICE = """\
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";
+"""
+
+
+@pytest.fixture(scope="module")
+def mount(broker, tmp_path_factory):
+    """The cluster as alice mounts it."""
+    directory = tmp_path_factory.mktemp("alice")
+    config = directory / "client.properties"
+    config.write_text(ALICE)
+    address = f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}"
+    with mounted_cluster(address, directory, "--client-config", str(config), "--allow-delete") as mountpoint:
+        yield mountpoint
+
+
+@pytest.fixture
+def topic(client, mount, request):
+    """A topic with one record, which the mount shows."""
+    name = request.node.originalname.replace("_", "-")
+    client.create_topic(name)
+    client.produce(name, [Outgoing(b"one")])
+    wait_until((mount / name / "0").is_dir, "the topic shows")
+    return name
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def is_denied(mount, script):
+    done = bash(mount, script)
+    assert done.status == 0 or "Permission denied" in done.errors, done
+    return done.status != 0
+
+
+def reason(mount):
+    return (mount / "@status").read_text()
+
+
+def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
+    """Open files and paths are EACCES, with the missing right in @status, and all work once the right is granted again."""
+    partition = mount / topic / "0"
+    with (partition / "log").open("rb", buffering=0) as log, (partition / "follow").open("rb") as follow:
+        waiting = threads.submit(follow.read1)
+        client.allow(topic, "bob", AclOperation.READ)
+        with pytest.raises(PermissionError):
+            waiting.result()
+        for script in ("cat 0/log", "cat log", "cat 0/0-", "echo two >> 0/log", "cat config", "cat 0/follow"):
+            assert is_denied(mount / topic, script), script
+        with pytest.raises(PermissionError):
+            log.read()
+        assert f"{topic}-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; ask for an ACL" in reason(mount)
+        assert topic in os.listdir(mount)
+        client.allow(topic, "alice", AclOperation.READ, AclOperation.WRITE)
+        wait_until(lambda: not is_denied(mount / topic, "echo two >> 0/log"), "the right is back")
+        assert b"one\ntwo\n" == log.read()
+        assert b"two\n" == follow.read1()
+
+
+def test_a_topic_that_is_deleted_while_it_may_not_be_described(mount, client, topic):
+    """It is gone, as any deleted topic: the cluster tells by its id, though it refuses its name."""
+    with (mount / topic / "0" / "log").open("rb", buffering=0) as log:
+        client.allow(topic, "bob", AclOperation.READ)
+        wait_until(lambda: is_denied(mount, f"cat {topic}/0/log"), "the right is revoked")
+        client.delete_topics([topic])
+        wait_until(lambda: not (mount / topic).exists(), "the topic is gone")
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            log.read()
+
+
+def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, threads):
+    """A waiting reader gets EACCES with a next record, a writer at once; the topic still shows."""
+    partition = mount / topic / "0"
+    with (partition / "follow").open("rb") as follow, (partition / "log").open("ab", buffering=0) as log:
+        log.write(b"two\n")
+        assert b"two\n" == follow.read1()
+        waiting = threads.submit(lambda: list(iter(follow.read1, b"")))
+        client.allow(topic, "alice", AclOperation.DESCRIBE)
+        with pytest.raises(PermissionError):
+            log.write(b"three\n")
+        while not waiting.done():  # A fetch that the broker had accepted before still gives a record.
+            client.produce(topic, [Outgoing(b"four")])
+        with pytest.raises(PermissionError):
+            waiting.result()
+        assert (partition / "log").stat()
+        assert is_denied(mount, f"cat {topic}/0/0-")
+
+
+def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
+    """A member that waits gets EACCES, and so does whoever opens a file of the group."""
+    group = mount / "@groups" / f"group-{topic}"
+    group.mkdir()
+    with (group / topic / "log").open("rb") as log:
+        assert b"one\n" == log.read1()
+        waiting = threads.submit(log.read1)
+        client.allow(group.name, "bob", AclOperation.READ, kind=ResourceType.GROUP)
+        with pytest.raises(PermissionError):
+            waiting.result()
+    for script in (
+        f"cat {topic}/log",
+        "cat status",
+        f"cat {topic}/0/position",
+        f"echo 0 > {topic}/0/position",
+    ):
+        assert is_denied(group, script), script
+    assert "GROUP_AUTHORIZATION_FAILED; ask for an ACL on the group" in reason(mount)
+
+
+def test_a_groups_topic_that_may_no_longer_be_described(mount, client, topic, threads):
+    """A member that waits for records of the topic gets EACCES."""
+    group = mount / "@groups" / f"group-{topic}"
+    group.mkdir()
+    with (group / topic / "log").open("rb") as log:
+        assert b"one\n" == log.read1()
+        waiting = threads.submit(log.read1)
+        client.allow(topic, "bob", AclOperation.READ)
+        with pytest.raises(PermissionError):
+            waiting.result()
+    assert is_denied(group, f"cat {topic}/log")
