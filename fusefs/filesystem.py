@@ -28,7 +28,7 @@ from fusefs.nodes.handles import Handle
 from fusefs.nodes.inodes import InodeTable
 from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node, UnsupportedChangeError
 from fusefs.tree.root import RootDirectory
-from storage.errors import StorageError
+from storage.errors import StorageError, UnknownGroupError
 from storage.remote import ThreadNeededError, answered
 
 log = logging.getLogger("topicfs")
@@ -376,7 +376,7 @@ class TopicFileSystem:
         try:
             return await file.handle.read(position, size)
         except Exception as error:
-            raise self._told(file.node.path, error, reading=True) from error
+            raise self._told(file.node.path, error, deleted=True) from error
 
     async def write(self, fh: int, data: bytes, position: int = 0) -> int:
         """Append, wherever `position` is: it is stale by design, but where programs speak about what they read."""
@@ -386,7 +386,8 @@ class TopicFileSystem:
                 return await file.handle.say(position, data)
             return await file.handle.write(data)
         except Exception as error:
-            raise self._told(file.node.path, error) from error
+            deleted = isinstance(error, UnknownGroupError)
+            raise self._told(file.node.path, error, deleted=deleted) from error
 
     async def flush(self, fh: int) -> None:
         """Do what close(2) of one of the file's descriptors asks for."""
@@ -430,14 +431,14 @@ class TopicFileSystem:
             raise FileError(errno.ENOTDIR)
         return node
 
-    def _told(self, path: str, error: Exception, *, reading: bool = False) -> FileError:
-        """Translate an error, and leave its line of reason where people look."""
+    def _told(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
+        """Translate an error, and leave its line of reason where people look; `deleted`: ENOENT is about an open file's content."""
         if isinstance(error, ThreadNeededError):
             raise error
         if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):
             log.error("%s: unexpected", path, exc_info=error)
         failure = file_error(error)
-        if reading and failure.number == errno.ENOENT:
+        if deleted and failure.number == errno.ENOENT:
             # What an open file once had was deleted: the name is not the trouble.
             failure = FileError(errno.ESTALE, failure.reason)
         if failure.reported:

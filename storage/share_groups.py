@@ -248,7 +248,7 @@ class ShareGroup(Protocol):
 
         `holder` is what people are shown of it, as its program and process. Raises UnknownTopicError,
         PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
-        (200 members), ReadOnlyError, OSError.
+        (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
         """
         ...
 
@@ -288,7 +288,7 @@ class ShareGroup(Protocol):
     def alter(self, changes: Mapping[str, str | None]) -> None:
         """Change settings by Kafka's names (`share.record.lock.duration.ms`), or with None remove them (*changes*).
 
-        Raises InvalidConfigError, ReadOnlyError, OSError.
+        Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError.
         """
         ...
 

@@ -266,6 +266,8 @@ class ClusterGroups:
     @changes
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable()
+        if group not in self._listed():
+            raise UnknownGroupError(f"{group}: no such group")
         merged = merge_group_overrides(self._overrides.get(group, {}), changes)
         if "assignor" in changes:
             self._check_no_member_here(group)

@@ -9,6 +9,7 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.files.config import ConfigTarget, config_line
+from fusefs.files.group_log import check_group_exists
 from fusefs.files.text_file import TextFile
 from fusefs.groups.positions import check_position, find_position, lag_of, lags, spelled_lag, total_lag
 from fusefs.nodes.context import MountContext
@@ -129,6 +130,7 @@ class PositionTarget:
         """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
         del durable
         text, groups = _last_line(lines), self._engine.groups
+        check_group_exists(self._engine, self._group)
         partition = self._engine.partition(*self._partition)
         present = groups.positions(self._group).committed.get(self._partition)
         offset = find_position(text, partition, present, self._isolation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 from fusefs.appending.flags import Access
@@ -20,8 +21,10 @@ from fusefs.nodes.nodes import (
     FileNode,
     nanoseconds,
 )
-from storage.errors import ReadOnlyError
+from storage.engine import Engine
+from storage.errors import ReadOnlyError, UnknownGroupError
 from storage.membership import Subscription
+from storage.model import Offset
 
 
 class GroupLogNode(FileNode):
@@ -73,11 +76,22 @@ class GroupLogNode(FileNode):
             clock=context.clock,
         )
         asker = Program(context.waiting, pid, what.path)
-        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if what.limit.drains else {}
+
+        def look() -> Mapping[tuple[str, int], Offset]:
+            check_group_exists(context.engine, what.group)
+            return ends_of(what) if what.limit.drains else {}
+
+        ends = await what.blocking.patiently(look, asker)
         handle = GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )
         return SpokenFile(handle)
+
+
+def check_group_exists(engine: Engine, group: str) -> None:
+    """Raise UnknownGroupError for a deleted group: a file or a directory of it that is still open must not make it again."""
+    if group not in engine.groups.listed():
+        raise UnknownGroupError(f"{group}: no such group")
 
 
 def check_spoken(access: Access, path: str) -> None:

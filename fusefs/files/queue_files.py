@@ -25,7 +25,7 @@ from fusefs.nodes.nodes import (
 from fusefs.times import spelled_time
 from fusefs.views.records import find_record
 from storage.config.listing import ShownSetting
-from storage.errors import ReadOnlyError, StorageError
+from storage.errors import ReadOnlyError, StorageError, UnknownGroupError
 from storage.messages import printable
 from storage.share_groups import RecordName, ShareSession
 
@@ -65,6 +65,8 @@ class TakeNode(FileNode):
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
         def begin() -> ShareSession:
+            if not groups.exists(name):  # The program stands in the directory of a deleted queue.
+                raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)
 
         session = await what.blocking.run(begin, asker=asker)

@@ -30,6 +30,7 @@ from storage.errors import (
     ReadOnlyError,
     RecordNotHeldError,
     StorageError,
+    UnknownGroupError,
     UnknownTopicError,
 )
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
@@ -74,6 +75,7 @@ class QueueGroup:
         self._lock = RLock()
         self._sessions: dict[str, QueueSession] = {}
         self._turn = 0
+        self._is_deleted = False
         self._overrides = dict(services.journal.settings.get(name, {}))
         self._settings = _lenient_settings(self._overrides)
         needed = QueuesServices(
@@ -134,6 +136,8 @@ class QueueGroup:
         return session
 
     def _check_may_join(self) -> None:
+        if self._is_deleted:
+            raise UnknownGroupError(f"{self._name}: no such group")
         if self._services.engine.read_only:
             raise ReadOnlyError(f"group {self._name}: the engine was opened read-only; it has no members")
         if self._services.memberships.is_other(self._name):
@@ -380,11 +384,14 @@ class QueueGroup:
         with self._lock:
             self.check_empty()
             self._forget_topics()
-            self._services.memberships.delete(self._name)
-            with self._services.journal_lock:
+            with (
+                self._services.journal_lock
+            ):  # Before the group itself: otherwise a crash would leave it to the next of the name.
                 self._services.journal.forget_group(self._name)
             self._overrides, self._settings = {}, ShareGroupSettings()
+            self._services.memberships.delete(self._name)
             self._queues.epoch = 0
+            self._is_deleted = True
 
     def check_empty(self) -> None:
         if self._services.engine.read_only:
@@ -412,6 +419,8 @@ class QueueGroup:
         with self._lock:
             if self._services.engine.read_only:
                 raise ReadOnlyError(f"group {self._name}: the engine was opened read-only")
+            if self._services.memberships.find(self._name) is None:
+                raise UnknownGroupError(f"{self._name}: no such group")
             merged = {name: value for name, value in self._overrides.items() if name not in changes}
             merged |= {name: value for name, value in changes.items() if value is not None}
             unknown = sorted(set(changes) - set(SHARE_GROUP_SETTINGS))

@@ -52,9 +52,12 @@ class GroupQueues:
         return [queue for queue, _ in self._queues.values()]
 
     def find(self, partition: TopicPartition) -> Queue | None:
-        """Return a queue that was needed so far."""
-        found = self._queues.get(partition)
-        return None if found is None else found[0]
+        """Return a queue that was needed so far; None if its topic was deleted since."""
+        queue, _ = self._queues.get(partition, (None, None))
+        topic = self._services.engine.topics().get(partition.topic)
+        if queue is None or topic is None or decode_id(topic.topic_id) != queue.key.topic_id:
+            return None
+        return queue
 
     def of_topic(self, name: str) -> list[Queue]:
         """Return the queues of a topic, made where they are new. Raises UnknownTopicError, and as writes do."""

@@ -42,6 +42,7 @@ def data(topicfs, directory) -> Path:
     topicfs("topics", "create", "wide", "--partitions", "30")
     topicfs("append", "orders/0", stdin=b"one\n")
     topicfs("cat", "--group", "billing", "orders/log")
+    topicfs("work", "--drain", "baking", "orders", "--", "true")
     return directory
 
 
@@ -74,7 +75,8 @@ LINES = [
     ),
     ("topicfs append orders/1", ["orders/1"]),
     ("topicfs topics describe ", ["orders", "wide"]),
-    ("topicfs groups describe b", ["billing"]),
+    ("topicfs groups describe b", ["baking", "billing"]),
+    ("topicfs work b", ["baking"]),
     ("topicfs cat --iso", ["--isolation"]),
     ("topicfs cat --isolation ", ["read_committed", "read_uncommitted"]),
     ("topicfs cat --data nowhere ord", []),

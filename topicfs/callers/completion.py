@@ -74,7 +74,18 @@ def paths(context: click.Context, _parameter: click.Parameter, incomplete: str) 
 
 
 def groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer groups with positions or members."""
+    """Offer groups with positions or members, and queues."""
+    return _items(_groups(context), incomplete)
+
+
+def queues(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer queues alone."""
+    from topicfs.groups.view import SHARE  # noqa: PLC0415 - only where groups are asked for
+
+    return _items(_groups(context, SHARE), incomplete)
+
+
+def _groups(context: click.Context, kind: str | None = None) -> list[str]:
     from topicfs.groups.location import opened_groups  # noqa: PLC0415 - only where groups are asked for
     from topicfs.places import Place  # noqa: PLC0415 - as above
 
@@ -83,7 +94,7 @@ def groups(context: click.Context, _parameter: click.Parameter, incomplete: str)
         return []
     try:
         with opened_groups(Place(directories)) as place:
-            return _items(sorted(group.name for group in place.listed()), incomplete)
+            return sorted(one.name for one in place.listed() if kind in (None, one.type))
     except Exception:  # noqa: BLE001 - a TAB has nobody to tell
         return []
 

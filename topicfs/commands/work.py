@@ -55,7 +55,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         ("topicfs work jobs orders --drain -- wc -c", "until nothing is left"),
     ),
 )
-@click.argument("group", shell_complete=completion.groups)
+@click.argument("group", shell_complete=completion.queues)
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(

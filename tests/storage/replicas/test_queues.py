@@ -76,7 +76,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
 def test_the_next_process_goes_on(begin: str) -> None:
     """And a record that was released there counts its deliveries on."""
     two = served()
-    two.engine.share_groups.group("jobs").alter({"share.delivery.count.limit": "2"})
+    two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
     session = opened(two)
     assert [0, 1, 2] == [settled(session, word) for word in (ACCEPT, REJECT, RELEASE)]
     for topic in two.engine.topics().values():

@@ -134,3 +134,30 @@ def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_goo
         given = [leased.place.offset for leased in (session.take() for _ in range(3)) if leased]
         engine.close()
     assert [Offset(0), Offset(LINES), Offset(LINES + 1)] == given
+
+
+@pytest.mark.slow
+def test_a_kill_at_each_step_of_a_deletion_leaves_nothing_to_the_next_queue():
+    """Whenever the process dies: a queue of the same name that is made later has neither the settings nor the rejected records."""
+    for steps in count(1):
+        disk = prepared()
+        engine = engine_on(disk, clock=ManualClock())
+        engine.share_groups.create("g").alter({"share.delivery.count.limit": "3"})
+        Life().run(disk)
+        engine = engine_on(disk, clock=ManualClock())
+        finished = False
+        with disk.dying_after(steps):
+            try:
+                engine.share_groups.delete("g")
+                finished = True
+            except Killed:
+                pass
+        End.KILL.of(disk)
+        groups = engine_on(disk, clock=ManualClock()).share_groups
+        if not groups.exists("g"):
+            group = groups.create("g")
+            group.open(["orders"], holder="successor").close()
+            assert (5, []) == (group.settings.share_delivery_count_limit, group.rejected("orders")), steps
+        if finished:
+            assert steps > 1
+            return

@@ -61,6 +61,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.engine = engine_on(self.disk, clock=self.clock)
         for name in ("__consumer_offsets", "__share_group_state", "orders"):
             self.engine.create_topic(name, partitions=1)
+        self.engine.share_groups.create("g")
         self.group.alter({"share.delivery.count.limit": str(LIMIT)})
 
     @property

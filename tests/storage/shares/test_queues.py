@@ -334,6 +334,7 @@ def test_a_group_that_is_reset_begins_there():
 def test_settings_are_kept_and_count_at_once():
     """Under Kafka's names, within its bounds."""
     bench = Bench()
+    bench.engine.share_groups.create("billing")
     with pytest.raises(InvalidConfigError):
         bench.group.alter({"share.delivery.count.limit": "1"})
     with pytest.raises(InvalidConfigError):
