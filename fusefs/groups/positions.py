@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fusefs.times import TimeError, parse_time
 from storage.engine import Engine, Partition
 from storage.errors import InvalidPositionError, UnknownTopicError
-from storage.membership import CommittedPosition, MemberDescription
+from storage.membership import CommittedPosition, MemberDescription, Subscription
 from storage.model import Isolation, Offset, TopicPartition
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -103,3 +103,13 @@ def spelled_lag(lag: int | None) -> str:
 def read_lag(text: str) -> int | None:
     """Read what `spelled_lag` wrote."""
     return None if text.strip() == "-" else int(text)
+
+
+def wanted_partitions(engine: Engine, subscription: Subscription) -> dict[TopicPartition, str]:
+    """Return the partitions of the topics that are subscribed to, with the ids of the topics."""
+    return {
+        TopicPartition(name, number): topic.topic_id
+        for name, topic in engine.topics().items()
+        if subscription.wants(name, internal=topic.internal)
+        for number in topic.partitions()
+    }

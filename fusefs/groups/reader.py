@@ -33,7 +33,8 @@ from fusefs.forms import Form
 from fusefs.groups.assigned_partitions import AssignedPartition
 from fusefs.groups.chunks import Chunk
 from fusefs.groups.delivery import Delivery
-from fusefs.groups.read_limit import ReadLimit
+from fusefs.groups.positions import wanted_partitions
+from fusefs.groups.read_limit import END_SECONDS, ReadLimit
 from fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import BlockingCalls
@@ -112,6 +113,8 @@ class GroupHandle:
         """Nothing more is given: the time is over; the end was asked for."""
         self._alarm: trio.CancelScope | None = None
         """Ends when the time is over, or with the close."""
+        self._request = trio.CancelScope()
+        """Broken off when the time is over: a request for records that no broker answers."""
         self._taken: NotAssignedError | None = None
         """The reason why what was given cannot be committed any more."""
         self._failure: Exception | None = None
@@ -157,7 +160,8 @@ class GroupHandle:
                 self._raise_failure()
                 if self._commit_first:
                     await self._commit_now()
-                await self._patiently(self._fill)
+                with trio.CancelScope() as self._request:
+                    await self._patiently(self._fill)
                 if self._changes:
                     self._adopt()
                 if self._delivery.has_text:
@@ -199,7 +203,7 @@ class GroupHandle:
                 except NotAtHandError as error:  # The partitions behind need not wait for this one.
                     missing = missing or error
                     continue
-                if chunk is not None:
+                if chunk is not None and not self._ended:
                     held = self._partitions.pop(partition)
                     self._partitions[partition] = held  # The others come before it next time.
                     delivery.offer(held.share, chunk)
@@ -260,12 +264,14 @@ class GroupHandle:
             return False
         # They differ while a transaction may move the position in a partition that is assigned.
         is_complete = assigned.get(self._membership.member_id, frozenset()) == held.partitions
-        return is_complete and _wanted(what).keys() <= frozenset().union(*assigned.values())
+        wanted = wanted_partitions(what.engine, what.subscription).keys()
+        return is_complete and wanted <= frozenset().union(*assigned.values())
 
     async def _end_at(self, alarm: trio.CancelScope) -> None:
         with alarm:
             await trio.sleep_forever()
         self._over = True
+        self._request.cancel()
         self._news.deliver()
 
     # Membership
@@ -384,7 +390,11 @@ class GroupHandle:
 
     async def _end(self) -> None:
         """Commit what is done. A reader that does so at its end leaves then, for its program may go on for long."""
-        await self._commit_now()
+        try:
+            with trio.fail_after(END_SECONDS if self._over else float("inf")):
+                await self._commit_now()
+        except trio.TooSlowError:
+            raise FileError(errno.EIO, "no answer to the commit: records may be given again") from None
         kept = any(self._keeps(one.share) for one in self._partitions.values())
         if self._what.limit.commits_at_end and not kept:
             await self.close()
@@ -479,19 +489,9 @@ def _nothing() -> None:
     pass
 
 
-def _wanted(what: GroupRead) -> dict[TopicPartition, str]:
-    """Return the partitions of what is subscribed to, as of now, with the ids of their topics."""
-    return {
-        TopicPartition(name, number): topic.topic_id
-        for name, topic in what.engine.topics().items()
-        if what.subscription.wants(name, internal=topic.internal)
-        for number in topic.partitions()
-    }
-
-
 def ends_of(what: GroupRead) -> dict[tuple[str, int], Offset]:
     """Return the ends of what is subscribed to, by topic id and number. Raises ThreadNeededError if these are many."""
-    wanted = _wanted(what)
+    wanted = wanted_partitions(what.engine, what.subscription)
     if len(wanted) > INLINE_PARTITIONS:
         leave_event_loop()
     found = {one: what.engine.partition(*one) for one in wanted}

@@ -15,7 +15,7 @@ from storage.model import Isolation
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
-from tests.doubles.mount_client import mounted
+from tests.doubles.mount_client import mounted, refused
 from tests.doubles.producing import found, impatient
 from tests.doubles.remote_client import Program
 from tests.doubles.waiting import PATIENCE_S, wait_until
@@ -73,3 +73,33 @@ async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
                     broker.launch()
                     await in_thread(broker.wait_until_served)
             assert (b"a\nb\n" if in_group else b"b\n") == text
+
+
+@pytest.mark.parametrize("given", [b"", b"a\n"], ids=["nothing-given", "given"])
+async def test_a_run_ends_at_its_time_while_no_broker_answers(
+    broker: Broker, address: ClusterAddress, client: Client, given: bytes
+) -> None:
+    """`next-5s` does not wait for a leader; its end is EIO if what it gave cannot be committed."""
+    topic = f"{TOPIC}-next-{len(given)}"
+    client.create_topic(topic)
+    client.produce(topic, [Outgoing(b"a")])
+    with closing(ClusterEngine(Leaders(Brokers(address)), read_only=False)) as engine:
+        partition = await in_thread(found, engine, topic)
+        async with mounted(engine, None) as mount:
+            program = Program(mount)
+            await mount.mkdir(f"@groups/{topic}")
+            fh = await program.open(f"@groups/{topic}/{topic}/next-5s")
+            await in_thread(wait_until, lambda: holds(engine), "it holds its partition")
+            with back_again(broker), impatient(engine, 10 * PATIENCE_S), trio.fail_after(PATIENCE_S):
+                if given:
+                    assert given == await program.fs.read(fh, 0, 100)
+                broker.kill()
+                partition._reader.forget()
+                if given:
+                    with refused("EIO"):
+                        await program.fs.read(fh, len(given), 100)
+                else:
+                    assert b"" == await program.fs.read(fh, 0, 100)
+                broker.launch()
+                await in_thread(broker.wait_until_served)
+            await program.fs.release(fh)
