@@ -94,8 +94,8 @@ class AssignedPartition:
             self._reader.go_to(offset)
             self.ended = False
 
-    def begin(self, reset: OffsetReset, now: Timestamp) -> None:
-        """Find out where to begin. Raises NoPositionError."""
+    def begin(self, reset: OffsetReset, now: Timestamp, warn: Warn) -> None:
+        """Find out where to begin; warn if that is not the group's position. Raises NoPositionError."""
         if self._reader is not None:
             return
         partition, committed = self._source.partition, self._committed
@@ -106,6 +106,8 @@ class AssignedPartition:
         offset = reset_offset(partition, self._source, reset, now)
         self._reader = ChunkReader(self._source, offset)
         self.done = offset
+        if committed is not None:
+            warn(f"{self.partition}: position {committed.offset} is outside of the log; goes on at {offset}")
         if reset.kind == EARLIEST:
             self.said = offset  # Commit nothing yet: the next member begins at the same record.
 
@@ -120,7 +122,7 @@ class AssignedPartition:
         back to the first of them, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
         self._source.partition.find_bounds()  # Raises the reason if nothing can be read any more.
-        self.begin(reset, now)
+        self.begin(reset, now, warn)
         reader = self._reader
         assert reader is not None
         bound = self._bound()

@@ -378,11 +378,13 @@ async def test_auto_offset_reset(world: World):
 
 @pytest.mark.parametrize("position", [0, 9])
 async def test_a_position_out_of_range(world: World, position: int):
-    """Below the log's start, or above its end: as without one."""
+    """Below the log's start, or above its end, as after an unclean election: as without one, and @status says so."""
     world.add(0, b"a", b"b", b"c")
     world.topic.all[0].log_start_offset = 1
 
     assert b"b\nc\n" == await world.open(0, p0=position).read()
+    (line,) = world.reports.lines()
+    assert f"orders-0: position {position} is outside of the log; goes on at 1" in line
 
 
 async def test_records_that_are_deleted_before_they_are_read(world: World):
