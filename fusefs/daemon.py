@@ -88,7 +88,7 @@ def run(options: MountOptions) -> int:
     What prevents a mount is told on standard error, in one line.
     """
     try:
-        word = prepare(options.mountpoint, options.directories)
+        word = prepare(options.mountpoint, options.directories, nonempty=options.nonempty)
         partitioner_factory(options.partitioner)
         choose(options.request_loop, pyfuse3)
     except (StorageError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_DIRECTORY = "data"
 VARIABLE = "TOPICFS_DATA"
+_BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
+"""What `host:9092,other:9092` looks like; no path, as that would have a slash."""
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
@@ -36,6 +39,10 @@ def parse_directories(text: str) -> tuple[Path, ...]:
         raise click.BadParameter(
             f"{text}: is a cluster, and this needs a directory's files; "
             "a cluster's copy has them: topicfs mirror"
+        )
+    if _BROKERS.fullmatch(text) and not Path(text).exists():
+        raise click.BadParameter(
+            f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
         )
     if "," in text and Path(text).is_dir():
         return (Path(text),)

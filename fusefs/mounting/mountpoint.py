@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fusefs.mounting.limits import mounts
+from storage.disk.names import META_PROPERTIES
 from storage.errors import StorageError
 from storage.messages import printable
 
@@ -64,10 +65,11 @@ class MountError(StorageError):
     """A mount, or an unmount, that cannot be done as things are."""
 
 
-def prepare(mountpoint: Path, directories: Sequence[Path]) -> str | None:
+def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
     """Make sure that `mountpoint` can be mounted on; return what was done for it in a few words, or None.
 
-    A mountpoint whose daemon was killed is taken over. Raises MountError.
+    A mountpoint whose daemon was killed is taken over. One that holds files is refused unless `nonempty`. Raises
+    MountError.
     """
     word = None
     try:
@@ -92,7 +94,26 @@ def prepare(mountpoint: Path, directories: Sequence[Path]) -> str | None:
             raise MountError(
                 f"{mountpoint}: the mountpoint and the data directory {directory} must not contain each other"
             )
+    if not nonempty:
+        _check_empty(mountpoint)
     return word
+
+
+def _check_empty(mountpoint: Path) -> None:
+    """Raise MountError if the mount would hide files: most often the arguments are swapped."""
+    try:
+        names = {entry.name for entry in os.scandir(mountpoint)}
+    except OSError as error:
+        raise MountError(f"{mountpoint}: {error.strerror}") from None
+    if META_PROPERTIES in names:
+        raise MountError(
+            f"{mountpoint}: holds a data directory, which the mount would hide; the data directory is named first: "
+            f"topicfs mount {mountpoint} MOUNTPOINT"
+        )
+    if names:
+        raise MountError(
+            f"{mountpoint}: is not empty, and the mount would hide what it holds; name an empty directory, or add --nonempty"
+        )
 
 
 def unmount(path: Path) -> None:

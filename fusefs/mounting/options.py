@@ -26,6 +26,8 @@ class MountOptions:
     """The data directories, one or more; those that are missing are made. None for an engine that has none."""
     mountpoint: Path
     """An existing directory, outside the data directories."""
+    nonempty: bool = False
+    """Mount also over files, which the mount hides."""
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
     replicated: bool = False

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from storage.disk.filesystem import DirectoryEntry, FileSystem
 from storage.disk.names import (
+    DATA_DIRECTORY_FILES,
+    LOCK,
     PARTITION_METADATA,
     SKIPPED_DIRECTORIES,
+    WRITE_PREFIX,
     DirectoryMark,
     parse_partition_directory,
 )
@@ -35,30 +38,46 @@ class Contents:
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories of `directory` by their names; plain files are ignored.
+    """Sort the subdirectories of `directory` by their names; plain files beside a data directory's entries are ignored.
 
-    Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too.
+    Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too, and where there are only
+    other programs' files.
     """
     partitions = set()
     marked: dict[DirectoryMark, tuple[str, ...]] = {}
+    is_marked, foreign = False, ""
     for entry in entries:
         if entry.name == PARTITION_METADATA:
             raise NotALogDirectoryError(
                 f"{directory}: a partition's directory; give the data directory above it"
             )
-        if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
+        if not entry.is_directory:
+            is_marked = is_marked or _marks(entry.name)
+            foreign = foreign or (entry.name if entry.name != LOCK else "")
+            continue
+        if entry.name in SKIPPED_DIRECTORIES:
+            is_marked = True
             continue
         parsed = parse_partition_directory(entry.name)
         if parsed is None:
             raise NotALogDirectoryError(
                 f"{directory / entry.name}: neither a partition's directory nor another of Kafka's; "
-                f"give a data directory of its own, or move this one away"
+                f"give a data directory of its own, as {directory / 'data'}"
             )
         if parsed.mark is DirectoryMark.LIVE:
             partitions.add(parsed.partition)
         else:
             marked[parsed.mark] = (*marked.get(parsed.mark, ()), entry.name)
+    if foreign and not (is_marked or partitions or marked):
+        raise NotALogDirectoryError(
+            f"{directory}: no data directory: it holds {foreign} and nothing of Kafka's; "
+            f"give a data directory, or an empty or a new one"
+        )
     return Contents(frozenset(partitions), marked)
+
+
+def _marks(file: str) -> bool:
+    return file.removesuffix(".tmp") in DATA_DIRECTORY_FILES or file.startswith(WRITE_PREFIX)
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:

@@ -58,6 +58,11 @@ COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 PRODUCERS = "topicfs.producers"
 """The progress of named producers."""
+DATA_DIRECTORY_FILES = frozenset({
+    META_PROPERTIES, CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS,
+    TOPIC_SETTINGS, RESERVE, HANDOVER, MIRROR, QUEUES, REPLICAS, SCRUB, COMMITTED_WRITES, PRODUCERS,
+})  # fmt: skip
+"""Plain files that mark a directory as a data directory; other programs have a `.lock`, too."""
 
 OWN_COPY_SUFFIX = ".own.deleted"
 """Suffix of a copy that is about to take the place of a file with other hard links; removed where it is left."""

@@ -131,7 +131,8 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
 
 def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_start: int) -> LogManager:
     _fail_unmounted(directories)
-    directories.attempt_each(_prepare)
+    directories.attempt_each(_check_kind)
+    directories.attempt_each(_make)
     if isinstance(directories.files, NativeFileSystem):
         directories.attempt_each(OpenDirectory.take_lock)
     registry = _read_registry(directories)
@@ -180,8 +181,14 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
     return manager(directories, registry, warnings, topics)
 
 
-def _prepare(directory: OpenDirectory) -> None:
-    """Make the directory where it is missing; refuse someone else's before anything in it is touched."""
+def _check_kind(directory: OpenDirectory) -> None:
+    """Refuse someone else's directory (NotALogDirectoryError), before any of them is touched."""
+    if directory.data.files.exists(directory.data.path):
+        directory.data.contents()
+
+
+def _make(directory: OpenDirectory) -> None:
+    """Make the directory where it is missing."""
     data = directory.data
     if not data.files.exists(data.path):
         try:
@@ -191,7 +198,6 @@ def _prepare(directory: OpenDirectory) -> None:
                 f"{data.path}: no such directory to make it in; make {data.path.parent} first"
             ) from None
         data.files.sync_directory(data.path.parent)
-    data.contents()
 
 
 def _remove_mark(directory: OpenDirectory) -> None:

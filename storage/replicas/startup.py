@@ -114,6 +114,7 @@ def open_replicas(
     members, found, content = _number(directories, opening, warnings, absent)
     if not read_only:
         _check_there(found, members, absent, None)
+        _check_enough(settings.config.replication_factor, found, members, absent)
     try:
         _open_each(content, [one for one in members if one.copy is not None])
         _check_there(found, members, absent, warnings if read_only else None)
@@ -244,6 +245,18 @@ def _check_there(
             "(in Spark the option without)"
         )
     warnings.add(text)
+
+
+def _check_enough(
+    wanted: int, content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str]
+) -> None:
+    """Raise StorageError if no new topic could have as many replicas as are wanted, also with each directory back."""
+    paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
+    if wanted > len(paths):
+        raise StorageError(
+            f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and "
+            f"there is {', '.join(sorted(paths))}; name more, or give --replicas {len(paths)}"
+        )
 
 
 def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:

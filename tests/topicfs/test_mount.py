@@ -55,7 +55,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     words = (
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
         "--uid 1234 --gid 56 --umask 027 --max-waiting 8 --log-format json "
-        f"--isolation read_uncommitted --request-loop short --metrics :9464 --log-file log --debug --config {config} data mnt"
+        f"--nonempty --isolation read_uncommitted --request-loop short --metrics :9464 --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
     assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
@@ -63,6 +63,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         directories=(Path("data"),),
         mountpoint=Path("mnt"),
         foreground=True,
+        nonempty=True,
         read_only=True,
         allow_other=True,
         owner=Ownership(1234, 56, 0o027),
@@ -170,6 +171,36 @@ def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     """A mount that did not come to be fails the command."""
     monkeypatch.setattr(fusefs.daemon, "run", lambda _: 1)
     assert 1 == topicfs("mount", "data", "mnt").status
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ("mount", "127.0.0.1:9092", "mnt"),
+            "127.0.0.1:9092: names a broker; a cluster is given as kafka://127.0.0.1:9092",
+        ),
+        (("mount", "a:1,b:2", "mnt"), "a:1,b:2: names a broker"),
+        (("topics", "create", "t", "--data", "localhost:9092"), "localhost:9092: names a broker"),
+        (
+            ("mount", "mnt", "kafka://one:9092"),
+            "the cluster is named first: topicfs mount kafka://one:9092 mnt",
+        ),
+    ],
+)
+def test_a_broker_in_the_wrong_place_is_a_misuse(topicfs, asked, words, reason):
+    """No directory is made of its name."""
+    ran = topicfs(*words)
+    assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
+    assert reason in ran.errors.decode()
+    assert [] == list(Path().iterdir())
+
+
+def test_a_directory_may_be_named_as_a_broker(topicfs, asked):
+    """One that is there, and one with a slash."""
+    Path("host:1").mkdir()
+    assert [0, 0] == [topicfs("mount", name, "mnt").status for name in ("host:1", "./new:2")]
+    assert [(Path("host:1"),), (Path("new:2"),)] == [options.directories for options in asked]
 
 
 def test_unmounting_what_is_not_mounted_is_one_line(topicfs):

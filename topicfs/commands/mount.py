@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cluster.place import is_cluster
 from storage.config.broker import EngineConfig
 from storage.errors import StorageError
 from storage.model import Isolation
@@ -105,6 +106,9 @@ NEEDS_PYFUSE3 = (
 @without_option
 @schema_options
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
+@click.option(
+    "--nonempty", is_flag=True, help="Mount also over a directory with files, which the mount hides."
+)
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(
     "--allow-other", is_flag=True, help="Let other users in (root, or user_allow_other in /etc/fuse.conf)."
@@ -174,7 +178,7 @@ NEEDS_PYFUSE3 = (
 @click.option("--debug", is_flag=True, help="Log more.")
 @click.pass_context
 def mount(context: click.Context, /, **given: object) -> None:
-    """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing directory.
+    """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing, empty directory.
 
     Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
     directory at a time. Of several directories, one that fails takes only its own partitions offline. Unmount with `topicfs umount MOUNTPOINT`.
@@ -302,6 +306,8 @@ def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tup
     Those on the command line go before. Raises click.UsageError.
     """
     match places:
+        case [place, mountpoint] if is_cluster(mountpoint):
+            raise click.UsageError(f"the cluster is named first: topicfs mount {mountpoint} {place}")
         case [place, mountpoint]:
             return parse_place(place), Path(mountpoint)
         case [mountpoint] if named:

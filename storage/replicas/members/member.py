@@ -17,6 +17,7 @@ from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from storage.config.live_settings import LiveSettings
 from storage.counts.engine_counts import EngineCounts
+from storage.directories.contents import read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.native import NativeFileSystem, mountpoint_of
@@ -108,7 +109,7 @@ class ReplicatingDirectory:
         return not self.serves and time.monotonic() >= self._next_attempt
 
     def look(self) -> None:
-        """Read what is known of it before it is opened (CorruptionError, OSError)."""
+        """Read what is known of it before it is opened (CorruptionError, NotALogDirectoryError, OSError)."""
         self.copy = None
         self.check_mounted()
         files = self._opening.files
@@ -123,6 +124,8 @@ class ReplicatingDirectory:
             raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.META_PROPERTIES))
         if self._mark and self.copy is None:
             raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.REPLICAS))
+        if meta is None and files.exists(self.path):
+            read_contents(files.list_directory(self.path), self.path)
 
     def check_mounted(self) -> None:
         """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,22 +148,52 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
         ({"directories": "BASE/foreign"}, "foreign"),
         ({"partitioner": "fancy"}, "partitioner=fancy"),
         ({"directories": "BASE/no/such/parent"}, "no"),
+        (
+            {"directories": "BASE/new", "mountpoint": "BASE/full"},
+            "is not empty, and the mount would hide what it holds",
+        ),
+        (
+            {"directories": "BASE/new", "mountpoint": "BASE/swapped"},
+            "the data directory is named first: topicfs mount ",
+        ),
+        ({"directories": "BASE/full"}, "it holds letter"),
+        ({"directories": "BASE/full", "read_only": True}, "it holds letter"),
+        ({"directories": "BASE/new,BASE/full", "replicated": True}, "it holds letter"),
+        (
+            {"directories": "BASE/new,BASE/two", "replicated": True, "engine": {"replication_factor": 3}},
+            "--replicas 3 (default.replication.factor) needs 3 data directories",
+        ),
     ],
 )
-def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dict[str, str], reason: str):
-    """And the exit status tells it."""
+def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dict[str, Any], reason: str):
+    """And the exit status tells it; nothing is made."""
     base = unmounted.base
+    for name in ("full/letter", "swapped/meta.properties"):
+        (base / name).parent.mkdir()
+        (base / name).write_text("")
     (base / "file").write_text("")
     (base / "data" / "inside").mkdir(parents=True)
     (base / "foreign" / "not-a-partition").mkdir(parents=True)
 
-    result = serve(unmounted, **{name: value.replace("BASE", str(base)) for name, value in change.items()})
+    asked = json.loads(json.dumps(change).replace("BASE", str(base)))
+    result = serve(unmounted, **asked)
 
     assert 1 == result.returncode
+    assert not (base / "new").exists()
     assert result.stderr.startswith("topicfs: ")
     assert reason in result.stderr
     assert 1 == len(result.stderr.splitlines())
     assert not is_mounted(unmounted.path)
+
+
+def test_files_are_hidden_by_a_mount_that_may(unmounted: Mount):
+    """`nonempty` mounts over them, and they are there again afterwards."""
+    letter = unmounted.path / "letter"
+    letter.write_text("mine")
+    unmounted.start(nonempty=True)
+    assert not letter.exists()
+    unmounted.stop()
+    assert "mine" == letter.read_text()
 
 
 def test_mounting_twice_at_one_place_is_refused(mount: Mount):

@@ -77,6 +77,36 @@ def test_other_directories_are_refused(name: str) -> None:
     assert str(caught.value).startswith(f"/data/{name}: ")
 
 
+def files(*names: str) -> list[DirectoryEntry]:
+    return [DirectoryEntry(name, is_directory=False) for name in names]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        files(".lock"),
+        files("meta.properties", "bootstrap.checkpoint", "notes.txt"),
+        files("topicfs.reserve", "notes.txt"),
+        files("recovery-point-offset-checkpoint.tmp", "notes.txt"),
+        files("topicfs.write.q.0.requested", "notes.txt"),
+        [*files("notes.txt"), *directories("orders-0")],
+        [*files("notes.txt"), *directories(f"c-0.{UNIQUE}-delete")],
+        [*files("notes.txt"), *directories("__cluster_metadata-0")],
+    ],
+)
+def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[DirectoryEntry]) -> None:
+    """A broker's directory may hold other plain files; an empty one, and one with a lock alone, is a new one."""
+    read_contents(entries, DATA)
+
+
+@pytest.mark.parametrize("also", [(), (".lock",), ("topicfs.cache",)])
+def test_foreign_files_alone_are_no_data_directory(also: tuple[str, ...]) -> None:
+    """A folder of other programs' files is refused by the name of one of them."""
+    with pytest.raises(NotALogDirectoryError, match=r"^/data: no data directory: it holds notes.txt and "):
+        read_contents(files("notes.txt", *also), DATA)
+
+
 ENTRIES = {
     "b": TopicEntry(TOPIC_ID, {"retention.ms": "-1"}, PendingChange.CREATE, 3),
     "a": TopicEntry(TOPIC_ID, {}, PendingChange.DELETE),

@@ -13,6 +13,7 @@ from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Engine
 from storage.errors import CorruptionError, NotALogDirectoryError, StorageError
+from storage.manager import Machine, open_engine
 from storage.model import Offset
 from tests.doubles.engines import DATA, append_lines, engine_on, listing, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -118,6 +119,16 @@ def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name:
     before = disk.tree()
     with pytest.raises(NotALogDirectoryError, match=name.replace("+", r"\+")):
         engine_on(disk)
+    assert before == disk.tree()
+
+
+def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk: SimulatedDisk) -> None:
+    """Also the other directories of the call stay as they were."""
+    disk.make_directory(DATA)
+    disk.write_bytes(DATA / "letter.txt", b"mine")
+    before = disk.tree()
+    with pytest.raises(NotALogDirectoryError, match="it holds letter.txt"):
+        open_engine([Path("/new"), DATA], machine=Machine(files=disk))
     assert before == disk.tree()
 
 
