@@ -308,10 +308,12 @@ class NativeFile:
             self._pool.lend(self, descriptor, mapping)
             return mapping
         try:
-            mapping = memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
+            mapping = _mapped(number, size)
         except ValueError:
             # The file was cut in between, but nothing of what the caller may read.
-            mapping = memoryview(mmap.mmap(number, length, access=mmap.ACCESS_READ))
+            mapping = _mapped(number, length)
+        except OSError as error:
+            raise self._named(error) from None
         self._pool.lend(self, descriptor, mapping)
         return mapping
 
@@ -340,6 +342,16 @@ def _sync_path(path: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _mapped(number: int, size: int) -> memoryview:
+    """Map a file to be read: private where the file system has no shared mappings, as a topicfs mount (ValueError, OSError)."""
+    try:
+        return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return memoryview(mmap.mmap(number, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ))
 
 
 def _copied(number: int, size: int) -> memoryview:

@@ -20,6 +20,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_shell_appending::test_fsync_puts_records_on_disk": NO_DISK,
     "test_shell_appending::test_sync_of_a_file_puts_records_on_disk": NO_DISK,
     "test_shell_tools::test_segments_are_the_real_files": NO_FILES,
+    "test_shell_tools::test_segments_are_dumped_through_the_mount": NO_FILES,
     "test_shell_tools::test_getfattr_dumps_a_records_metadata": NO_FILES,
     "test_shell_tools::test_tar_takes_a_whole_mount_as_it_is": SIZES,
     "test_shell_tools::test_two_mounted_views_of_one_file_see_each_append": SIZES,

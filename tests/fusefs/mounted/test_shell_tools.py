@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testing.processes import started
+from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount, shell
 
@@ -159,6 +160,24 @@ def test_segments_are_the_real_files(mount: Mount):
 
     for path in (mount.path / "a" / "0" / "segments").iterdir():
         assert path.read_bytes() == (mount.data / "a-0" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern"),
+    [
+        ("--print-data-log", "*.log"),
+        ("--verify-index-only", "*.index"),
+    ],
+)
+def test_segments_are_dumped_through_the_mount(mount: Mount, option: str, pattern: str):
+    """As the files of the data directory are: `topicfs dump` maps them, and a mount has private mappings alone."""
+    mount.bash("mkdir a; seq 100000 >> a/0/log")
+    through, real = mount.path / "a" / "0" / "segments", mount.data / "a-0"
+    dumped = FORKS.run(COMMAND, "dump", option, *map(str, sorted(through.glob(pattern))))
+    expected = FORKS.run(COMMAND, "dump", option, *map(str, sorted(real.glob(pattern))))
+    assert (0, b"") == (dumped.status, dumped.errors)
+    assert expected.output == dumped.output.replace(bytes(through), bytes(real))
+    assert dumped.output
 
 
 def test_a_python_program_appends_and_seeks(topic: Path):
