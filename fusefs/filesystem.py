@@ -268,7 +268,7 @@ class TopicFileSystem:
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
         try:
-            _accept(change, node, emptied=file is not None and file.handle.emptied)
+            _accept(change, node, None if file is None else file.handle.end)
         except Exception as error:
             raise self._told(node.path, error) from error
         return await self.getattr(node_id, pid)
@@ -379,12 +379,10 @@ class TopicFileSystem:
             raise self._told(file.node.path, error, deleted=True) from error
 
     async def write(self, fh: int, data: bytes, position: int = 0) -> int:
-        """Append, wherever `position` is: it is stale by design, but where programs speak about what they read."""
+        """Take what a program writes at `position`."""
         file = self._files[fh]
         try:
-            if file.handle.speaks:
-                return await file.handle.say(position, data)
-            return await file.handle.write(data)
+            return await file.handle.write(position, data)
         except Exception as error:
             deleted = isinstance(error, UnknownGroupError)
             raise self._told(file.node.path, error, deleted=deleted) from error
@@ -446,13 +444,13 @@ class TopicFileSystem:
         return failure
 
 
-def _accept(change: AttributeChange, node: Node, *, emptied: bool) -> None:
+def _accept(change: AttributeChange, node: Node, end: int | None) -> None:
     if change.mode or change.owner:
         raise FileError(errno.EPERM, "modes and owners are the mount's own")
     if change.size is not None:
         if not isinstance(node, FileNode):
             raise FileError(errno.EISDIR)
-        node.truncate(change.size, emptied=emptied)
+        node.truncate(change.size, end)
 
 
 def _text(name: bytes) -> str:

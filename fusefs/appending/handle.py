@@ -15,6 +15,7 @@ from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.in_flight import WritesInFlight
 from fusefs.appending.lingering.linger_buffer import LingerBuffer
 from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from fusefs.appending.open_descriptors import appends
 from fusefs.appending.targets import Begin, LineTarget
 from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
@@ -317,6 +318,15 @@ class AppendHandle:
             return True
         whole = self._failed is None and self._failure is None and not self._in_flight
         return whole and not self._turn.is_taken and not self._waiting.tail
+
+    def refuse_begun(self, error: Exception) -> None:
+        """Drop the begun line: bytes of it that its program wrote are missing. What comes up to its newline is refused."""
+        if self._waiting.tail:
+            self._waiting = Waiting(refused=error)
+
+    def opener_appends(self) -> bool:
+        """Return whether the opener has the file open with O_APPEND now."""
+        return appends(self._opener_pid, "/" + self._target.name)
 
     def _is_held(self) -> bool:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)

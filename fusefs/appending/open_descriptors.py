@@ -10,6 +10,8 @@ lists is held by another descriptor. Only links are read: a stat would ask this 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 
 _UNLINKED = " (deleted)"
 
@@ -20,14 +22,26 @@ def holds(pid: int, path: str, *, proc: str = "/proc") -> bool:
     The end alone is compared, for the mount may be bound or chrooted elsewhere. False where /proc cannot tell: the
     process is gone, belongs to someone else, or lives in another pid namespace (0).
     """
+    return any(True for _ in _descriptors(pid, path, proc))
+
+
+def appends(pid: int, path: str, *, proc: str = "/proc") -> bool:
+    """Return whether process `pid` has such a file open with O_APPEND; False where /proc cannot tell."""
+    return any(_flags(f"{proc}/{pid}/fdinfo/{one}") & os.O_APPEND for one in _descriptors(pid, path, proc))
+
+
+def _descriptors(pid: int, path: str, proc: str) -> Iterator[str]:
     if not pid:
-        return False
+        return
     table = f"{proc}/{pid}/fd"
-    try:
-        descriptors = os.listdir(table)
-    except OSError:
-        return False
-    return any(_link(f"{table}/{descriptor}").endswith(path) for descriptor in descriptors)
+    with suppress(OSError):
+        yield from (one for one in os.listdir(table) if _link(f"{table}/{one}").endswith(path))
+
+
+def _flags(path: str) -> int:
+    with suppress(OSError), open(path, encoding="ascii") as lines:  # noqa: PTH123 - as the os calls around it
+        return next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
+    return 0
 
 
 def _link(path: str) -> str:

@@ -51,7 +51,7 @@ class GroupLogNode(FileNode):
         started = nanoseconds(self.context.started)
         return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id, READ_BLOCK)
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
+    def truncate(self, size: int, end: int | None) -> None:
         """Do nothing: a stream has no size, and O_TRUNC changes nothing."""
 
     async def open(self, access: Access, pid: int) -> Handle:

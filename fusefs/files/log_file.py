@@ -166,7 +166,7 @@ class ViewNode(FileNode):
             asker=asker,
             sync=self._sync(pid),
             cached=not self._view.open_ended and self.measured,
-            emptied=access.truncates,
+            emptied=access.truncates and not access.appends,
         )
         return LogHandle(self, reader, writer, self.context.appending.blocking, options)
 
@@ -241,8 +241,8 @@ class LogFile(ViewNode):
             begin=target.begin,
         )
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
-        accept_truncation(size, self._view.size if self._view.measured else None, emptied=emptied)
+    def truncate(self, size: int, end: int | None) -> None:
+        accept_truncation(size, self._view.size if self._view.measured else None, end)
 
 
 class DecodedLogFile(LogFile):

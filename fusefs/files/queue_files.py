@@ -45,7 +45,7 @@ class TakeNode(FileNode):
         started = nanoseconds(self.context.started)
         return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id)
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
+    def truncate(self, size: int, end: int | None) -> None:
         """Do nothing: a stream has no size."""
 
     async def open(self, access: Access, pid: int) -> Handle:

@@ -89,10 +89,10 @@ class TextFile(FileNode):
     def _closed(self) -> None:
         self._opened -= 1
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
+    def truncate(self, size: int, end: int | None) -> None:
         """Every line stands for itself: what is not written stays as it is."""
         if self.target() is None:
-            super().truncate(size, emptied=emptied)
+            super().truncate(size, end)
 
 
 class PartitionTextFile(TextFile):

@@ -106,7 +106,8 @@ class MergedFile(FileNode):
             form = self.context.decoding.renewed(self._form)
             merged = MergedReader(shares, form, self.context.settings.isolation)
         sync = self._sync(pid)
-        return MergedHandle(self, merged, writer, opener_pid=pid, sync=sync, emptied=access.truncates)
+        emptied = access.truncates and not access.appends
+        return MergedHandle(self, merged, writer, opener_pid=pid, sync=sync, emptied=emptied)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         refuse_writing(access)
@@ -190,8 +191,8 @@ class TopicLogFile(MergedFile):
             begin=target.begin,
         )
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
-        accept_truncation(size, None, emptied=emptied)
+    def truncate(self, size: int, end: int | None) -> None:
+        accept_truncation(size, None, end)
 
 
 class TopicTimesFile(MergedFile):

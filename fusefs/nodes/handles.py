@@ -31,10 +31,8 @@ class Handle:
     """True if the page cache of an earlier open still holds."""
     flushes: bool = False
     """True if `flush` does anything: if not, close(2) need not ask."""
-    emptied: bool = False
-    """True if its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
-    speaks: bool = False
-    """True if what is written are words about what was read before their position: `say` takes them, not `write`."""
+    end: int | None = None
+    """Size that the file has for its program, which opened it with O_TRUNC and without O_APPEND; None for any other program."""
     follows: bool = False
     """True if a read at the end waits for more: how long it takes says nothing of the mount."""
 
@@ -42,12 +40,8 @@ class Handle:
         """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
         raise FileError(errno.EBADF)
 
-    async def write(self, data: bytes) -> int:
-        """Take `data`, wherever the kernel thinks it belongs: every write appends."""
-        raise FileError(errno.EBADF)
-
-    async def say(self, position: int, data: bytes) -> int:
-        """Take words, written where the program stands in what it reads."""
+    async def write(self, position: int, data: bytes) -> int:
+        """Take `data`, which the program writes at `position`."""
         raise FileError(errno.EBADF)
 
     async def flush(self) -> None:
@@ -107,7 +101,7 @@ class LogHandleOptions:
     cached: bool = False
     """True if the kernel may cache its content."""
     emptied: bool = False
-    """True if it was opened with O_TRUNC."""
+    """True if its program takes the file for empty."""
 
 
 class LogHandle(Handle):
@@ -130,7 +124,7 @@ class LogHandle(Handle):
         self.flushes = writer is not None
         self.direct_io = not options.cached
         self.keep_cache = options.cached
-        self.emptied = options.emptied
+        self.end = 0 if options.emptied else None
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._reader is None:
@@ -147,19 +141,34 @@ class LogHandle(Handle):
                 lambda: read(position, size, short_at_damage=short), reason, self._asker
             )
 
-    async def write(self, data: bytes) -> int:
+    async def write(self, position: int, data: bytes) -> int:
+        """Append; the kernel's position is stale by design, but where the program takes the file for its own."""
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(errno.EBADF)
+        if self.end is not None and position != self.end:
+            self._check_appends(writer, position)
         node.begin_write()
-        self.emptied = False
         try:
-            if writer.waits:
-                return await writer.write(data)
-            return writer.take(data)
+            taken = await writer.write(data) if writer.waits else writer.take(data)
         except BaseException:
             node.write_failed()
             raise
+        if self.end is not None:
+            self.end += taken
+        return taken
+
+    def _check_appends(self, writer: AppendHandle, position: int) -> None:
+        """Raise FileError (EPERM) unless the program has asked for O_APPEND since it opened the file, as make does."""
+        if not writer.opener_appends():
+            reason = (
+                f"written at byte {position} by a program that has written {self.end} bytes; a log takes lines at its end "
+                "alone: copy a sparse file with cp --sparse=never"
+            )
+            error = FileError(errno.EPERM, reason, reported=True)
+            writer.refuse_begun(error)
+            raise error
+        self.end = None
 
     async def flush(self) -> None:
         if self._writer is not None:
@@ -189,7 +198,7 @@ class TextHandle(Handle):
     async def read(self, position: int, size: int) -> bytes:
         return self._text[position : position + size]
 
-    async def write(self, data: bytes) -> int:
+    async def write(self, position: int, data: bytes) -> int:
         if self._writer is None:
             raise FileError(errno.EBADF)
         return await self._writer.write(data)
@@ -237,7 +246,7 @@ class Spoken(Protocol):
 class SpokenFile(Handle):
     """An open file of a group or of a queue."""
 
-    speaks = follows = True
+    follows = True
 
     def __init__(self, spoken: Spoken) -> None:
         self._spoken = spoken
@@ -245,7 +254,8 @@ class SpokenFile(Handle):
     async def read(self, position: int, size: int) -> bytes | memoryview:
         return await self._spoken.read(position, size)
 
-    async def say(self, position: int, data: bytes) -> int:
+    async def write(self, position: int, data: bytes) -> int:
+        """Take words about what was read before `position`."""
         return await self._spoken.write(position, data)
 
     def poll(self, notify: Notify | None) -> int:

@@ -182,8 +182,8 @@ class FileNode(Node):
     @abstractmethod
     async def open(self, access: Access, pid: int) -> Handle: ...
 
-    def truncate(self, size: int, *, emptied: bool) -> None:
-        """Change the size; `emptied`: O_TRUNC made the file look empty to its program, which has written nothing yet.
+    def truncate(self, size: int, end: int | None) -> None:
+        """Change the size; `end` is the one that the file has for a program that opened it with O_TRUNC (`Handle.end`).
 
         Raises FileError.
         """
@@ -206,7 +206,10 @@ def refuse_writing(access: Access) -> None:
         raise FileError(errno.EPERM, "not to be written")
 
 
-def accept_truncation(size: int, present: int | None, *, emptied: bool) -> None:
-    """Do truncate(2) of an append-only file, of `present` bytes where that is known: only what changes nothing."""
-    if size != present and not (emptied and size == 0):
+def accept_truncation(size: int, present: int | None, end: int | None) -> None:
+    """Do truncate(2) of an append-only file, of `present` bytes where that is known: only what changes nothing.
+
+    `end`: see `FileNode.truncate`.
+    """
+    if size != (present if end is None else end):
         raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
-from fusefs.appending.open_descriptors import holds
+from fusefs.appending.open_descriptors import appends, holds
 
 
 def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
@@ -27,6 +28,17 @@ def test_a_duplicate_keeps_it_held(tmp_path: Path):
 
     assert holds(os.getpid(), f"{tmp_path}/log")
     os.close(duplicate)
+
+
+def test_o_append_is_seen_when_it_is_set_later(tmp_path: Path):
+    """As fcntl(2) does, also through a duplicate."""
+    with (tmp_path / "log").open("w") as file:
+        duplicate = os.dup(file.fileno())
+        assert not appends(os.getpid(), f"{tmp_path}/log")
+        fcntl.fcntl(duplicate, fcntl.F_SETFL, os.O_APPEND)
+        os.close(duplicate)
+        assert appends(os.getpid(), f"{tmp_path}/log")
+    assert not appends(os.getpid(), f"{tmp_path}/log")
 
 
 def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):

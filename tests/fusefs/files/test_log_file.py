@@ -218,9 +218,29 @@ async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient
     await orders.filesystem.write(fh, lines(2, 3))
     with refused("EPERM"):
         await orders.truncate(path, 0, fh)
+    await orders.truncate(path, len(lines(2, 3)), fh)
     await orders.close(fh)
 
     assert await orders.cat("orders/0/log") == lines(0, 3)
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_a_program_that_truncated_writes_at_its_own_end_alone(orders: MountClient, path: str):
+    """Its end is behind what was taken of it, not that of the log; an appender may be anywhere."""
+    await orders.append("orders/0/log", lines(0, 2))
+    fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
+    size = await orders.filesystem.write(fh, lines(2, 3), 0)
+    for position in (0, size - 1, size + 1, 3 * size, 2**63 - 1):
+        with refused("EPERM"):
+            await orders.filesystem.write(fh, lines(9, 10), position)
+    await orders.filesystem.write(fh, lines(3, 4), size)
+    await orders.close(fh)
+    assert "copy a sparse file with cp --sparse=never" in orders.reports
+    for flags in (APPEND, APPEND | os.O_TRUNC):
+        fh = await orders.open(path, flags)
+        await orders.filesystem.write(fh, lines(4, 5), 2**40)
+        await orders.close(fh)
+    assert await orders.cat("orders/0/log") == lines(0, 5) + lines(4, 5)
 
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])

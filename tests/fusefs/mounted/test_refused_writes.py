@@ -66,6 +66,67 @@ OVERWRITERS = {
 """Programs that open with O_TRUNC, which `log` alone takes."""
 
 
+ELSEWHERE = {
+    "cp of a sparse file": "cp $SPARSE log",
+    "dd conv=sparse": "dd if=$SPARSE of=log bs=4k conv=sparse status=none",
+    "python rewrites its header": 'python3 -c \'f = open("log", "w"); f.write("head\\n"); f.seek(0); f.write("HEAD\\n"); f.close()\'',
+    "python w+ reads, then writes": 'python3 -c \'f = open("log", "wb+", 0); f.write(b"head\\n"); f.seek(0); f.read(2); f.write(b"HEAD\\n")\'',
+    "pwrite": 'python3 -c \'import os; f = os.open("log", os.O_WRONLY | os.O_TRUNC); os.pwrite(f, b"a\\n", 0); os.pwrite(f, b"b\\n", 7)\'',
+    "truncate": 'python3 -c \'f = open("log", "w"); f.write("head\\n"); f.truncate(9)\'',
+}
+"""Programs that open with O_TRUNC, and want another file than what they write one behind the other."""
+
+AT_THE_END = {
+    "cp of a sparse file with its holes": ("cp --sparse=never $SPARSE log", "head"),
+    "make, which sets O_APPEND": (
+        "echo old > log; printf 'all:\\n\\t@echo head\\n\\t@echo more\\n' | make -f - > log",
+        "head",
+    ),
+    "a group of programs": ("{ echo head; bash -c 'echo more'; echo last; } > log", "head"),
+    "truncate to what was written": (
+        'python3 -c \'f = open("log", "w"); f.write("head\\n"); f.truncate()\'',
+        "head",
+    ),
+}
+"""Programs that open with O_TRUNC and write one behind the other, with a line that they leave."""
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """A file of a line, a hole and another line."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.write(b"head\n")
+        file.seek(100_000)
+        file.write(b"\ntail\n")
+    return path
+
+
+@pytest.mark.parametrize("file", ["0/log", "log"])
+@pytest.mark.parametrize("writer", ELSEWHERE)
+def test_what_is_not_written_at_the_end_fails_the_program(topic: Path, sparse: Path, writer: str, file: str):
+    """With EPERM, and no part of a line is kept: a log cannot hold what the program means."""
+    script = ELSEWHERE[writer]
+
+    result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
+
+    assert result.returncode != 0
+    assert "not permitted" in result.stderr
+    assert set(values(topic)) <= {"head", "a"}
+
+
+@pytest.mark.parametrize("file", ["0/log", "log"])
+@pytest.mark.parametrize("writer", AT_THE_END)
+def test_what_is_written_at_the_end_is_taken(topic: Path, sparse: Path, writer: str, file: str):
+    """Whatever position the kernel gives to a program that appends."""
+    script, expected = AT_THE_END[writer]
+
+    result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
+
+    assert (0, "") == (result.returncode, result.stderr)
+    assert expected in values(topic)
+
+
 def lines_around(path: Path, length: int, name: str) -> list[str]:
     """Write a line, a line too long, and another line into a file; the good ones."""
     before, after, long_line = (part.replace("{{", "{").replace("}}", "}") for part in FORMS[name])
