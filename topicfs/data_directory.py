@@ -40,16 +40,21 @@ def parse_directories(text: str) -> tuple[Path, ...]:
             f"{text}: is a cluster, and this needs a directory's files; "
             "a cluster's copy has them: topicfs mirror"
         )
-    if _BROKERS.fullmatch(text) and not Path(text).exists():
-        raise click.BadParameter(
-            f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
-        )
+    refuse_broker(text)
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
     if not found:
         raise ValueError(f"{text!r} names no directory")
     return found
+
+
+def refuse_broker(text: str) -> None:
+    """Raise click.BadParameter for a broker's address without its scheme, unless a directory has that name."""
+    if _BROKERS.fullmatch(text) and not Path(text).exists():
+        raise click.BadParameter(
+            f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
+        )
 
 
 def option_of_data(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from topicfs.jobs import run
+from topicfs.jobs.places import found, parse_place
 from topicfs.jobs.run import cause as cause_of
 
 pytestmark = pytest.mark.slow
@@ -38,12 +40,13 @@ org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server doe
         ("archive", "orders", "parquet"),
         ("restore", "."),
         ("replay", "orders", "copy"),
-        ("aggregate", "orders", "counts", "--window", "1 hour"),
+        ("aggregate", "orders", "copy", "--window", "1 hour"),
     ],
 )
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
     """Everything else of the command works without; in a process of its own, for this one may have Spark already."""
     assert 0 == orders("cat", "orders/0").status
+    assert 0 == orders("topics", "create", "copy").status
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT, missing, "pipeline", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)},
@@ -61,6 +64,45 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     assert b"no data directory there" in ran.errors
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("archive nosuch a", "no such topic: nosuch; there are orders"),
+        ("archive orders,nosuch a", "no such topic: nosuch; there are orders"),
+        ("replay nosuch orders", "no such topic: nosuch; there are orders"),
+        ("replay orders nosuch", "nosuch: no such topic; make it first: topicfs topics create nosuch"),
+        ("aggregate nosuch orders --window=1h", "no such topic: nosuch; there are orders"),
+        ("aggregate orders nosuch --window=1h", "nosuch: no such topic; make it first"),
+        ("report nosuch", "no such topic: nosuch; there are orders"),
+    ],
+)
+def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monkeypatch, words, message):
+    """In one line, and no folder is made for what cannot be archived."""
+    monkeypatch.setattr(run, "job_session", None)
+    ran = orders("pipeline", *words.split())
+    assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
+    assert message in ran.errors.decode()
+    assert ["data"] == [path.name for path in Path().iterdir()]
+
+
+def test_a_job_with_a_checkpoint_goes_on_without_a_deleted_topic(orders):
+    """Its source may have been deleted since the first run: what it has read stays."""
+    assert "no such topic" in orders("pipeline", "archive", "nosuch", "a").errors.decode()
+    checkpoint = Path("a") / "_checkpoint"
+    checkpoint.mkdir(parents=True)
+    place = parse_place("data")
+    assert str(Path("data").absolute()) == found(place, "nosuch", checkpoint=checkpoint).path
+
+
+def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
+    """As for every other command; no directory is made of the name."""
+    Path("archive").mkdir()
+    ran = topicfs("pipeline", "restore", "archive", "--data", "localhost:9092")
+    assert 2 == ran.status
+    assert b"names a broker; a cluster is given as kafka://localhost:9092" in ran.errors
+    assert ["archive"] == [path.name for path in Path().iterdir()]
+
+
 @pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
 def test_every_job_says_where_spark_may_run(topicfs, job):
     """Another machine's master, and Spark's own settings."""
@@ -72,6 +114,7 @@ def test_every_job_says_where_spark_may_run(topicfs, job):
 
 def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
     """Spark's settings have a name that begins with spark, and a value."""
+    orders("topics", "create", "copy")
     for setting in ("spark.executor.memory", "cores=2"):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
         assert 2 == ran.status

@@ -12,7 +12,7 @@ import click
 
 from pipeline.places.place import SparkPlace, place_of
 from storage.errors import StorageError
-from topicfs.data_directory import option_of_data, without_option
+from topicfs.data_directory import option_of_data, refuse_broker, without_option
 from topicfs.places import client_config_option, security_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,6 +22,7 @@ PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 def parse_place(text: str) -> SparkPlace:
     """Parse what a user typed (click.BadParameter)."""
+    refuse_broker(text)
     try:
         return place_of(text)
     except StorageError as error:
@@ -75,8 +76,12 @@ def target_place_option(command: Command) -> Command:
     )(command)
 
 
-def found(place: SparkPlace) -> SparkPlace:
-    """Return the same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes."""
+def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:
+    """Return the same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes.
+
+    Also where a data directory has none of `topics`, which commas separate; a job that has its `checkpoint` goes on
+    without a topic that was deleted.
+    """
     if place.is_kafka:
         from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
 
@@ -85,4 +90,21 @@ def found(place: SparkPlace) -> SparkPlace:
     from pipeline.places.paths import data_directories, left_out  # noqa: PLC0415 (`--help` reads no directory)
 
     directories = data_directories(place.path or "", left_out(place.without))
+    if topics and (checkpoint is None or not checkpoint.exists()):
+        from pipeline.source.directories import SourceDirectories  # noqa: PLC0415 (as above)
+        from pipeline.source.query.bounds import select  # noqa: PLC0415 (as above)
+        from pipeline.source.query.options import Selection  # noqa: PLC0415 (as above)
+
+        named = tuple(one.strip() for one in topics.split(",") if one.strip())
+        select(Selection(topics=named), SourceDirectories(directories).partitions())
     return replace(place, path=",".join(map(str, directories)))
+
+
+def found_target(place: SparkPlace, topic: str) -> SparkPlace:
+    """Do the same for the topic that a job writes to. Raises UnknownTopicError, PolicyViolationError, too."""
+    place = found(place)
+    if not place.is_kafka:
+        from pipeline.sink.layout import read_layout  # noqa: PLC0415 (`--help` reads no directory)
+
+        read_layout([Path(one) for one in (place.path or "").split(",")]).topic(topic)
+    return place

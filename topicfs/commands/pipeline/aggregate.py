@@ -10,7 +10,7 @@ import click
 from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.commit_group import commit_group_option, commit_progress, require_checkpoint
-from topicfs.jobs.places import found, place_option, target_place_option
+from topicfs.jobs.places import found, found_target, place_option, target_place_option
 from topicfs.jobs.run import run_job
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def aggregate(
     Prints source, target and the number of results.
     """
     require_checkpoint(commit_group, checkpoint)
-    place = found(place)
-    target_place = place if target_place is None else found(target_place)
+    target_place = found_target(target_place or place, of_the_job["target"])
+    place = found(place, of_the_job["source"], checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.aggregate import AggregateOptions, aggregate as run  # noqa: I001, PLC0415 (needs Spark)

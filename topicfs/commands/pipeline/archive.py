@@ -39,7 +39,10 @@ def archive(topics: str, *, target: Path, commit_group: str | None, place: Spark
     Run again it archives what came since, each record once, wherever a run was interrupted. It prints what the archive
     holds: topic, date, partition, first offset and number of records.
     """
-    place = found(place)
+    from pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
+
+    checkpoint = target.absolute() / CHECKPOINT
+    place = found(place, topics, checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
@@ -47,7 +50,4 @@ def archive(topics: str, *, target: Path, commit_group: str | None, place: Spark
         return run(session, ArchiveOptions(path=place, topics=topics, target=target))
 
     run_job(job, places=[place])
-    if commit_group is not None:
-        from pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
-
-        commit_progress(place, commit_group, target.absolute() / CHECKPOINT)
+    commit_progress(place, commit_group, checkpoint)

@@ -69,7 +69,7 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PipelineError("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
-    place = found(place)
+    place = found(place, topics or "")
     columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES, _LAG)
     now_ms = time.time_ns() // 1_000_000
 
