@@ -21,7 +21,7 @@ from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
-from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
+from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
 from fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
@@ -43,12 +43,14 @@ DECODED_SECONDS = 1.0
 class ViewNode(FileNode):
     """A view as a file."""
 
-    __slots__ = ("_files", "_opened", "_opened_to_read", "_opened_whole", "_view")
+    __slots__ = ("_files", "_guess", "_opened", "_opened_to_read", "_opened_whole", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
+        self._guess: int | None = None
+        """The size that stat told last, where it was not exact."""
         self._opened = self._opened_to_read = 0
         self._opened_whole = False
         """True once it was opened to read with its exact size known, be it that of an empty file."""
@@ -66,8 +68,13 @@ class ViewNode(FileNode):
 
     def attributes(self) -> Attributes:
         self._files.check_exists()
+        self._guess = None
+        if self._files.partition.unknown is not None:
+            return self._attributes(1, 0)  # tar opens no empty file: opening this one says what is wrong.
         if not self.measured:
-            return self._attributes(self._view.size if self.context.engine.remote else 0, 0)
+            size = self._view.size if self.context.engine.remote else 0
+            self._guess = size or int(not self._opened_to_read)
+            return self._attributes(self._guess, 0)
         self._files.attributes_given(self.node_id)
         return self._attributes(self._view.size, FOR_LONG)
 
@@ -168,7 +175,8 @@ class ViewNode(FileNode):
             cached=not self._view.open_ended and self.measured,
             emptied=access.truncates and not access.appends,
         )
-        return LogHandle(self, reader, writer, self.context.appending.blocking, options)
+        handle = LogHandle(self, reader, writer, self.context.appending.blocking, options)
+        return UnsizedHandle(handle, lambda: self._guess) if writer is None and not self.measured else handle
 
     def check_exists(self) -> None:
         self._files.check_exists()

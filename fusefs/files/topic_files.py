@@ -24,6 +24,8 @@ class TopicFiles:
         self.context = context
         self.topic = topic
         self.deleted = False
+        self.shown_inos: dict[str, int] = {}
+        """The one number that stat shows of a log, also once its name means another node."""
         self._partitions: dict[int, PartitionFiles] = {}
         self._targets: dict[str, TopicTarget] = {}
         self._partitioner = context.partitioners(topic.name)

@@ -1,7 +1,9 @@
 """A topic as a whole: `orders/log` reads all partitions merged by time, and takes lines for the partitioner to spread.
 
 Neither it nor the ranges of times beside it are listed: a tool that reads all it finds has every record from the
-partitions. They are streams: stat says 0, and a read goes on to the end, which is where the partitions ended at open(2).
+partitions. Its size is the sum of its partitions' sizes. A read ends where the partitions ended at open(2), or where
+they ended when stat last told the size: so a program that reads as much as stat says gets all of it, `tail -f` shows what
+is appended, and a program that only reads to the end ends. The size of a range of times is not known before it is read.
 """
 
 # ruff: noqa: ARG002 - one signature for every kind of file
@@ -12,6 +14,7 @@ import errno
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -21,14 +24,14 @@ from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
-from fusefs.files.log_file import framing_of
+from fusefs.files.log_file import DECODED_SECONDS, framing_of
+from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
 from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import Form
-from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions
+from fusefs.forms import DECODED_SUFFIXES, Form
+from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
 from fusefs.nodes.nodes import (
-    FOR_LONG,
     LOG_MODE,
     READ_BLOCK,
     READ_MODE,
@@ -41,7 +44,10 @@ from fusefs.nodes.nodes import (
 )
 from fusefs.selectors import RangePlace, TimeRange, resolve
 from fusefs.views.merged_stream import MergedRange, MergedReader
+from fusefs.views.view import View
 from storage.engine import Partition
+from storage.errors import StorageError
+from storage.model import NO_TIMESTAMP
 
 MANY_PARTITIONS = 100
 """To more than so many the lines of one request may take long to spread."""
@@ -67,6 +73,9 @@ class MergedHandle(LogHandle):
         options = LogHandleOptions(asker=self._program, sync=sync, emptied=emptied)
         super().__init__(node, None, writer, node.context.appending.blocking, options)
         self._merged = merged
+        self._reads = merged is not None
+        self._merged_node = node
+        self._opener_pid = opener_pid
         self._turn = trio.Lock()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
@@ -74,40 +83,53 @@ class MergedHandle(LogHandle):
             return await super().read(position, size)
         async with self._turn:
             self._node.check_exists()
-            reach = partial(self._merged.reach, position, size)
-            while not await self._blocking.in_thread(reach, self._program):
-                self._node.check_exists()
-                if self._program.wants_to_end():
-                    raise FileError(errno.EINTR)
+            await self._reach(self._merged, position, size)
+            if self._merged.end <= position < self._merged_node.told_size:
+                self._merged.extend(await self._merged_node.shares(self._opener_pid))
+                await self._reach(self._merged, position, size)
             return self._merged.read(position, size)
+
+    async def _reach(self, merged: MergedReader, position: int, size: int) -> None:
+        reach = partial(merged.reach, position, size)
+        while not await self._blocking.in_thread(reach, self._program):
+            self._node.check_exists()
+            if self._program.wants_to_end():
+                raise FileError(errno.EINTR)
 
 
 class MergedFile(FileNode):
     """Records of all partitions of a topic, merged by time."""
 
-    __slots__ = ("_files", "_form")
+    __slots__ = ("_files", "_form", "_opened_to_read", "told_size")
     mode = READ_MODE
 
     def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._form = form
+        self._opened_to_read = self.told_size = 0
+        """`told_size`: the size that stat told last: a stream that ends before goes on with what has come since."""
 
     def attributes(self) -> Attributes:
+        self.told_size = int(not self._opened_to_read)  # tar opens no empty file.
         mtime_ns = nanoseconds(self.context.started)
-        return Attributes(self.mode, 0, mtime_ns, FOR_LONG, self.node_id, READ_BLOCK)
+        return Attributes(self.mode, self.told_size, mtime_ns, 0, self.node_id, READ_BLOCK)
 
     async def open(self, access: Access, pid: int) -> Handle:
         self._files.check_exists()
         writer = self._writer(access, pid)
-        merged = None
+        merged, shares = None, list[MergedRange]()
         if access.reads:
-            shares = await self._shares(pid)
-            form = self.context.decoding.renewed(self._form)
+            form, shares = await self._prepare(pid), await self.shares(pid)
             merged = MergedReader(shares, form, self.context.settings.isolation)
+            self._opened_to_read += 1
         sync = self._sync(pid)
-        emptied = access.truncates and not access.appends
-        return MergedHandle(self, merged, writer, opener_pid=pid, sync=sync, emptied=emptied)
+        handle = MergedHandle(
+            self, merged, writer, opener_pid=pid, sync=sync, emptied=access.truncates and not access.appends
+        )
+        if writer is not None or self._sized or all(one.start_offset >= one.end_offset for one in shares):
+            return handle
+        return UnsizedHandle(handle, lambda: None if self._sized else self.told_size)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         refuse_writing(access)
@@ -118,7 +140,17 @@ class MergedFile(FileNode):
         del pid
         return None
 
-    async def _shares(self, pid: int) -> list[MergedRange]:
+    @property
+    def _sized(self) -> bool:
+        """True if `told_size` is exact."""
+        return False
+
+    async def _prepare(self, pid: int) -> Form:
+        """Do what comes before a read by process `pid`, and return the form to read. Raises FileError."""
+        del pid
+        return self.context.decoding.renewed(self._form)
+
+    async def shares(self, pid: int) -> list[MergedRange]:
         """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
         context, shares = self.context, list[MergedRange]()
         program = Program(context.waiting, pid, f"/{self.path}")
@@ -156,14 +188,134 @@ class MergedFile(FileNode):
         """The kernel remembers nothing of it that a write changes."""
 
     def closed(self, *, reads: bool) -> None:
-        pass
+        self._opened_to_read -= reads
+
+
+class TopicSize:
+    """The sizes of a topic's partitions in one form, added up. Only a partition with news is asked for its size again."""
+
+    def __init__(self, files: TopicFiles, form: Form) -> None:
+        self.newest = NO_TIMESTAMP
+        """The time of the newest record."""
+        self._files = files
+        self._form = form
+        self._views: dict[int, View] = {}
+        self._sizes: dict[int, int] = {}
+        self._news: dict[int, tuple[PartitionFiles, int]] = {}
+        self._outdated = False
+
+    def view(self, number: int) -> View:
+        """Return the view of a partition, always the same one."""
+        if number not in self._views:
+            self._views[number] = self._files.partition(number).views.whole(self._form)
+        return self._views[number]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all partitions together, as of the last `measured`."""
+        return sum(self._sizes.values())
+
+    @property
+    def outdated(self) -> bool:
+        """True once records were removed from a partition: here their bytes count on, and the log's name means another node."""
+        _ = self.measured
+        return self._outdated
+
+    @property
+    def measured(self) -> bool:
+        """True if `size` is exact. For the event loop's thread."""
+        exact = True
+        for number, partition in self._files.topic.partitions().items():
+            files = self._files.partition(number)
+            news = files, files.news.news_count
+            if self._news.get(number) != news:
+                view = self.view(number)
+                self._outdated |= view is not files.views.whole(self._form)
+                known = view.measured
+                self._sizes[number] = view.size if partition.unknown is None else 1
+                if known:
+                    self._news[number] = news
+                    self.newest = max(self.newest, partition.newest_timestamp)
+                exact = exact and known
+        return exact
+
+    def measure(self, *, max_bytes: int | None = None) -> bool:
+        """Measure on for a while (blocking); True when all is known."""
+        until = time.monotonic() + SLICE_SECONDS
+        for number in self._files.topic.partitions():
+            while not self.view(number).measured:
+                if time.monotonic() > until:
+                    return False
+                self.view(number).measure(max_bytes=max_bytes)
+        return True
 
 
 class TopicLogFile(MergedFile):
     """`log`, `log.kv`, `log.json` of a topic."""
 
-    __slots__ = ()
+    __slots__ = ("_size",)
     mode = LOG_MODE
+    entry_timeout = DECODED_SECONDS
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
+        super().__init__(parent, name, files, form)
+        self._size: TopicSize | None = None
+
+    def is_current(self) -> bool:
+        return not self._form.outdated and (self._size is None or not self._size.outdated)
+
+    @property
+    def measured(self) -> bool:
+        engine = self.context.engine
+        if engine.remote or engine.foreign:  # Nobody asked that all of it be read for the sake of its size.
+            return True
+        return self._size is not None and self.context.measuring.measured(self._size)
+
+    def attributes(self) -> Attributes:
+        sized, size = self._sized, self._size
+        ino = self._files.shown_inos.setdefault(self.name, self.node_id)
+        shown = super().attributes()._replace(ino=ino)
+        if size is None or not (sized or size.size):
+            return shown
+        self.told_size = size.size
+        mtime_ns = shown.mtime_ns if size.newest == NO_TIMESTAMP else nanoseconds(size.newest)
+        return shown._replace(size=self.told_size, mtime_ns=mtime_ns)
+
+    @property
+    def _sized(self) -> bool:
+        return self._size is not None and self.measured
+
+    async def measure(self, pid: int, seconds: float | None = None) -> None:
+        """Wait so long for the exact size. Raises FileError (EINTR) once the process `pid` wants to end."""
+        seconds = self.context.settings.stat_seconds if seconds is None else seconds
+        if self._size is None:
+            for number in self._files.topic.partitions():
+                self._files.partition(number)
+                if number % MANY_PARTITIONS == MANY_PARTITIONS - 1:
+                    await trio.lowlevel.checkpoint()
+            self._size = TopicSize(self._files, self._form)
+        measuring, waiting = self.context.measuring, self.context.waiting
+        with suppress(StorageError):  # A read tells which partition it was.
+            await measuring.measure(self._size, seconds=seconds, ended=lambda: waiting.wants_to_end(pid))
+        if not self.measured:
+            measuring.measure_later(self._size, lambda: None)
+        if waiting.wants_to_end(pid):
+            raise FileError(errno.EINTR)
+
+    async def _prepare(self, pid: int) -> Form:
+        settings, decoding = self.context.settings, self.context.decoding
+        if not self.is_current() and not (self._form.outdated and decoding.refused(pid, self.path)):
+            raise FileError(errno.ESTALE)  # The kernel looks the name up again, once.
+        if not self.measured:
+            decodes = self._form.suffix in DECODED_SUFFIXES
+            await self.measure(pid, settings.stat_seconds if decodes else settings.open_seconds)
+        return self._form
+
+    def _share(self, partition: Partition) -> MergedRange:
+        share = super()._share(partition)
+        if self._size is None:
+            return share
+        return share._replace(start_offset=self._size.view(partition.number).start_offset)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if not access.writes:

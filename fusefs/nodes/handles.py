@@ -120,6 +120,7 @@ class LogHandle(Handle):
         self._blocking = blocking
         self._asker = options.asker
         self._reader = reader
+        self._reads = reader is not None
         self._writer = writer
         self.flushes = writer is not None
         self.direct_io = not options.cached
@@ -181,9 +182,41 @@ class LogHandle(Handle):
             await self._sync()
 
     async def release(self) -> None:
-        self._node.closed(reads=self._reader is not None)
+        self._node.closed(reads=self._reads)
         if self._writer is not None:
             await self._writer.release()
+
+
+class UnsizedHandle(Handle):
+    """An open log whose size is not known before it is read: close(2) fails for a program that read no more than stat said."""
+
+    flushes = True
+
+    def __init__(self, handle: Handle, told_size: Callable[[], int | None]) -> None:
+        """Read as `handle` does; `told_size` returns the size that stat told last, None if that is exact."""
+        self._handle = handle
+        self._told_size = told_size
+        self._stopped_at: int | None = 0
+        """Where the last read ended; None once one found the end."""
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        data = await self._handle.read(position, size)
+        self._stopped_at = position + len(data) if data else None
+        return data
+
+    async def flush(self) -> None:
+        if self._stopped_at is not None and self._stopped_at == self._told_size():
+            remedy = "copy it with `cp`, or with `topicfs mirror`"
+            raise FileError(
+                errno.EIO, f"its size is not known before it is read, so not all was read; {remedy}"
+            )
+
+    async def fsync(self) -> None:
+        self._stopped_at = None  # sync(1) opens a file to read it, and reads nothing.
+        await self._handle.fsync()
+
+    async def release(self) -> None:
+        await self._handle.release()
 
 
 class TextHandle(Handle):

@@ -3,8 +3,9 @@
     partition 0   …  8  9 │14 15                     the smallest timestamp of all partitions' next records comes first,
     partition 1   … 10 │12  7                        of equal ones that of the smallest number:  8 9 10 12 7 14 15
 
-Each partition stays in its own order, whatever its timestamps say. A stream has no size that is known before it is read,
-and is read from the front; what was read last can be read again at once, what came before that from the front.
+Each partition stays in its own order, whatever its timestamps say. A stream is read from the front; what was read last
+can be read again at once, what came before that from the front. Records that come later are merged by themselves, and
+follow the others (`MergedReader.extend`), so that no position changes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ PLACED_AT_ONCE = 500
 
 KEPT_BYTES = 1024 * 1024
 """Bytes of text that can be read again at once: programs seek back when they have read too much."""
+
+KEPT_ROUNDS = 1000
+"""Number of times that a stream can go on with new records and still be read again from its front."""
 
 
 class MergedRange(NamedTuple):
@@ -290,25 +294,48 @@ class MergedReader:
     """Reads a stream. Used by one caller at a time."""
 
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
-        self._shares = [share for share in shares if share.start_offset < share.end_offset]
-        self._sources = [
-            Source(share.partition, form, isolation, share.partition.cuts) for share in self._shares
-        ]
+        self._form, self._isolation = form, isolation
+        self._rounds: list[list[tuple[MergedRange, Source]]] = []
+        self._ends: dict[int, Offset] = {}
+        self._cuts: dict[int, tuple[Offset, ...]] = {}
+        self._forgot_rounds = False
+        self.extend(shares)
         self._begin()
 
+    def extend(self, shares: Sequence[MergedRange]) -> None:
+        """Go on behind the end of the stream, with the records of each partition up to the end of its share."""
+        ranges = list[tuple[MergedRange, Source]]()
+        for share in shares:
+            partition, number = share.partition, share.partition.number
+            rest = share._replace(start_offset=self._ends.get(number, share.start_offset))
+            if rest.start_offset < rest.end_offset:
+                cuts = self._cuts.setdefault(number, partition.cuts)
+                self._ends[number] = rest.end_offset
+                ranges.append((rest, Source(partition, self._form, self._isolation, cuts)))
+        if ranges or not self._rounds:
+            self._rounds.append(ranges)
+        if len(self._rounds) > KEPT_ROUNDS:
+            self._forgot_rounds = True
+            del self._rounds[0]
+            self._begun -= 1
+
     def _begin(self) -> None:
-        ranks = len(self._shares)
+        self._text = bytearray()
+        self._position = self._begun = 0
+        self._error: CorruptionError | SegmentDeletedError | None = None
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        ranges = self._rounds[self._begun]
+        self._begun += 1
         self._unplaced = [
-            _Queue(share, self._sources[rank], rank, ranks) for rank, share in enumerate(self._shares)
+            _Queue(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
         """Those whose next line is to be looked for."""
         self._heap: list[tuple[int, _Queue]] = []
         """The others, by the key of their next line."""
         self._batches = _Held(_Queue.shed)
         self._lines = _Held(_Queue.drop)
-        self._text = bytearray()
-        self._position = 0
-        self._error: CorruptionError | SegmentDeletedError | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -323,15 +350,17 @@ class MergedReader:
         and SegmentDeletedError; what stands before either is read first.
         """
         if position < self._position:
+            if self._forgot_rounds:
+                raise SegmentDeletedError(f"the order of what stood at {position} is no longer known")
             self._begin()
         self._forget(position - KEPT_BYTES)
         for _ in range(ROUNDS_AT_ONCE):
-            if self._end >= position + size:
+            if self.end >= position + size:
                 return True
             try:
                 text = self._render_to_error()
             except RequestTooLargeError:
-                return self._end > position
+                return self.end > position
             if self._error is not None:
                 return self._is_short(position)
             if text is None:
@@ -352,14 +381,15 @@ class MergedReader:
 
     def _is_short(self, position: int) -> bool:
         """Return whether something stands before an error that can be read; raises the error otherwise."""
-        if self._end > position:
+        if self.end > position:
             return True
         error, self._error = self._error, None
         assert error is not None
         raise error
 
     @property
-    def _end(self) -> int:
+    def end(self) -> int:
+        """Position behind what was rendered."""
         return self._position + len(self._text)
 
     def _forget(self, position: int) -> None:
@@ -378,6 +408,9 @@ class MergedReader:
         if not self._place():
             return None
         first = self._first()
+        if first is None and self._begun < len(self._rounds):
+            self._begin_round()
+            return None
         if first is None:
             return b""
         if first.damage is not None:

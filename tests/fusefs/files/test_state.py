@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,19 @@ async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
         with refused("EROFS"):
             await client.append("orders/0/state", b"online\n")
     reading.close()
+
+
+async def test_what_was_not_loaded_is_not_shown_as_empty(tmp_path: Path):
+    """Its size is 1, and opening it to read says why: tar opens no empty file, and would archive one without a word."""
+    with closing(open_engine(tmp_path / "data")) as engine:
+        async with mounted(engine, tmp_path) as client:
+            await client.mkdir("orders")
+            await client.mkdir("orders/1")
+            await client.append("orders/0/log", b"a\n")
+    (tmp_path / "data" / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"nonsense")
+    with closing(open_engine(tmp_path / "data")) as engine:
+        async with mounted(engine, tmp_path) as client:
+            for path in ("orders/0/log", "orders/log"):
+                assert 1 == (await client.stat(path)).size
+                with refused("EIO"):
+                    await client.open(path)

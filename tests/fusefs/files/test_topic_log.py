@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from fusefs.appending.handle import Acks
 from storage.engine import Engine
-from storage.model import TopicPartition
+from storage.model import Offset, TopicPartition
 from storage.partitioning import murmur2
 from storage.replicas.rules.state import ReplicaId
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
@@ -120,13 +120,78 @@ async def spread(client: MountClient, *times: int) -> None:
 
 
 async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
-    """In each form, from its first byte to its end, though stat says 0."""
+    """In each form, from its first byte to its end."""
     await spread(wide, 5, 3, 4, 6, 9, 7)
 
     assert b"at 3\nat 4\nat 5\nat 6\nat 7\nat 9\n" == await wide.cat("orders/log", chunk=3)
     assert b"\\N\tat 3" == (await wide.cat("orders/log.kv")).splitlines()[0]
     assert 6 == (await wide.cat("orders/log.json")).count(b'"topic":"orders"')
-    assert 0 == (await wide.stat("orders/log")).size
+
+
+@pytest.mark.parametrize("name", ["log", "log.kv", "log.json"])
+async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: MountClient, name: str):
+    """A reader gets exactly as many bytes; its time is that of the newest record."""
+    await spread(wide, 5, 3, 4, 6, 9, 7)
+
+    shown = await wide.stat(f"orders/{name}")
+
+    assert sum([(await wide.stat(f"orders/{number}/{name}")).size for number in range(3)]) == shown.size
+    assert len(await wide.cat(f"orders/{name}")) == shown.size
+    assert 9_000_000 == shown.mtime_ns
+
+
+async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
+    """The kernel must ask for the size: it is told 1, and may not believe it."""
+    await spread(wide, 1)
+
+    found = wide.lookup("orders/log").attributes()
+
+    assert (1, 0) == (found.size, found.timeout)
+
+
+async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: MountClient):
+    """So tar gets as many bytes as it was told, and `tail -f` what comes; what was read before stays where it was."""
+    await spread(wide, 5, 6)
+    fh = await wide.open("orders/log")
+    await spread(wide, 1, 7)
+    size = (await wide.stat("orders/log")).size
+    expected = b"at 5\nat 6\nat 1\nat 7\n"
+
+    assert (expected, len(expected)) == (await wide.read_on(fh), size)
+    await spread(wide, 2)
+    assert b"" == await wide.filesystem.read(fh, size, 10)
+    await wide.stat("orders/log")
+    assert b"at 2\n" == await wide.filesystem.read(fh, size, 10)
+    assert expected + b"at 2\n" == await wide.read_on(fh)
+
+
+async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: MountClient):
+    """Its name means another node, which shows the same number and what is left; the old one keeps its positions, and grows."""
+    await spread(wide, *range(9))
+    old = wide.lookup("orders/log")
+    before = await wide.filesystem.getattr(old.node_id)
+    wide.engine.partition("orders", 1).delete_records(Offset(2))
+    await spread(wide, 9)
+
+    after = await wide.stat("orders/log")
+
+    assert (before.ino, len(await wide.cat("orders/log"))) == (after.ino, after.size)
+    assert (before.size + 5, before.size - 5) == (
+        (await wide.filesystem.getattr(old.node_id)).size,
+        after.size,
+    )
+    with refused("ESTALE"):
+        await wide.filesystem.open(old.node_id, os.O_RDONLY, 1)
+
+
+async def test_a_new_partition_adds_to_the_size_of_a_topics_log(wide: MountClient):
+    """Also of a node whose size was told before."""
+    await spread(wide, 1)
+    await wide.stat("orders/log")
+    await wide.mkdir("orders/3")
+    await wide.append("orders/3/log", b"new\n")
+
+    assert 9 == (await wide.stat("orders/log")).size
 
 
 async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountClient):
@@ -173,6 +238,20 @@ async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int
     await spread(wide, 1, 2, 3, 4, 5, 6, 7)
 
     assert await wide.cat(f"orders/{name}") == b"".join(b"at %d\n" % time for time in expected)
+
+
+async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
+    """EIO: their size is not known. An empty range is none the less copied whole, as nothing."""
+    await spread(wide, 1, 2, 3)
+    for name, error in (("@2-", "EIO"), ("@9-", None)):
+        assert 1 == (await wide.stat(f"orders/{name}")).size
+        fh = await wide.open(f"orders/{name}")
+        assert 0 == (await wide.stat(f"orders/{name}")).size
+        with refused(error) if error else nullcontext():
+            await wide.close(fh)
+    fh = await wide.open("orders/@2-")
+    assert 10 == len(await wide.read_on(fh))
+    await wide.close(fh)
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_APPEND, os.O_RDWR])

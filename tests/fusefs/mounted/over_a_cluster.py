@@ -22,6 +22,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_shell_tools::test_segments_are_the_real_files": NO_FILES,
     "test_shell_tools::test_segments_are_dumped_through_the_mount": NO_FILES,
     "test_shell_tools::test_getfattr_dumps_a_records_metadata": NO_FILES,
+    "test_shell_tools::test_programs_that_go_by_sizes_take_a_whole_topic": SIZES,
     "test_shell_tools::test_tar_takes_a_whole_mount_as_it_is": SIZES,
     "test_shell_tools::test_two_mounted_views_of_one_file_see_each_append": SIZES,
     "test_backups::test_a_copy_of_the_whole_mount_ends_and_is_whole": NO_FILES,
@@ -37,6 +38,7 @@ DIFFERENT: Mapping[str, str] = {
 
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
+    "stat -c %s pages/log pages/0/log pages/1/log": SIZES,
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
@@ -81,6 +83,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file",
     "test_shell_following::test_tail_neither_repeats_nor_loses_a_line": "brokers delete when they will",
     "test_shell_tools::test_df_shows_the_disk": OWN_DISK,
+    "test_shell_tools::test_tail_f_follows_a_whole_topic": SIZES,
     "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, and other tests share the cluster",
 }
 """Modules and tests that do not run over a cluster."""

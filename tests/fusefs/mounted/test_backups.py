@@ -203,8 +203,8 @@ def test_tools_read_a_topic_as_a_whole(whole: Path, tmp_path: Path, tool: str):
 def test_a_topic_by_time(whole: Path):
     """Ranges of times, in the three forms of lines."""
     result = shell(
-        "bash", "cat @1295-; cat @1100-@1102.kv; jq .payload @1299-.json; stat -c %s log @1295-", whole
+        "bash", "cat @1295-; cat @1100-@1102.kv; jq .payload @1299-.json; stat -c %s @1295-", whole
     )
 
     lines = [f"line {n}" for n in range(295, 300)]
-    assert result.stdout.splitlines() == [*lines, "\\N\tline 100", "\\N\tline 101", '"line 299"', "0", "0"]
+    assert result.stdout.splitlines() == [*lines, "\\N\tline 100", "\\N\tline 101", '"line 299"', "1"]

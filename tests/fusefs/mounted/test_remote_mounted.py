@@ -67,6 +67,17 @@ def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
     assert (expected.split(), "") == (result.stdout.split(), result.stderr)
 
 
+def test_tar_makes_no_archive_of_empty_files_without_an_error(remote: Mount):
+    """A log that nobody has read has no size yet: tar fails, and @status says what copies it; what was read is archived whole."""
+    for path in ("orders/0/log", "orders/log"):
+        archived = remote.bash(f"tar cf ../archive.tar {path}")
+        assert archived.returncode != 0, path
+        assert "Input/output error" in archived.stderr
+        assert "topicfs mirror" in remote.status
+    read = remote.bash("cat orders/0/log; tar cf ../archive.tar orders/0/log && tar xOf ../archive.tar")
+    assert ("a\nb\nc\n" * 2, "", 0) == (read.stdout, read.stderr, read.returncode)
+
+
 def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stall: Path, program):
     """`ls -l`, `stat`, `cat @status`; opening files; and as many programs wait as there are threads, and more."""
     stall.touch()

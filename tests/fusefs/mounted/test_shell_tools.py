@@ -154,6 +154,44 @@ def test_tar_takes_a_whole_mount_as_it_is(mount: Mount, tmp_path: Path):
     assert (tmp_path / "a" / "0" / "log").read_bytes() == (mount.path / "a" / "0" / "log").read_bytes()
 
 
+def test_programs_that_go_by_sizes_take_a_whole_topic(mount: Mount, tmp_path: Path):
+    """Tar, rsync, wc and tail get of orders/log as many bytes as cat, merged alike."""
+    mount.bash(
+        "mkdir a; mkdir a/2; seq 3000 >> a/log.json; seq -f 'k%g\tv%g' 3000 >> a/log.kv; echo x >> a/1/log"
+    )
+    names = ("log", "log.kv", "log.json")
+    expected = {name: (mount.path / "a" / name).read_bytes() for name in names}
+
+    run(
+        'tar -cf "$TO/tar" a/log a/log.kv a/log.json; rsync -a a/log a/log.kv a/log.json "$TO/rsync/"',
+        mount.path,
+        TO=tmp_path,
+    )
+    run("mkdir out; tar -xf tar -C out", tmp_path)
+
+    for name, content in expected.items():
+        assert (
+            content
+            == (tmp_path / "out" / "a" / name).read_bytes()
+            == (tmp_path / "rsync" / name).read_bytes()
+        )
+        assert f"{len(content)}\n" * 2 == run(f"stat -c %s a/{name}; wc -c < a/{name}", mount.path)
+        assert content.splitlines()[-1].decode() == run(f"tail -n 1 a/{name}", mount.path)[:-1]
+
+
+def test_tail_f_follows_a_whole_topic(mount: Mount):
+    """Each line once, whichever partition it goes to, and the whole ends without a complaint."""
+    mount.bash("mkdir a a/2; echo before >> a/0/log")
+
+    with started(
+        ["tail", "-s", "0.05", "-n", "+1", "-f", "a/log"], cwd=mount.path, stdout=subprocess.PIPE
+    ) as tail:
+        assert tail.stdout is not None
+        for number, line in enumerate((b"before\n", b"one\n", b"two\n", b"three\n")):
+            assert line == tail.stdout.readline()
+            mount.bash(f"echo {['one', 'two', 'three', 'last'][number]} >> a/{number % 3}/log")
+
+
 def test_segments_are_the_real_files(mount: Mount):
     """Byte for byte."""
     mount.bash("mkdir a; seq 100000 >> a/0/log")

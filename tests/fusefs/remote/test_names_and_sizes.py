@@ -56,15 +56,53 @@ async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
 
 
 async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEngine):
-    """Neither stat(2) nor open(2) reads a log; a read gets all of it all the same."""
-    assert 0 == (await client.stat("orders/0/log")).size
-    fh = await client.open("orders/0/log")
-    assert 0 == (await client.stat("orders/0/log")).size
-    assert not engine.line.calls
-    assert client.fs._files[fh].handle.direct_io
-    assert b"a\nb\nc\n" == await client.client.read_on(fh)
-    await client.fs.release(fh)
-    assert {"read"} == set(engine.line.calls)
+    """Neither stat(2) nor open(2) reads a log; a read gets all of it all the same. Only an empty one is told to be empty."""
+    engine.make("empty")
+    assert 0 == (await client.stat("empty/0/log")).size
+    for path in ("orders/0/log", "orders/log"):
+        assert 1 == (await client.stat(path)).size
+        fh = await client.open(path)
+        assert 0 == (await client.stat(path)).size
+        assert "read" not in engine.line.calls
+        assert client.fs._files[fh].handle.direct_io
+        assert b"a\nb\nc\n" == await client.client.read_on(fh)
+        await client.client.close(fh)
+        assert "read" in engine.line.calls
+        engine.line.calls.clear()
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_who_reads_no_more_than_stat_says_is_told_at_the_close(client: Program, path: str):
+    """EIO, and how to copy it, for tar reads 0 bytes of what is not empty; not who reads the end, syncs, or asks for no size."""
+    fh = await client.open(path)
+    await client.stat(path)
+    with refused("EIO") as refusal:
+        await client.fs.flush(fh)
+    assert "topicfs mirror" in refusal.reason
+    await client.fs.fsync(fh)
+    await client.client.close(fh)
+    fh = await client.open(path)
+    await client.stat(path)
+    await client.client.read_on(fh)
+    await client.client.close(fh)
+
+
+async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
+    client: Program, engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
+):
+    """A part was read before, and stat says that much: tar would take it for all."""
+    partition = engine.partition("orders", 0)
+    for _ in range(200):
+        partition.arrive(b"x" * 10_000)
+    monkeypatch.setattr(measuring_queue, "SLICE_BYTES", 10_000)
+    first, second = [await client.open("orders/0/log") for _ in range(2)]
+    await client.fs.read(first, 0, 6)
+    size = (await client.stat("orders/0/log")).size
+    assert 6 <= size < 6 + 200 * 10_001
+    await client.fs.read(second, 0, size)
+    with refused("EIO"):
+        await client.fs.flush(second)
+    await client.client.close(first)
 
 
 async def test_what_was_read_counts_and_what_follows_it_is_measured_without_waiting(

@@ -106,6 +106,26 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
     assert expected_of(times) == read_all(reader_of(partitions_of(times)), size)
 
 
+@pytest.mark.parametrize("kept", [1, 9])
+def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
+    """Later records follow, older or not. Read again it is the same; once it went on too often that is refused."""
+    monkeypatch.setattr(fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
+    monkeypatch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", 4)
+    partitions = partitions_of([[[5], [3]], [[4], [1]]])
+    first = [share._replace(end_offset=Offset(1)) for share in shares_of(partitions)]
+    reader = MergedReader(first, VALUES, Isolation.READ_COMMITTED)
+    begin = read_all(reader)
+    for _ in range(2):
+        reader.extend(shares_of(partitions))
+
+    assert (b"1/0\nand more\n0/0\nand more\n", b"1/1\n0/1\n") == (begin, read(reader, len(begin), 99))
+    if kept > 1:
+        assert begin + b"1/1\n0/1\n" == read_all(reader)
+    else:
+        with pytest.raises(SegmentDeletedError, match="no longer known"):
+            reader.reach(0, 1)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_lines_are_those_of_the_partitions_files(form: Form):
     """Each as its partition's own file has it."""
