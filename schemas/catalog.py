@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from hashlib import sha256
 
 from schemas.codecs.avro import AvroCodec
 from schemas.codecs.codec import SchemaCodec, library
@@ -47,7 +48,10 @@ class SchemaCatalog:
         """Look into the sources in their order: the first one that has a schema is believed."""
         self._sources = tuple(sources)
         self._lock = threading.Lock()
-        self._compiled: dict[tuple[Kind, SchemaId], SchemaCodec | SchemaError] = {}
+        self._compiled: dict[tuple[Kind, SchemaId, str], SchemaCodec | SchemaError] = {}
+        """By the subject that was asked for, too: a number means another schema in another context of a registry."""
+        self._of_schemas: dict[tuple[Kind, SchemaId, bytes], SchemaCodec | SchemaError] = {}
+        """Each once, by what makes it another schema."""
         self._bytes = 0
         self._ended = False
 
@@ -59,15 +63,16 @@ class SchemaCatalog:
         """Ask no source any more: who waits for schemas, or would, gets a StorageError. Never waits."""
         self._ended = True
 
-    def codec(self, kind: Kind, schema_id: SchemaId) -> SchemaCodec | None:
-        """Return what decodes messages of a schema; None where the schema is not known now.
+    def codec(self, kind: Kind, schema_id: SchemaId, subject: str = "") -> SchemaCodec | None:
+        """Return what decodes messages of a schema, most likely one of `subject`; None where it is not known now.
 
         Raises SchemaError for one of another language, or that is refused; MissingLibraryError, and StorageError after the end.
         """
-        found = self._compiled.get((kind, schema_id))
+        asked = kind, schema_id, subject
+        found = self._compiled.get(asked)
         if found is None:
             with self._lock:
-                found = self._compiled.get((kind, schema_id)) or self._compile(kind, schema_id)
+                found = self._compiled.get(asked) or self._compile(asked)
         if isinstance(found, SchemaError):
             raise found.with_traceback(None)
         return found
@@ -84,9 +89,10 @@ class SchemaCatalog:
         if schema.number is None:
             raise SchemaError(f"the schema of {subject} has no id")
         with self._lock:
-            codec = self._compiled.get((kind, schema.number))
+            asked = kind, schema.number, subject
+            codec = self._compiled.get(asked)
             if codec is None:
-                codec = self._compile(kind, schema.number, (schema, source))
+                codec = self._compile(asked, (schema, source))
         if isinstance(codec, SchemaError):
             raise codec.with_traceback(None)
         if codec is None:
@@ -94,18 +100,28 @@ class SchemaCatalog:
         return schema.number, codec
 
     def _compile(
-        self, kind: Kind, schema_id: SchemaId, found: tuple[PayloadSchema, SchemaSource] | None = None
+        self, asked: tuple[Kind, SchemaId, str], found: tuple[PayloadSchema, SchemaSource] | None = None
     ) -> SchemaCodec | SchemaError | None:
-        if len(self._compiled) >= MAX_COMPILED or self._bytes >= MAX_COMPILED_BYTES:
+        kind, schema_id, subject = asked
+        if (
+            len(self._of_schemas) >= MAX_COMPILED
+            or len(self._compiled) >= 10 * MAX_COMPILED
+            or self._bytes >= MAX_COMPILED_BYTES
+        ):
             return None
         result: SchemaCodec | SchemaError
-        size = 0
+        size, identity = 0, b""
         self._check_goes_on()
         try:
-            found = found or self._find(lambda source: source.by_id(schema_id))
+            found = found or self._find(lambda source: source.by_id(schema_id, subject))
             if found is None:
                 return None
             schema, source = found
+            identity = sha256(repr((schema.text, schema.references)).encode("utf-8", "replace")).digest()
+            same = self._of_schemas.get((kind, schema_id, identity))
+            if same is not None:
+                self._compiled[asked] = same
+                return same
             size = len(schema.text)
             result = _codec_of(schema, kind, source, self._check_goes_on)
         except MissingLibraryError:
@@ -118,7 +134,7 @@ class SchemaCatalog:
             result = SchemaError(f"schema {schema_id}: {error}")
         # Of what is kept alone: what a schema needs may be missing for long, and is asked for again and again.
         self._bytes += size
-        self._compiled[kind, schema_id] = result
+        self._compiled[asked] = self._of_schemas[kind, schema_id, identity] = result
         return result
 
     def _check_goes_on(self) -> None:

@@ -28,8 +28,8 @@ class PayloadReader:
         self._kind = kind
         self._catalog = catalog
         self._lasting = lasting
-        self._known: set[SchemaId] = set()
-        self._unknown: set[SchemaId] = set()
+        self._known: set[tuple[SchemaId, str]] = set()
+        self._unknown: set[tuple[SchemaId, str]] = set()
         self._stamp = catalog.stamp()
         self._outdated = False
 
@@ -40,28 +40,29 @@ class PayloadReader:
             self._outdated = self._catalog.stamp() != self._stamp
         return self._outdated
 
-    def decode(self, frame: FramedMessage) -> Decoded:
-        """Decode a message. Raises MissingLibraryError."""
+    def decode(self, frame: FramedMessage, subject: str = "") -> Decoded:
+        """Decode a message, whose schema is most likely one of `subject`. Raises MissingLibraryError."""
         schema_id = frame.schema_id
+        asked = schema_id, subject
         try:
             if self._kind is Kind.JSON:
                 return Decoded(decode_json(frame.message), schema_id)
-            if not self._is_unknown(schema_id):
-                codec = self._catalog.codec(self._kind, schema_id)
+            if not self._is_unknown(asked):
+                codec = self._catalog.codec(self._kind, schema_id, subject)
                 if codec is not None:
-                    self._known.add(schema_id)
+                    self._known.add(asked)
                     return Decoded(codec.decode(frame.message, frame.path), schema_id)
-                self._unknown.add(schema_id)
+                self._unknown.add(asked)
         except SchemaError:
             pass
         return Decoded(None, schema_id)
 
-    def _is_unknown(self, schema_id: SchemaId) -> bool:
+    def _is_unknown(self, asked: tuple[SchemaId, str]) -> bool:
         if not self._lasting and self._unknown:
             stamp = self._catalog.stamp()
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._unknown.clear()
-        if schema_id in self._known:
+        if asked in self._known:
             return False
-        return schema_id in self._unknown or len(self._unknown) >= MAX_UNKNOWN
+        return asked in self._unknown or len(self._unknown) >= MAX_UNKNOWN

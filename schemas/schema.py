@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
 from storage.errors import StorageError
@@ -84,7 +84,33 @@ def schema_of(fields: Mapping[str, object], *, number: int | None = None) -> Pay
     said = fields.get("id")
     if number is None and is_number(said):
         number = said
-    return PayloadSchema(Kind(kind), text, tuple(map(_reference, references)), number)
+    context = context_of(str(fields.get("subject")))
+    needed = tuple(_reference(reference, context) for reference in references)
+    return PayloadSchema(Kind(kind), text, needed, number)
+
+
+T = TypeVar("T")
+
+
+def context_of(subject: str) -> str:
+    """Return the registry's context that has a subject: `.staging` of `:.staging:orders-value`, "" for the default one."""
+    context, separator, _ = subject[1:].partition(":") if subject.startswith(":") else ("", "", "")
+    return context if separator and context != "." else ""
+
+
+def of_contexts(
+    default: T | None, others: Mapping[str, T], subject: str, has: Callable[[str], bool]
+) -> T | None:
+    """Choose between schemas that have one id in several contexts; `has` returns whether a subject has a version with that id.
+
+    That of the subject is chosen, then that of the default context, then the only one there is.
+    """
+    if not others or (default is not None and has(subject)):
+        return default
+    exact = [one for context, one in others.items() if has(f":{context}:{subject}")]
+    chosen = exact if len(exact) == 1 or default is None else [default]
+    chosen = chosen or list(others.values())
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def is_number(value: object) -> TypeGuard[int]:
@@ -92,9 +118,11 @@ def is_number(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_ID
 
 
-def _reference(fields: object) -> SchemaReference:
+def _reference(fields: object, context: str) -> SchemaReference:
+    """Read a reference of a schema; its subject is one of the same context unless it names another."""
     if isinstance(fields, dict):
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
-            return SchemaReference(name, subject, version)
+            qualified = f":{context}:{subject}" if context and not subject.startswith(":") else subject
+            return SchemaReference(name, qualified, version)
     raise SchemaError("a reference has no name, subject and version")

@@ -61,7 +61,7 @@ class DecodedLines:
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         self.leave()
         line = JSON.render_one(columns, index, topic=topic, partition=partition)
-        return self._decoded(columns, index, line)
+        return self._decoded(columns, index, line, topic)
 
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
@@ -95,10 +95,10 @@ class DecodedLines:
                 end_offset=columns.offsets[last - 1] + 1,
             )
             for index, line in enumerate(text.splitlines(keepends=True), first):
-                yield index, self._decoded(columns, index, line)
+                yield index, self._decoded(columns, index, line, topic)
             first = last
 
-    def _decoded(self, columns: Columns, index: int, line: bytes) -> bytes:
+    def _decoded(self, columns: Columns, index: int, line: bytes, topic: str) -> bytes:
         """Put what is decoded into a line of `log.json`, in place of what is not."""
         key, value = columns.key(index), columns.value(index)
         key_header = value_header = None
@@ -116,15 +116,21 @@ class DecodedLines:
         payload_at = line.rfind(_PAYLOAD)
         key_at = _key_place(line, payload_at)
         parts = [line[:key_at]]
-        parts.append(line[key_at:payload_at] if framed_key is None else self._field(b"key", key, framed_key))
         parts.append(
-            line[payload_at:-2] if framed_value is None else self._field(b"payload", value, framed_value)
+            line[key_at:payload_at]
+            if framed_key is None
+            else self._field(b"key", key, framed_key, f"{topic}-key")
+        )
+        parts.append(
+            line[payload_at:-2]
+            if framed_value is None
+            else self._field(b"payload", value, framed_value, f"{topic}-value")
         )
         parts.append(b"}\n")
         return b"".join(parts)
 
-    def _field(self, name: bytes, data: bytes | None, frame: FramedMessage) -> bytes:
-        text, schema_id = self._reading.decode(frame)
+    def _field(self, name: bytes, data: bytes | None, frame: FramedMessage, subject: str) -> bytes:
+        text, schema_id = self._reading.decode(frame, subject)
         shown = b"%d" % schema_id if isinstance(schema_id, int) else b'"%s"' % str(schema_id).encode()
         if text is None:
             text, plain = b'"' + b64encode(data or b"") + b'"', b"_base64"

@@ -51,8 +51,9 @@ class DirectorySource:
                 self._modified = None
         return self._modified
 
-    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
-        """See `SchemaSource`."""
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+        """See `SchemaSource`: a directory has one schema of an id."""
+        del subject
         for suffix, kind in SUFFIXES.items():
             text = self._text(f"{schema_id}{suffix}")
             if text is not None:

@@ -6,14 +6,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from schemas.schema import PayloadSchema, SchemaId, SchemaReference
+from schemas.schema import PayloadSchema, SchemaId, SchemaReference, context_of, of_contexts
 
 
 @dataclass(slots=True)
 class KeptSchemas:
     """Schemas by their ids and versions. See `SchemaSource`."""
 
-    by_ids: dict[SchemaId, PayloadSchema] = field(default_factory=dict)
+    by_ids: dict[SchemaId, dict[str, PayloadSchema]] = field(default_factory=dict)
+    """By their contexts."""
     by_versions: dict[tuple[str, int], PayloadSchema] = field(default_factory=dict)
     deleted: set[tuple[str, int]] = field(default_factory=set)
 
@@ -24,7 +25,8 @@ class KeptSchemas:
         self.by_versions[version] = schema
         for schema_id in (schema.number, guid):
             if schema_id is not None:
-                self.by_ids[schema_id] = schema
+                context = context_of(version[0]) if isinstance(schema_id, int) else ""
+                self.by_ids.setdefault(schema_id, {})[context] = schema
         if deleted:
             self.deleted.add(version)
 
@@ -32,9 +34,14 @@ class KeptSchemas:
         """See `SchemaSource`: nothing is added."""
         return None
 
-    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
         """See `SchemaSource`."""
-        return self.by_ids.get(schema_id)
+
+        def has(name: str) -> bool:
+            return any(one.number == schema_id for place, one in self.by_versions.items() if place[0] == name)
+
+        others = dict(self.by_ids.get(schema_id, {}))
+        return of_contexts(others.pop("", None), others, subject, has)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """See `SchemaSource`."""

@@ -1,6 +1,6 @@
 """A schema registry, asked over HTTP as Confluent's clients ask it.
 
-    GET /schemas/ids/12                     {"schema":"…","schemaType":"PROTOBUF","references":[…]}; no schemaType is Avro
+    GET /schemas/ids/12?subject=NAME        {"schema":"…","schemaType":"PROTOBUF","references":[…]}; no schemaType is Avro
     GET /schemas/guids/GUID                 the same
     GET /subjects/NAME/versions/3           {"subject":…,"version":3,"id":12,"schema":…,…}; `latest` for 3: the newest one
 
@@ -80,10 +80,11 @@ class RegistrySource:
         """See `SchemaSource`: what is unknown may be known after a rest."""
         return int(self._clock() / REST_SECONDS)
 
-    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
         """See `SchemaSource`."""
         if isinstance(schema_id, int):
-            return self._schema(f"/schemas/ids/{schema_id}", number=schema_id)
+            asked = f"?subject={quote(subject, safe='')}" if subject else ""
+            return self._schema(f"/schemas/ids/{schema_id}{asked}", number=schema_id)
         return self._schema(f"/schemas/guids/{schema_id}")
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:

@@ -15,8 +15,8 @@ class SchemaSource(Protocol):
         """Return what changes when there may be schemas that there were not before. Never waits, raises nothing."""
         ...
 
-    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
-        """Return a schema; None where there is none, or where it cannot be had at present. Raises SchemaError for a bad one."""
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+        """Return a schema. Where contexts of a registry have several with that id, `subject` says which one. None where there is none, or where it cannot be had at present. Raises SchemaError for a bad one."""
         ...
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:

@@ -25,7 +25,9 @@ from schemas.schema import (
     SchemaError,
     SchemaId,
     SchemaReference,
+    context_of,
     is_number,
+    of_contexts,
     schema_of,
 )
 from schemas.sources.kept import KeptSchemas
@@ -69,6 +71,8 @@ class SchemasTopic:
         self._next = Offset(0)
         self._rewrites = 0 if self._partition is None else self._partition.rewrites
         self._numbers: dict[int, Offset] = {}
+        self._in_contexts: dict[int, dict[str, Offset]] = {}
+        """Of contexts other than the default one."""
         self._guids: dict[UUID, Offset] = {}
         self._subjects: dict[str, dict[int, _Version]] = {}
         self._versions = 0
@@ -81,13 +85,15 @@ class SchemasTopic:
             return None
         return id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
 
-    def by_id(self, schema_id: SchemaId) -> PayloadSchema | None:
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
         """See `SchemaSource`."""
         with self._lock:
             for again in (False, True):
                 self._catch_up(again=again)
                 offset = (
-                    self._numbers.get(schema_id) if isinstance(schema_id, int) else self._guids.get(schema_id)
+                    self._offset(schema_id, subject)
+                    if isinstance(schema_id, int)
+                    else self._guids.get(schema_id)
                 )
                 if offset is None:
                     return None
@@ -95,6 +101,12 @@ class SchemasTopic:
                 if fields is not None and schema_id in (fields.get("id"), _guid(fields)):
                     return schema_of(fields)
         return None
+
+    def _offset(self, number: int, subject: str) -> Offset | None:
+        def has(name: str) -> bool:
+            return any(one.number == number for one in self._subjects.get(name, {}).values())
+
+        return of_contexts(self._numbers.get(number), self._in_contexts.get(number, {}), subject, has)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """See `SchemaSource`."""
@@ -209,7 +221,11 @@ class SchemasTopic:
             return
         self._versions += number not in versions
         versions[number] = _Version(offset, schema_id, value.get("deleted") is True)
-        self._numbers[schema_id] = offset
+        context = context_of(subject)
+        if context:
+            self._in_contexts.setdefault(schema_id, {})[context] = offset
+        else:
+            self._numbers[schema_id] = offset
         guid = _guid(value)
         if guid is not None:
             self._guids[guid] = offset

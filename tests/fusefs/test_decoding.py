@@ -66,6 +66,17 @@ async def test_a_framed_payload_shows_as_its_value_with_the_id_of_its_schema(sho
     assert [["AAAAAAf/", 7]] == undecoded
 
 
+async def test_an_id_of_another_context_of_the_registry_hides_none(shop: MountClient):
+    """A record shows by the schema of its own topic's subject, whichever was registered last."""
+    await shop.append("_schemas/0/log.json", registered(":.staging:users-value", 1, 7, "string"))
+    await shop.append("_schemas/0/log.json", registered(":.eu:users-key", 1, 7, "int"))
+    await shop.mkdir("users")
+    await shop.append("users/0/log.json", line(framed(7, b"\x04ab"), framed(7, b"\x02")))
+    first = await shop.cat("orders/0/0-0.avro.json")
+    assert [[{"id": 1, "note": "eins"}, 7]] == fields(first, "payload", "payload_schema_id")
+    assert [[1, "ab"]] == fields(await shop.cat("users/0/log.avro.json"), "key", "payload")
+
+
 async def test_the_other_fields_are_those_of_the_plain_line(shop: MountClient):
     """In the same order."""
     plain, decoded = await shop.cat("orders/0/1.json"), await shop.cat("orders/0/1.avro.json")

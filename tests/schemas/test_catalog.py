@@ -26,7 +26,7 @@ class Kept:
     def stamp(self):
         return len(self.by_number)
 
-    def by_id(self, schema_id):
+    def by_id(self, schema_id, subject=""):
         self.asked += 1
         return self.by_number.get(schema_id)
 
@@ -51,6 +51,23 @@ def test_the_first_source_that_has_a_schema_is_believed():
     assert catalog.codec(Kind.AVRO, 7) is catalog.codec(Kind.AVRO, 7)
     assert (2, 1) == (first.asked, second.asked)
     assert catalog.codec(Kind.AVRO, 9) is None
+
+
+def test_an_id_means_another_schema_for_the_subject_of_another_context():
+    """A schema that several subjects share is compiled once."""
+
+    class Contexts(Kept):
+        def by_id(self, schema_id, subject=""):
+            return self.by_subject.get(subject, super().by_id(schema_id, subject))
+
+    source = Contexts(of_avro("int", 7))
+    source.by_subject["users-value"] = of_avro("string", 7)
+    catalog = SchemaCatalog((source,))
+    reader = PayloadReader(Kind.AVRO, catalog)
+    assert Decoded(b"1", 7) == reader.decode(FramedMessage(7, b"\x02"), "orders-value")
+    assert Decoded(b'"a"', 7) == reader.decode(FramedMessage(7, b"\x02a"), "users-value")
+    assert Decoded(b"1", 7) == reader.decode(FramedMessage(7, b"\x02"))
+    assert catalog.codec(Kind.AVRO, 7, "orders-value") is catalog.codec(Kind.AVRO, 7, "refunds-value")
 
 
 def test_what_an_id_means_never_changes():
@@ -166,10 +183,10 @@ class Failing(Kept):
 
     failure: Exception | None = OSError("no room")
 
-    def by_id(self, schema_id):
+    def by_id(self, schema_id, subject=""):
         if self.failure is not None:
             raise self.failure
-        return super().by_id(schema_id)
+        return super().by_id(schema_id, subject)
 
     newest = by_id
 

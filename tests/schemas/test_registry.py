@@ -24,6 +24,7 @@ from tests.schemas.examples import ORDER, ORDER_PROTO
 
 ANSWERS = {
     "/schemas/ids/7": {"schema": json.dumps(ORDER)},
+    "/schemas/ids/7?subject=%3A.staging%3Ausers%2F1-value": {"schema": '"int"'},
     "/schemas/ids/8": {"schema": ORDER_PROTO, "schemaType": "PROTOBUF", "references": []},
     f"/schemas/guids/{UUID(int=7)}": {"schema": json.dumps(ORDER), "guid": str(UUID(int=7))},
     "/subjects/a%2Fb-value/versions/2": {"subject": "a/b-value", "version": 2, "id": 9, "schema": '"int"'},
@@ -96,6 +97,7 @@ def test_schemas_are_asked_for_by_id_guid_and_version():
         assert PayloadSchema(Kind.PROTOBUF, ORDER_PROTO, (), 8) == source.by_id(8)
         assert json.dumps(ORDER) == source.by_id(UUID(int=7)).text
         assert 9 == source.referenced(SchemaReference("x", "a/b-value", 2)).number
+        assert '"int"' == source.by_id(7, ":.staging:users/1-value").text
         assert 10 == source.newest("a/b-value").number
         assert source.newest("none") is None
         asked.clear()

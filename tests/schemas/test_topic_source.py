@@ -184,3 +184,38 @@ def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
         tracemalloc.stop()
     assert kept < 1_000_000
     engine.close()
+
+
+def test_of_two_contexts_that_have_one_id_the_subject_says_which(engine):
+    """First that of the subject, then that of the default context, then the only one there is; in memory as well."""
+    grow(
+        engine,
+        registered(
+            ":.staging:users-value", 1, 7, "int", references=[{"name": "a", "subject": "b", "version": 1}]
+        ),
+        registered(":.staging:users-value", 2, 20, "long"),
+        registered(":.eu:users-value", 1, 21, "float"),
+        registered(":.us:users-value", 1, 21, "double"),
+        registered(":.us:stock-value", 1, 22, "bytes"),
+        registered(":.eu:refunds-value", 1, 22, "boolean"),
+        registered(":.:more-value", 1, 23, "int"),
+    )
+    source = SchemasTopic(engine)
+    kept = source.kept()
+    for number, subject, expected in (
+        (7, "orders-value", "string"),
+        (7, "", "string"),
+        (7, "users-value", "int"),
+        (7, "unknown-value", "string"),
+        (20, "unknown-value", "long"),
+        (21, "users-value", None),
+        (22, "refunds-value", "boolean"),
+        (22, "stock-value", "bytes"),
+        (22, "unknown-value", None),
+        (23, "", "int"),
+    ):
+        found = source.by_id(number, subject)
+        assert expected == (found and json.loads(found.text)), (number, subject)
+        assert found == kept.by_id(number, subject)
+    needed = source.by_id(7, "users-value").references
+    assert (SchemaReference("a", ":.staging:b", 1),) == needed
