@@ -2,15 +2,17 @@
 
 As text for a person, as one JSON object a line for what collects logs, or to systemd's journal, where each entry has the
 fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS beside its MESSAGE
-(systemd.journal-fields(7)).
+(systemd.journal-fields(7)). A daemon without a terminal and without a file logs to the journal, or else to syslog.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from storage.messages import PrintableFormatter, printable
 
 PATIENCE_SECONDS = 0.25
 """Longest time that one entry waits for a journal with much to do."""
+SYSLOG_SOCKET = "/dev/log"
+_DAEMON = 3 << 3
+"""syslog(3)'s facility of daemons."""
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """Those of syslog(3) by the lowest level that has each; below is 7, debug."""
@@ -35,24 +40,28 @@ class LogFormat(Enum):
 def begin_log(
     chosen: LogFormat | None, file: Path | None, *, terminal: bool, debug: bool, about: Mapping[str, str]
 ) -> None:
-    """Begin the log (OSError): into `file`, or with `terminal` to standard error, or nowhere.
+    """Begin the log (OSError): into `file`, or with `terminal` to standard error, or to the system's log.
 
-    Unless a form is `chosen` it is text, but the journal's where that is what standard error leads to. `about` has
-    fields of every entry in the other forms, such as the mountpoint.
+    Unless a form is `chosen` it is the journal's where standard error leads to the journal, or where there is neither
+    a file nor a terminal; everywhere else, and where no journal listens, it is text. `about` has fields of every entry
+    in the other forms, such as the mountpoint.
     """
     form = chosen or (
-        LogFormat.JOURNAL if file is None and terminal and _leads_to_journal() else LogFormat.TEXT
+        LogFormat.JOURNAL if file is None and (not terminal or _leads_to_journal()) else LogFormat.TEXT
     )
     try:
         handler = _handler_of(form, file, terminal=terminal, about=about)
     except OSError:
         if chosen is not None or form is not LogFormat.JOURNAL:
             raise
-        form = LogFormat.TEXT  # The stream leads to a journal whose socket is not to be seen from here.
+        form = LogFormat.TEXT
         handler = _handler_of(form, file, terminal=terminal, about=about)
-    handler.setFormatter(
-        _json_formatter(about) if form is LogFormat.JSON else PrintableFormatter(_format_of(form))
-    )
+    if form is LogFormat.JSON:
+        handler.setFormatter(_json_formatter(about))
+    elif isinstance(handler, SyslogHandler):
+        handler.setFormatter(PrintableFormatter(f"{about['mountpoint'].replace('%', '%%')}: %(message)s"))
+    else:
+        handler.setFormatter(PrintableFormatter("%(message)s" if form is LogFormat.JOURNAL else _TEXT))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler], force=True)
     if not debug:
         logging.getLogger("pyfuse3").setLevel(logging.WARNING)
@@ -113,6 +122,24 @@ class JournalHandler(logging.Handler):
         super().close()
 
 
+class SyslogHandler(logging.Handler):
+    """Sends entries to syslog(3), and waits for nobody: a logger that hangs or is missing loses them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        header = f"<{_DAEMON | priority(record.levelno)}>topicfs[{os.getpid()}]: "
+        with suppress(OSError):
+            text = (header + self.format(record)).encode(errors="backslashreplace")
+            self._socket.sendto(text, socket.MSG_DONTWAIT, SYSLOG_SOCKET)
+
+    def close(self) -> None:
+        self._socket.close()
+        super().close()
+
+
 def priority(level: int) -> int:
     """Return syslog's number for a level of `logging`."""
     return next((number for lowest, number in _PRIORITIES if level >= lowest), 7)
@@ -125,11 +152,7 @@ def _handler_of(
         return JournalHandler(about)
     if file is not None:
         return logging.FileHandler(file)
-    return logging.StreamHandler() if terminal else logging.NullHandler()
-
-
-def _format_of(form: LogFormat) -> str:
-    return "%(message)s" if form is LogFormat.JOURNAL else _TEXT
+    return logging.StreamHandler() if terminal else SyslogHandler()
 
 
 def _json_formatter(about: Mapping[str, str]) -> logging.Formatter:

@@ -57,9 +57,9 @@ class MountOptions:
     request_loop: RequestLoop | None = None
     """The way in which requests are fetched from the kernel; None: the shortest that fits (`request_loop.choose`)."""
     log_file: Path | None = None
-    """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
+    """The file of the daemon's log; without it the log goes to the terminal, or from the background to the journal or syslog."""
     log_format: LogFormat | None = None
-    """The form of the log; None: text, or the journal's where the log goes there."""
+    """The form of the log; None: text, or the journal's if the log goes there."""
     debug: bool = False
     """Log every decision of interest, not only failures."""
     metrics: MetricsAddress | None = None

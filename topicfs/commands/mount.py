@@ -167,13 +167,16 @@ NEEDS_PYFUSE3 = (
     "the same.)",
 )
 @click.option(
-    "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."
+    "--log-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Where the daemon's log goes.  [default: the terminal; from the background systemd's journal, or else syslog]",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json", "journal"]),
     help="Lines for people, an object a line for programs, or entries with fields in systemd's journal.  "
-    "[default: text, but journal where standard error leads there]",
+    "[default: text; journal if the log goes there]",
 )
 @click.option("--debug", is_flag=True, help="Log more.")
 @click.pass_context

@@ -193,7 +193,7 @@ mkdir -p /run/systemd/journal /run/log/journal
 /usr/lib/systemd/systemd-journald > "$base/journald" 2>&1 &
 journald=$!
 for _ in $(seq 6000); do [ -S /run/systemd/journal/socket ] && break; sleep 0.01; done
-"$topicfs" mount --log-format journal "$base/data" "$base/mnt"
+eval "$mount"
 "$topicfs" umount "$base/mnt"
 kill -USR1 $journald
 journalctl --sync || true
@@ -204,11 +204,25 @@ kill $journald
 
 
 @pytest.mark.root
-def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path):
-    """systemd's own, read by journalctl, found by the mountpoint."""
+@pytest.mark.parametrize(
+    "mount",
+    [
+        '"$topicfs" mount --log-format journal "$base/data" "$base/mnt"',
+        'mount.topicfs "$base/data" "$base/mnt" -o rw',
+    ],
+    ids=["asked for", "by fstab"],
+)
+def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path, mount: str):
+    """systemd's own, read by journalctl, found by the mountpoint; a mount by fstab(5) logs there without being asked."""
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "bash", "-c", JOURNAL],
-        env={**os.environ, "base": str(tmp_path), "topicfs": str(TOPICFS)},
+        env={
+            **os.environ,
+            "base": str(tmp_path),
+            "topicfs": str(TOPICFS),
+            "mount": mount,
+            "PATH": f"{TOPICFS.parent}:{os.environ['PATH']}",
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.mounting import daemon_log
-from fusefs.mounting.daemon_log import JournalHandler, LogFormat, begin_log, priority
+from fusefs.mounting.daemon_log import JournalHandler, LogFormat, SyslogHandler, begin_log, priority
 
 ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
 
@@ -157,3 +157,58 @@ def test_a_stream_of_the_journal_without_its_socket_is_text(
     assert [logging.StreamHandler] == [type(one) for one in root_logger.handlers]
     with pytest.raises(OSError, match="no journal listens there"):
         begin_log(LogFormat.JOURNAL, None, terminal=True, debug=False, about=ABOUT)
+
+
+@pytest.mark.parametrize("form", [None, LogFormat.TEXT, LogFormat.JSON])
+def test_a_daemon_without_a_terminal_logs_to_syslog(
+    journal: socket.socket, form: LogFormat | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Where no journal listens: with its priority, its process and its mountpoint."""
+    monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
+    monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
+    begin_log(form, None, terminal=False, debug=False, about={**ABOUT, "mountpoint": "/srv/50%s"})
+    logging.getLogger("topicfs").warning("slow: %d ms, \x1b[31m", 7)
+    header, message = journal.recv(65536).decode().split(": ", 1)
+    assert f"<28>topicfs[{os.getpid()}]" == header
+    if form is LogFormat.JSON:
+        assert {"message": "slow: 7 ms, \x1b[31m", "mountpoint": "/srv/50%s"}.items() <= json.loads(
+            message
+        ).items()
+    else:
+        assert r"/srv/50%s: slow: 7 ms, \x1b[31m" == message
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "is not there"])
+def test_syslog_holds_nobody_up(
+    journal: socket.socket, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """A logger that hangs, or is not there, loses entries; the one that is started again gets them."""
+    monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
+    handler = SyslogHandler()
+    own = logging.getLogger("topicfs.syslog")
+    own.propagate = False
+    own.addHandler(handler)
+    if trouble == "is not there":
+        Path(journal.getsockname()).rename(tmp_path / "gone")
+    for number in range(5000):  # More than any queue holds.
+        own.warning("entry %d", number)
+    if trouble == "is not there":
+        (tmp_path / "gone").rename(journal.getsockname())
+    else:
+        journal.settimeout(0)
+        with suppress(BlockingIOError):
+            while journal.recv(65536) is not None:
+                pass
+    own.warning("last")
+    assert journal.recv(65536).endswith(b": last")
+    own.removeHandler(handler)
+    handler.close()
+
+
+def test_a_daemon_without_a_terminal_logs_to_the_journal(
+    journal: socket.socket, root_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+):
+    """Where one listens, as text with fields."""
+    monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", Path(journal.getsockname()))
+    begin_log(None, None, terminal=False, debug=False, about=ABOUT)
+    assert [JournalHandler] == [type(one) for one in root_logger.handlers]
