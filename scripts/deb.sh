@@ -112,7 +112,7 @@ Maintainer: $maintainer
 Section: utils
 Priority: optional
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
-Depends: python3 (>= $python_version), python3 (<< $next_python), fuse3, $needed
+Depends: python3 (>= $python_version), python3 (<< $next_python), fuse3, passwd, $needed
 Recommends: ca-certificates
 Description: Kafka-compatible topics as plain files
  Topics are directories and records are lines: echo >> appends, cat reads,

@@ -33,8 +33,48 @@ topicfs topics list --data /var/lib/orders | cat
 dpkg --purge topicfs > /dev/null
 hash -r
 type topicfs mount.topicfs 2> /dev/null || echo gone
+[ ! -e /var/lib/topicfs ] && ! getent passwd topicfs && ! getent group topicfs && echo "no user"
 """
-DPKGS_OWN = re.compile(r"var/lib/dpkg/|var/log/|var/cache/|etc/ld\.so\.cache|dev/null")
+MOUNTING = (ROOT / "docs" / "mount.md").read_text().partition("\n## At boot")[2].partition("\n## ")[0]
+BY_HAND = re.findall(r"(?m)^    ((?:mkdir|mount) .*)$", MOUNTING)
+FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
+"""What docs/mount.md tells users of the package to type, and to write into fstab(5)."""
+EXAMPLE = "/usr/share/doc/topicfs/examples/orders.conf"
+FUSE = """
+mknod -m 666 /tmp/fuse c 10 229
+mount --bind /tmp/fuse /dev/fuse
+"""
+"""The device as udev makes it: for every user."""
+APPENDED = """
+mkdir /srv/orders/%(topic)s
+echo hello >> /srv/orders/%(topic)s/0/log
+setpriv --reuid 4321 --regid 4321 --clear-groups cat /srv/orders/%(topic)s/0/log
+setpriv --reuid 4321 --regid 4321 --clear-groups sh -c 'echo no >> /srv/orders/%(topic)s/0/log' 2>&1 | grep -o 'Permission denied'
+topicfs umount /srv/orders
+"""
+"""A second user may read, and nothing else."""
+UNIT = r"""
+unit=/usr/lib/systemd/system/topicfs@.service
+value() { sed -n "s/^$1=//p" $unit; }
+capabilities() { value $1 | tr 'A-Z ' 'a-z,' | sed 's/cap_/+/g'; }
+mkdir --parents /srv/orders
+set -a
+eval "$(value Environment)"
+. /etc/topicfs/orders.conf
+set +a
+[ "$(value User) 755" = "$(stat --format '%U %a' "/var/lib/$(value StateDirectory)")" ]
+setpriv --reuid "$(value User)" --regid "$(value User)" --init-groups --no-new-privs \
+    --inh-caps "$(capabilities AmbientCapabilities)" --ambient-caps "$(capabilities AmbientCapabilities)" \
+    --bounding-set "-all,$(capabilities CapabilityBoundingSet)" \
+    bash -c "exec $(value ExecStart)" 2> /tmp/log &
+daemon=$!
+until mountpoint --quiet /srv/orders; do [ -d /proc/$daemon ] || cat /tmp/log >&2; sleep 0.01; done
+"""
+"""The unit's ExecStart, as its user and with its capabilities: what systemd does with it."""
+DPKGS_OWN = re.compile(
+    r"var/lib/dpkg/|var/log/|var/cache/|etc/ld\.so\.cache|dev/null"
+    r"|etc/(passwd|shadow|group|gshadow|subuid|subgid)-?$|etc/\.pwd\.lock$"
+)
 EVERYTHING = {
     "/usr/bin/topicfs",
     "/usr/sbin/mount.topicfs",
@@ -84,7 +124,7 @@ def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp
 def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
     """By mount(8) and without a mount, as root; purged, what is left are the topics and dpkg's own lists."""
     said = inside(fresh, tmp_path, packages, f"{INSTALLED} > /dev/null\n{USED}")
-    assert ["topicfs 0.1.0", "anna\thello", "0 anna hello", "orders", "gone"] == said
+    assert ["topicfs 0.1.0", "anna\thello", "0 anna hello", "orders", "gone", "no user"] == said
     upper = tmp_path / "upper"
     left = {
         str(path.relative_to(upper))
@@ -95,3 +135,39 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
     assert "var/lib/orders/orders-0/00000000000000000000.log" in topics
     assert set() == {path for path in left - topics if not DPKGS_OWN.match(path)}
     assert not (upper / "usr/lib/topicfs").exists()
+
+
+def test_the_documented_lines_mount_on_a_fresh_debian(fresh, packages, tmp_path):
+    """Typed and in fstab(5), with the options they show; another user reads and may not append."""
+    (mkdir, mount), (line,) = BY_HAND, FSTAB
+    script = f"""{INSTALLED} > /dev/null
+        {FUSE}
+        {mkdir}
+        {mount}
+        {APPENDED % {"topic": "typed"}}
+        echo '{line}' > /etc/fstab
+        mount /srv/orders
+        {APPENDED % {"topic": "at-boot"}}
+        ls /var/lib/topicfs/orders | grep -- -0
+    """
+    said = ["hello", "Permission denied"]
+    assert [*said, *said, "at-boot-0", "typed-0"] == inside(fresh, tmp_path, packages, script)
+
+
+def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
+    """As its own user, who owns what it makes; purged, topics and their owner stay."""
+    script = f"""{INSTALLED} > /dev/null
+        {FUSE}
+        cp {EXAMPLE} /etc/topicfs/
+        {UNIT}
+        {APPENDED % {"topic": "served"}}
+        wait $daemon
+        cat /tmp/log | grep -c -i -e error -e warning -e denied || true
+        stat --format '%U %n' /var/lib/topicfs/orders/served-0
+        rm /etc/topicfs/orders.conf
+        dpkg --purge topicfs > /dev/null
+        stat --format '%U %n' /var/lib/topicfs/orders/served-0
+    """
+    said = inside(fresh, tmp_path, packages, script)
+    owned = "topicfs /var/lib/topicfs/orders/served-0"
+    assert ["hello", "Permission denied", "0", owned, owned] == said
