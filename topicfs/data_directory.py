@@ -189,11 +189,12 @@ def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
 def mountpoint_of(pid: int | None) -> Path | None:
     """Find the mount that the process serves; None where there is none that can be seen."""
     # Only here: what it is found with belongs to machines with FUSE.
-    from fusefs.mounting.limits import mounts  # noqa: PLC0415
-    from fusefs.mounting.mountpoint import FSTYPE, daemon_values  # noqa: PLC0415
+    from fusefs.mounting.limits import mounters  # noqa: PLC0415
+    from fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415
 
     try:
-        mountpoints = list(mounts(FSTYPE))
+        # Not those of other users, whose `@status` may never end.
+        mountpoints = [path for path, user in mounters(FSTYPE).items() if pid and user == user_of(pid)]
     except OSError:
         return None
     return next((Path(path) for path in mountpoints if daemon_values(path).get("pid") == str(pid)), None)

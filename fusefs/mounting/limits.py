@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 READ_AHEAD_KIB = 1024
@@ -45,13 +46,23 @@ def raise_read_ahead(mountpoint: str) -> None:
 
 def mounts(fstype: str | None = None) -> dict[str, str]:
     """Mountpoints (of one type) and their devices, `major:minor`, read without asking any of them."""
-    found = {}
+    return {path: device for path, device, kind, _ in _mount_table() if kind == fstype or fstype is None}
+
+
+def mounters(fstype: str) -> dict[str, int]:
+    """Mountpoints of FUSE mounts of one type, and the user who mounted each: the kernel's word, not the daemon's."""
+    users = re.compile(r"(?:^|,)user_id=(\d+)")
+    table = [(path, users.search(options)) for path, _, kind, options in _mount_table() if kind == fstype]
+    return {path: int(user[1]) for path, user in table if user is not None}
+
+
+def _mount_table() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the mountpoint, device, type and super options of each mount, later mounts over earlier ones."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         _id, _parent, device, _root, path, *_options = fields.split(" ")
-        if fstype is None or rest.split(" ")[0] == fstype:
-            found[_unescaped(path)] = device
-    return found
+        kind, _source, options = rest.split(" ", 2)
+        yield _unescaped(path), device, kind, options
 
 
 def _unescaped(path: str) -> str:

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from fusefs.mounting.limits import mounts
+from fusefs.following.signals import look
+from fusefs.mounting.limits import mounters, mounts
 from storage.disk.names import META_PROPERTIES
 from storage.errors import StorageError
 from storage.messages import printable
 
 END = "."
 """The last line of a daemon that came to its end in order."""
+LAST_WORDS = "topicfs-last-words"
+STATUS_CHARACTERS = 1 << 20
+"""Where reading `@status` stops."""
 SHOWN = 5
 """Lines that are told; the daemon's log has them all."""
 
@@ -31,7 +35,7 @@ class LastWords:
     """
 
     def __init__(self) -> None:
-        self._descriptor = os.memfd_create("topicfs-last-words")
+        self._descriptor = os.memfd_create(LAST_WORDS)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def end(self, lines: Iterable[str]) -> None:
@@ -130,7 +134,7 @@ def unmount(path: Path) -> None:
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("last_words"))
-        _unmount_command(mountpoint, lazily="pid" not in daemon)
+        _unmount_command(mountpoint, lazily=not daemon)
         if process is None:
             return
         if not _ended(process, UNMOUNT_SECONDS):
@@ -148,12 +152,26 @@ def _resolved(path: Path) -> Path:
 
 
 def daemon_values(mountpoint: str) -> dict[str, str]:
-    """The values of `@status` about the daemon, by name; none where it does not answer."""
+    """The values of `@status` about the daemon, by name; none where it does not answer.
+
+    Neither `pid` nor `last_words` if the process is not of the user who mounted: any user may mount a filesystem that
+    claims to be a topicfs, and to be served by somebody else's process.
+    """
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it
-            return {name: value.rstrip("\n") for name, _, value in (line.partition(" ") for line in file)}
+            lines = file.read(STATUS_CHARACTERS).splitlines()
+        values = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        if mounters(FSTYPE).get(mountpoint) != user_of(int(values.get("pid", 0))):
+            return {name: value for name, value in values.items() if name not in {"pid", "last_words"}}
     except (OSError, ValueError):
         return {}
+    return values
+
+
+def user_of(pid: int) -> int | None:
+    """The real user of a process; None if there is none to be seen."""
+    seen = look(pid)
+    return None if seen is None else seen.user
 
 
 def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) -> int | None:
@@ -174,7 +192,15 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """A descriptor of the file of memory (OSError, ValueError for anything else, which is not even opened)."""
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        itself = f"/proc/self/fd/{found}"
+        if not os.readlink(itself).startswith(f"/memfd:{LAST_WORDS} "):  # noqa: PTH115 - the file has no path
+            raise ValueError(path)
+        return os.open(itself, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 def _ended(descriptor: int, seconds: float) -> bool:

@@ -1,0 +1,105 @@
+"""A mount of another user, which claims what it likes in `@status`: no command believes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.mounting.mountpoint import daemon_values
+from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount, is_mounted
+from topicfs.data_directory import mountpoint_of
+
+pytestmark = [pytest.mark.fuse, pytest.mark.root]
+
+NOBODY = "65534"
+CLAIMS = """
+import os
+from pathlib import Path
+from fusefs.mounting import mountpoint
+os.getpid = lambda own=os.getpid: int(Path("claimed").read_text() or own())
+words = Path("words").read_text()
+mountpoint.LastWords.__init__ = lambda self, init=mountpoint.LastWords.__init__: (
+    init(self),
+    setattr(self, "path", words or self.path),
+)[0]
+from topicfs.main import main
+main()
+"""
+"""The command, but for what `@status` says: the pid in the file `claimed`, the last words in the file that `words` names."""
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A directory that everybody may write to."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        base.chmod(0o777)
+        (base / "mnt").mkdir()
+        (base / "claimed").write_text("")
+        (base / "words").write_text("")
+        yield base
+
+
+@pytest.fixture
+def hostile(base: Path) -> Iterator[Callable[[], Path]]:
+    """Starts such a mount, as a user who may mount and nothing else."""
+    daemons: list[subprocess.Popen[bytes]] = []
+    mnt = base / "mnt"
+
+    def start() -> Path:
+        capabilities = "+sys_admin,+dac_override"
+        become = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
+        become += ["--inh-caps", capabilities, "--ambient-caps", capabilities]
+        command = [sys.executable, "-c", CLAIMS, "mount", "-f", "--allow-other", str(base / "data"), str(mnt)]
+        daemons.append(subprocess.Popen([*become, *command], cwd=base, stderr=subprocess.DEVNULL))
+        wait_until(lambda: is_mounted(mnt), "it is mounted", patience_s=60)
+        return mnt
+
+    yield start
+    for daemon in daemons:
+        daemon.terminate()
+        daemon.wait(60)
+    assert not is_mounted(mnt)
+
+
+def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path], unmounted: Mount) -> None:
+    """Not the one that was there before and claims to be served by the process that owns the directory."""
+    mnt = hostile()
+    daemon = unmounted.start().daemon
+    assert daemon is not None
+    (base / "claimed").write_text(str(daemon.pid))
+    assert f"pid {daemon.pid}\n" in (mnt / "@status").read_text()
+    assert unmounted.path == mountpoint_of(daemon.pid)
+    assert "pid" not in daemon_values(str(mnt))
+
+
+def test_an_unmount_waits_for_no_process_of_another(
+    base: Path, hostile: Callable[[], Path], unmounted: Mount
+) -> None:
+    """It would wait for a minute, and say that the daemon still flushes."""
+    mnt = hostile()
+    daemon = unmounted.start().daemon
+    assert daemon is not None
+    (base / "claimed").write_text(str(daemon.pid))
+    done = FORKS.run(COMMAND, "umount", str(mnt))
+    assert (0, b"") == (done.status, done.errors)
+    assert None is daemon.poll()
+
+
+def test_an_unmount_reads_no_file_that_is_named(base: Path, hostile: Callable[[], Path]) -> None:
+    """A private one would be printed, and one that never ends be read for ever."""
+    secret = base / "secret"
+    secret.write_text("a secret\n")
+    secret.chmod(0o600)
+    (base / "words").write_text(str(secret))
+    mnt = hostile()
+    assert f"last_words {secret}\n" in (mnt / "@status").read_text()
+    done = FORKS.run(COMMAND, "umount", str(mnt))
+    assert (0, b"") == (done.status, done.errors)
