@@ -34,7 +34,7 @@ class Cache:
     def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
         """Take over a directory, or make it. Raises CacheError, OSError."""
         self._directory, self._max_bytes, self._warnings = directory, max_bytes, warnings
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(directory)
         try:
             self._owned = DirectoryLock(directory)

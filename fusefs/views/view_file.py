@@ -229,7 +229,7 @@ class ViewStore:
     def _read(self, base_offset: Offset) -> ViewFile | None:
         try:
             content = decode_view_file(self._files.read_bytes(self.directory / view_file(base_offset)))
-        except (OSError, ViewFileError):
+        except (OSError, StorageError, ViewFileError):
             return None
         return content if content.base_offset == base_offset else None
 

@@ -116,8 +116,8 @@ class FileSystem(Protocol):
         """Return the entries whose names begin with `prefix`, by name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 
-    def make_directory(self, path: Path) -> None:
-        """Make a directory in an existing one. FileExistsError."""
+    def make_directory(self, path: Path, *, private: bool = False) -> None:
+        """Make a directory in an existing one; with `private` nobody but its owner may enter it. FileExistsError."""
         ...
 
     def remove_directory(self, path: Path) -> None:
@@ -137,7 +137,7 @@ class FileSystem(Protocol):
         ...
 
     def read_bytes(self, path: Path) -> bytes:
-        """Return the content of a small file."""
+        """Return the content of a small file. CorruptionError for one that is larger than any file beside segments."""
         ...
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:

@@ -25,10 +25,12 @@ from pathlib import Path
 
 from storage.disk import names
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.errors import NotAPlainFileError, ReadOnlyError
+from storage.errors import CorruptionError, NotAPlainFileError, ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
 
 _MODE = 0o644
+_MAX_SMALL_FILE_BYTES = 512 << 20
+"""More than any index, snapshot or checkpoint: a segment of 2 GiB has 35 million batches at most, of 12 bytes each in its time index."""
 _KINDS = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
@@ -400,9 +402,9 @@ class NativeFileSystem:
             )
             return sorted(entries, key=itemgetter(0))
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, private: bool = False) -> None:
         self._writable(path)
-        path.mkdir()
+        path.mkdir(0o700 if private else 0o777)
 
     def remove_directory(self, path: Path) -> None:
         self._writable(path)
@@ -427,8 +429,12 @@ class NativeFileSystem:
         path.unlink()
 
     def read_bytes(self, path: Path) -> bytes:
-        with naming(path), os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
-            return file.read()
+        descriptor, found = _open_known(path, os.O_RDONLY)
+        with naming(path), os.fdopen(descriptor, "rb") as file:
+            if found.st_size > _MAX_SMALL_FILE_BYTES:
+                limit = f"no such file exceeds {_MAX_SMALL_FILE_BYTES}; put the file back, or remove it"
+                raise CorruptionError(path, 0, f"a file of {found.st_size} bytes: {limit}")
+            return file.read(_MAX_SMALL_FILE_BYTES)
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         # Of a string: to make a Path takes as long as the rest.

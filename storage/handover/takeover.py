@@ -134,7 +134,7 @@ class Takeover:
     def _make_directories(self) -> None:
         for directory in self._data:
             if not self._files.exists(directory):
-                self._files.make_directory(directory)
+                self._files.make_directory(directory, private=True)
         if len(self._data) > 1:
             # They are to know of each other before any of them has topics.
             open_engine(self._data, machine=Machine(files=self._files)).close()

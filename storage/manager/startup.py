@@ -192,7 +192,7 @@ def _make(directory: OpenDirectory) -> None:
     data = directory.data
     if not data.files.exists(data.path):
         try:
-            data.files.make_directory(data.path)
+            data.files.make_directory(data.path, private=True)
         except FileNotFoundError:
             raise StorageError(
                 f"{data.path}: no such directory to make it in; make {data.path.parent} first"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
 from storage.model import TopicPartition
 
 VERSION = 1
@@ -57,7 +58,7 @@ def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
     try:
         plain = json.loads(files.read_bytes(path))
         return _position(plain) if plain["version"] == VERSION else None
-    except (ValueError, KeyError, TypeError):
+    except (CorruptionError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -60,8 +60,8 @@ class SeveralDisks:
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
         return self.of(path).list_directory(path, prefix=prefix)
 
-    def make_directory(self, path: Path) -> None:
-        self.of(path).make_directory(path)
+    def make_directory(self, path: Path, *, private: bool = False) -> None:
+        self.of(path).make_directory(path, private=private)
 
     def remove_directory(self, path: Path) -> None:
         self.of(path).remove_directory(path)

@@ -131,7 +131,7 @@ class SimulatedDisk:
         shown = sorted(name for name in names if name.startswith(prefix))
         return [DirectoryEntry(name, isinstance(names[name], Directory)) for name in shown]
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, private: bool = False) -> None:
         self.happens("make_directory", path, changes=True)
         parent = self._directory(path.parent)
         if path.name in parent.names:

@@ -13,7 +13,7 @@ from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError, CorruptionError, NotAPlainFileError, TornBatchError
+from storage.errors import CorruptBatchError, CorruptionError, TornBatchError
 from storage.findings import Finding
 from storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
 from storage.inspect.check.batches import BatchCheck
@@ -96,7 +96,7 @@ class SegmentCheck:
         """Check everything. FileNotFoundError where the log was removed meanwhile."""
         try:
             yield from self._findings(advance)
-        except NotAPlainFileError as error:
+        except CorruptionError as error:
             yield Finding.of(error)
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:

@@ -210,7 +210,7 @@ class Resolution:
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"
             raise StorageError(f"{unreadable.partition}: {unreadable.problem}; {remedy}")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         saved = []
         for one in self.given_up:
             batches = iter(()) if one.parting is None else one.parting.saved()

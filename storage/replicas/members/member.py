@@ -166,7 +166,7 @@ class ReplicatingDirectory:
     def _make(self, cluster_id: str) -> None:
         files = self._opening.files
         if not files.exists(self.path):
-            files.make_directory(self.path)
+            files.make_directory(self.path, private=True)
             files.sync_directory(self.path.parent)
         if read_meta_properties(files, self.path) is None and not files.list_directory(self.path):
             meta = MetaProperties(cluster_id, self.number, new_id())

@@ -65,10 +65,10 @@ class MortalDirectory(NativeFileSystem):
             raise Killed(self.last_change)
         return file
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, private: bool = False) -> None:
         dies = self.dies("make_directory", path)
         if not dies or self.chance.random() < 0.5:
-            super().make_directory(path)
+            super().make_directory(path, private=private)
         self._end(dies)
 
     def remove_directory(self, path: Path) -> None:

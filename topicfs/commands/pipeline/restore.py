@@ -74,5 +74,5 @@ def _made(place: SparkPlace) -> SparkPlace:
     if place.without:
         raise click.UsageError("--without is for replicas; restore into a directory without replicas")
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
-        Path(place.path).mkdir(parents=True, exist_ok=True)
+        Path(place.path).mkdir(mode=0o700, parents=True, exist_ok=True)
     return found(place)

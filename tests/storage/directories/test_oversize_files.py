@@ -1,0 +1,97 @@
+"""Sparse files of 8 TB in the place of small ones, as a data directory from elsewhere may have them: none is read whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fusefs.views.view_file import ViewStore
+from storage.disk.names import SCRUB, view_file
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError, PartitionOfflineError
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from storage.model import Offset
+from storage.scrub.position import read_position
+from tests.doubles.engines import append_lines, read_lines
+
+BYTES = 8 << 40
+CAUSE = f"a file of {BYTES} bytes"
+FIRST = f"{0:020d}"
+OF_A_PARTITION = [f"{1:020d}.snapshot", "leader-epoch-checkpoint", "partition.metadata"]
+INDEXES = [f"{FIRST}.index", f"{FIRST}.timeindex", f"{FIRST}.txnindex"]
+CHECKPOINTS = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
+OF_THE_DIRECTORY = ["meta.properties", "topicfs.topics"]
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory) -> Path:
+    """A directory with two topics."""
+    directory = tmp_path_factory.mktemp("closed") / "data"
+    engine = open_engine(directory)
+    for name in ("damaged", "whole"):
+        engine.create_topic(name)
+        append_lines(engine.partition(name, 0), "line\n")
+    engine.close()
+    return directory
+
+
+@pytest.fixture
+def data(closed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(closed, tmp_path / "data")
+
+
+def grow(path: Path) -> Path:
+    with path.open("wb") as file:
+        file.truncate(BYTES)
+    return path
+
+
+@pytest.mark.parametrize("name", OF_A_PARTITION)
+def test_a_partition_with_one_is_offline_and_the_others_are_served(data: Path, name: str) -> None:
+    """The reason names the file and its size."""
+    grow(data / "damaged-0" / name)
+    engine = open_engine(data)
+    with pytest.raises(PartitionOfflineError, match=f"{name}: position 0: {CAUSE}"):
+        read_lines(engine.partition("damaged", 0))
+    assert ["line"] == read_lines(engine.partition("whole", 0))
+    engine.close()
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_is_taken_for_empty(data: Path, name: str) -> None:
+    """With a warning, as any damaged one."""
+    grow(data / name)
+    engine = open_engine(data)
+    (warning,) = engine.warnings
+    assert warning.startswith(f"{data / name}: position 0: {CAUSE}")
+    assert ["line"] == read_lines(engine.partition("damaged", 0))
+    engine.close()
+
+
+@pytest.mark.parametrize("name", OF_THE_DIRECTORY)
+def test_a_directory_whose_own_file_is_one_is_refused(data: Path, name: str) -> None:
+    """Its topics cannot be known."""
+    grow(data / name)
+    with pytest.raises(CorruptionError, match=f"{name}: position 0: {CAUSE}"):
+        open_engine(data)
+
+
+@pytest.mark.parametrize("name", [*OF_A_PARTITION, *INDEXES])
+def test_a_check_names_it_and_goes_on(data: Path, name: str) -> None:
+    """The other partition is checked, too."""
+    path = grow(data / "damaged-0" / name)
+    examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
+    assert [True] == [one.cause.startswith(CAUSE) for one in examination.findings() if one.file == path]
+    assert 2 == examination.summary.partitions
+
+
+def test_what_is_made_again_when_damaged_is_made_again(data: Path) -> None:
+    """Remembered positions of a view, and of a scrub."""
+    files = NativeFileSystem()
+    grow(data / SCRUB)
+    assert None is read_position(files, data)
+    grow(data / "damaged-0" / view_file(Offset(0)))
+    assert None is ViewStore(data / "damaged-0", files).load(Offset(0), ".kv", memoryview(b""))
