@@ -65,7 +65,9 @@ def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
 
 
 def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> DataFrame:
-    return spark.sql(f"SELECT {options.select} FROM {{source}} WHERE {options.where}", source=source)  # noqa: S608 (the user's own)
+    # Spark takes the statement as a format string, in which a brace of the user's SQL must be doubled.
+    select, where = (text.replace("{", "{{").replace("}", "}}") for text in (options.select, options.where))
+    return spark.sql(f"SELECT {select} FROM {{source}} WHERE {where}", source=source)  # noqa: S608 (the user's own)
 
 
 def _places(options: ReplayOptions) -> tuple[SparkPlace, SparkPlace]:

@@ -95,6 +95,23 @@ def test_replay_copies_through_sql(spark, data):
     assert ["NEW", "NEW"] == lines(data, "copy")
 
 
+@pytest.mark.parametrize("checkpoint", [None, "progress"])
+def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
+    """`where` and `select` reach Spark as they are written: JSON, regular expressions and `{source}` keep their braces."""
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+
+    options = ReplayOptions(
+        path=str(data),
+        source="orders",
+        target="copy",
+        where="string(value) RLIKE '^[a-z]{3}$' AND key != '{}' AND key != '{source}'",
+        select="""concat('{"value": {"{{is}}": "', value, '"}}') AS value""",
+        checkpoint=checkpoint and str(tmp_path / checkpoint),
+    )
+    assert [("orders", "copy", 2)] == rows(replay(spark, options))
+    assert ['{"value": {"{{is}}": "old"}}', '{"value": {"{{is}}": "new"}}'] == lines(data, "copy")
+
+
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
     """Each record once."""
     from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
