@@ -129,7 +129,12 @@ class SourceDirectories:
         self._loaded, self._chosen = {}, {}
 
     def _look(self, path: Path) -> _DataDirectory:
-        entries = self._files.list_directory(path)
+        try:
+            entries = self._files.list_directory(path)
+        except FileNotFoundError:
+            raise PipelineError(
+                f"{path}: no data directory there; each machine that runs tasks must have it under this path"
+            ) from None
         contents = read_contents(entries, path)
         check_is_data_directory(path, entries, contents)
         holder = find_holder(path)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import DataLossError
-from pipeline.places.paths import data_directories, left_out
 from pipeline.source.arrow import BATCH_ROWS, record_batch
 from pipeline.source.arrow_buffers import ColumnRange
 from pipeline.source.directories import SourceDirectories
@@ -37,8 +36,7 @@ class TopicSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        without = left_out(options.without)
-        self._directories = SourceDirectories(data_directories(options.path, without), without)
+        self._directories = SourceDirectories(options.directories, options.left_out)
 
     def refresh(self) -> None:
         """Read the directories again."""

@@ -48,7 +48,7 @@ def test_a_list_of_paths(tmp_path):
         (tmp_path / name).mkdir()
     listed = json.dumps([f"{tmp_path}/a", f"file:{tmp_path}/b"])
     given = {"paths": listed, "path": f"{tmp_path}/c", "subscribe": "orders"}
-    found = data_directories(parse_source_options(given, streaming=False).path)
+    found = parse_source_options(given, streaming=False).directories
     assert ["c", "a", "b"] == [one.name for one in found]
 
 

@@ -407,6 +407,30 @@ def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
     assert [b"b", b"c"] == batch["value"].to_pylist()
 
 
+@pytest.mark.parametrize("form", ["data", "./d*", "~/data"])
+def test_a_task_that_plans_again_knows_the_drivers_directories(tmp_path, monkeypatch, form):
+    """A task has its own working directory and home, in which a relative path names other directories or none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    make_topic(tmp_path / "data", "a\n", "b\n")
+    given = {"startingOffsets": '{"orders":{"0":1}}'}
+    options, task = options_of(form, **given), planned(form, **given)
+    (one,) = task.slices
+    Path(one.file).write_bytes(Path(one.file).read_bytes()[one.position :])
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.chdir("/")
+    (batch,) = read_task(task, options=options, schema=SCHEMA)
+    assert [b"b"] == batch["value"].to_pylist()
+
+
+def test_a_directory_that_a_task_cannot_see(tmp_path):
+    """One line says what every machine needs, and not only an errno."""
+    task, options = planned(make_topic(tmp_path / "data", "a\n")), options_of(tmp_path / "data")
+    shutil.move(tmp_path / "data", tmp_path / "elsewhere")
+    with pytest.raises(PipelineError, match="data: no data directory there; each machine that runs tasks"):
+        list(read_task(task, options=options, schema=SCHEMA))
+
+
 def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
     """As those of a log that somebody copied together: what was given out is not given out again."""
     monkeypatch.setattr(slices, "WINDOW_BYTES", 80)

@@ -17,7 +17,7 @@ from pipeline.source.query.offsets import (
 from pipeline.source.query.options import parse_source_options
 from storage.model import Isolation, TopicPartition
 
-BASE = {"path": "/data", "subscribe": "orders"}
+BASE = {"path": "/", "subscribe": "orders"}
 ORDERS = TopicPartition("orders", 0)
 
 
@@ -115,7 +115,7 @@ def test_what_is_refused(given, message):
 def test_what_selects_nothing_is_refused(given, message):
     """One way of choosing, and it must be well formed."""
     with pytest.raises(InvalidOptionError, match=message):
-        parse_source_options({"path": "/data"} | given, streaming=False)
+        parse_source_options({"path": "/"} | given, streaming=False)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

@@ -26,8 +26,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
+from pipeline.places.paths import data_directories, left_out
 from pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
@@ -103,7 +105,8 @@ class Selection:
 class SourceOptions:
     """The options of a read. Defaults are in the module's table; `parse_source_options` sets them."""
 
-    path: str
+    directories: tuple[Path, ...]
+    """Data directories, absolute: tasks run in working directories of their own."""
     selection: Selection
     starting: Bound
     ending: Bound
@@ -118,20 +121,21 @@ class SourceOptions:
     include_headers: bool
     isolation: Isolation
     skip_corrupt_batches: bool
-    without: str = ""
-    """Directories with replicas that are not waited for, after commas."""
+    left_out: tuple[Path, ...] = ()
+    """Directories with replicas that are not waited for, absolute."""
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Check the options of a batch or a streaming read; their names in any case. InvalidOptionError."""
+    """Check the options of a batch or a streaming read; their names in any case. InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
     most = _positive(options, "maxOffsetsPerTrigger")
     least = _positive(options, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+    without = left_out(options.get("without", ""))
     return SourceOptions(
-        path=_path(options),
+        directories=data_directories(_path(options), without),
         selection=_selection(options),
         starting=_starting(options, streaming=streaming),
         ending=_ending(options, streaming=streaming),
@@ -147,7 +151,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         include_headers=includes_headers(options),
         isolation=_isolation(options),
         skip_corrupt_batches=_choice(options, "corruptBatches", {"fail": False, "skip": True}, "fail"),
-        without=options.get("without", ""),
+        left_out=without,
     )
 
 
