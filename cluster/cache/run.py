@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster.cache.window import FetchedWindow
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import Batches
-from storage.disk.native import open_plain
+from storage.disk.plain_files import open_plain
 from storage.model import AbortedTransaction, Isolation, Offset, ProducerId
 
 LOG_SUFFIX = ".log"

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from storage.disk import names
-from storage.disk.native import open_plain
+from storage.disk.plain_files import open_plain
 from storage.errors import DirectoryLockedError
 
 # struct flock: glibc's on 64 bits, and the BSDs'.

@@ -14,7 +14,6 @@ import mmap
 import os
 import resource
 import shutil
-import stat
 import threading
 import time
 from collections import OrderedDict
@@ -25,61 +24,19 @@ from pathlib import Path
 
 from storage.disk import names
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.errors import CorruptionError, NotAPlainFileError, ReadOnlyError
+from storage.disk.plain_files import open_known, open_plain
+from storage.errors import CorruptionError, ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
 
-_MODE = 0o644
 _MAX_SMALL_FILE_BYTES = 512 << 20
 """More than any index, snapshot or checkpoint: a segment of 2 GiB has 35 million batches at most, of 12 bytes each in its time index."""
-_KINDS = {
-    stat.S_IFIFO: "FIFO",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFLNK: "symbolic link",
-    stat.S_IFBLK: "block device",
-    stat.S_IFCHR: "character device",
-    stat.S_IFDIR: "directory",
-}
-
-
-def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, without ever waiting; a new file can be read by all. NotAPlainFileError, OSError.
-
-    A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the
-    directory that this process owns. A data directory itself may be a link, and so may the directories above it.
-    """
-    return _open_known(path, flags)[0]
-
-
-def _open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
-    """Do what `open_plain` does; return the descriptor, and what fstat(2) says of the file."""
-    try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
-    except OSError as error:
-        # The errors of links, sockets, directories, and of FIFOs and devices without a peer.
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
-            check_plain(path, os.lstat(path).st_mode)
-        raise
-    found = os.fstat(descriptor)
-    try:
-        check_plain(path, found.st_mode)
-    except NotAPlainFileError:
-        os.close(descriptor)
-        raise
-    return descriptor, found
-
-
-def check_plain(path: Path | str, mode: int) -> None:
-    """Raise NotAPlainFileError for a mode, as stat returns it, of anything else."""
-    if not stat.S_ISREG(mode):
-        raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SYNC_DISK = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Flushes the whole disk, with one call where thousands of files would take two each; None where only all disks can be."""
 _SHARE_OF_LIMIT = 4
-"""The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
-its mapping, so half of the limit stays for the mount, sockets and libraries."""
+"""The pool holds this share of the process's limit in files, each with two descriptors: half of the limit is left."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) between two disks, and on file systems that have none."""
 _PAGE_BYTES = 4096
@@ -276,7 +233,7 @@ class NativeFile:
         return descriptor
 
     def _open_again(self, further_flags: int = 0) -> _Descriptor:
-        number, found = _open_known(self._path, self._flags | further_flags)
+        number, found = open_known(self._path, self._flags | further_flags)
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
@@ -397,10 +354,8 @@ class NativeFileSystem:
 
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
         with os.scandir(path) as names:
-            entries = (
-                DirectoryEntry(name.name, name.is_dir()) for name in names if name.name.startswith(prefix)
-            )
-            return sorted(entries, key=itemgetter(0))
+            wanted = (name for name in names if name.name.startswith(prefix))
+            return sorted((DirectoryEntry(name.name, name.is_dir()) for name in wanted), key=itemgetter(0))
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
         self._writable(path)
@@ -429,20 +384,20 @@ class NativeFileSystem:
         path.unlink()
 
     def read_bytes(self, path: Path) -> bytes:
-        descriptor, found = _open_known(path, os.O_RDONLY)
+        descriptor, found = open_known(path, os.O_RDONLY)
         with naming(path), os.fdopen(descriptor, "rb") as file:
             if found.st_size > _MAX_SMALL_FILE_BYTES:
-                limit = f"no such file exceeds {_MAX_SMALL_FILE_BYTES}; put the file back, or remove it"
-                raise CorruptionError(path, 0, f"a file of {found.st_size} bytes: {limit}")
+                reason = f"a file of {found.st_size} bytes, where {_MAX_SMALL_FILE_BYTES} is the most; put it back, or remove it"
+                raise CorruptionError(path, 0, reason)
             return file.read(_MAX_SMALL_FILE_BYTES)
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         # Of a string: to make a Path takes as long as the rest.
-        descriptor, found = _open_known(f"{directory}/{name}", os.O_RDONLY)
-        size = found.st_size
+        descriptor, found = open_known(f"{directory}/{name}", os.O_RDONLY)
         try:
             # Most indexes are no larger than a page: one read gives both ends.
             with naming(directory / name):
+                size = found.st_size
                 first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
                 last = os.pread(descriptor, length, size - length) if size > _PAGE_BYTES else first[-length:]
         finally:

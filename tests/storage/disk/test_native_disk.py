@@ -122,15 +122,15 @@ def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, mo
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
     file.close()
-    opened = native._open_known
+    opened = native.open_known
 
     def overtaken(path, flags):
         found = opened(path, flags)
-        monkeypatch.setattr(native, "_open_known", opened)
+        monkeypatch.setattr(native, "open_known", opened)
         file.pwrite(b"new", Position(0))
         return found
 
-    monkeypatch.setattr(native, "_open_known", overtaken)
+    monkeypatch.setattr(native, "open_known", overtaken)
     assert b"0123456789" == file.pread(10, Position(0))
     assert b"new3456789" == file.pread(10, Position(0)) == file.map(10)
 

@@ -1,0 +1,56 @@
+"""Files that are opened without ever waiting: of a directory that others may have filled.
+
+Anything else is refused by its kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from storage.errors import NotAPlainFileError
+
+_MODE = 0o644
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFBLK: "block device",
+    stat.S_IFCHR: "character device",
+    stat.S_IFDIR: "directory",
+}
+
+
+def open_plain(path: Path | str, flags: int) -> int:
+    """Open as os.open does, without ever waiting; a new file can be read by all. NotAPlainFileError, OSError.
+
+    A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the directory.
+    A data directory itself may be a link, and so may the directories above it.
+    """
+    return open_known(path, flags)[0]
+
+
+def open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
+    """Do what `open_plain` does; return the descriptor, and what fstat(2) says of the file."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
+    except OSError as error:
+        # The errors of links, sockets, directories, and of FIFOs and devices without a peer.
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
+            check_plain(path, os.lstat(path).st_mode)
+        raise
+    found = os.fstat(descriptor)
+    try:
+        check_plain(path, found.st_mode)
+    except NotAPlainFileError:
+        os.close(descriptor)
+        raise
+    return descriptor, found
+
+
+def check_plain(path: Path | str, mode: int) -> None:
+    """Raise NotAPlainFileError for a mode, as stat returns it, of anything else."""
+    if not stat.S_ISREG(mode):
+        raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))
