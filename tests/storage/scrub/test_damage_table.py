@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA
+from storage.errors import SegmentDeletedError
 from storage.model import Position
 from storage.scrub.findings import ScrubFinding
 from tests.doubles.flips import path_of
@@ -18,8 +20,10 @@ FILES = (
     "first.log",
     "middle.log",
     "active.log",
+    "first.index",
     "middle.index",
     "active.index",
+    "first.timeindex",
     "middle.timeindex",
     "active.timeindex",
     "active.snapshot",
@@ -50,9 +54,14 @@ class Damaged:
         for line in lines:
             self.two.append(line + "\n")
 
+    def path(self, name: str) -> Path:
+        """Return the path of a file that the table names."""
+        return path_of(self.two, self.number, name)
+
     def _contents(self) -> dict[str, bytes]:
-        disk, root = self.two.disk(self.number), path_of(self.two, self.number, "x").parent
-        return {one.name: disk.read_bytes(root / one.name) for one in disk.list_directory(root)}
+        disk, root = self.two.disk(self.number), self.path("x").parent
+        found = [one.name for one in disk.list_directory(root) if not one.is_directory]
+        return {name: disk.read_bytes(root / name) for name in found}
 
     def name_of(self, file: str) -> tuple[str, str]:
         """Return the name of a file, and that of another one of its kind."""
@@ -67,17 +76,17 @@ class Damaged:
         return one, other
 
     def read(self, name: str) -> bytes:
-        return self.two.disk(self.number).read_bytes(path_of(self.two, self.number, name))
+        return self.two.disk(self.number).read_bytes(self.path(name))
 
     def write(self, name: str, data: bytes) -> None:
         """Write other bytes into a file, which may be open."""
-        file = self.two.disk(self.number).open(path_of(self.two, self.number, name), create=True)
+        file = self.two.disk(self.number).open(self.path(name), create=True)
         file.truncate(len(data))
         file.pwrite(data, Position(0))
         file.sync()
 
     def remove(self, name: str) -> None:
-        disk, path = self.two.disk(self.number), path_of(self.two, self.number, name)
+        disk, path = self.two.disk(self.number), self.path(name)
         disk.unlink(path)
         disk.sync_directory(path.parent)
 
@@ -143,7 +152,12 @@ def test_it_is_healed(file: str, damage: Callable[[Damaged, str, str], None], nu
     if not running:
         two.open()
         two.engine.catch_up()
-    assert LINES == two.lines()
+    if (file, damage, number, running) == ("first.index", missing, 1, True):
+        # A reader is the first to open it, and is told which file is away.
+        with pytest.raises(SegmentDeletedError, match=rf"/{names[0]}: removed while it was read"):
+            two.lines()
+    else:
+        assert LINES == two.lines()
     found = scrub(two)
     assert [] == [str(each) for each in found if each.healed_from is None]
     assert (1, 2) == two.in_sync()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -12,6 +14,7 @@ from storage.replicas.rules.follower import catch_up
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import batch
 from tests.doubles.replicated import Replicated
+from tests.storage.scrub.test_damage_table import DAMAGES, Damaged
 
 PRODUCER = ProducerId(7)
 
@@ -99,3 +102,44 @@ def test_leader_epochs_are_those_of_the_log(two):
     flip(two, 1, len(good["leader-epoch-checkpoint"]) - 2, name="leader-epoch-checkpoint")
     assert [("leader-epoch-checkpoint", "memory")] == scrub(two)
     assert good == named(two, 1, "leader-epoch-checkpoint")
+
+
+class DamagedIndexes(Damaged):
+    """Replicas with aborted transactions, and the transaction indexes of one of them."""
+
+    def __init__(self, two: Replicated, number: int) -> None:
+        self.two, self.number = two, number
+        self.stale = {}
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["at rest", "in use"])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("which", [min, max], ids=["sealed", "active"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_transaction_index_is_healed_or_named(
+    two: Replicated,
+    damage: Callable[[Damaged, str, str], None],
+    which: Callable[[Iterable[str]], str],
+    number: int,
+    running: bool,
+):
+    """A start or the scrub writes it again; two of which neither has all of the other's entries are both named."""
+    for root in two.roots:
+        two.disks.sync_all(root)
+    good = named(two, number, ".txnindex")
+    name, other = which(good), sorted(good)[1]
+    if not running:
+        two.engine.close()
+    damage(DamagedIndexes(two, number), name, other)
+    if not running:
+        two.open()
+        two.engine.catch_up()
+    scrub(two)
+    left = scrub(two)
+    two.reopen()
+    assert (1, 2) == two.in_sync()
+    if not running and damage.__name__ in {"flipped", "exchanged"} and left:
+        assert [(name, None)] * 2 == [one for one in left if one[0] == name]
+        assert {name, other} >= {one[0] for one in left}
+        return
+    assert ([], good) == (left, named(two, number, ".txnindex"))
