@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,6 +21,15 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/
 
 
 LOST_REPLICA = "if its replicas are lost, leave it out: --without DIR, in Spark the option without"
+
+
+@contextmanager
+def lost_named() -> Iterator[None]:
+    """Raise PipelineError with the remedy where a directory cannot be read in the block, as that of a dead disk."""
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{reason_of(error)}; {LOST_REPLICA}") from error
 
 
 def left_out(text: str) -> tuple[Path, ...]:
@@ -45,11 +55,7 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     if not found:
         raise PipelineError("path names no data directory")
     for one in found:
-        try:
-            _check_is_not_mounted(one)
-            next(one.iterdir(), None)
-        except OSError as error:
-            raise PipelineError(f"{reason_of(error)}; {LOST_REPLICA}") from error
+        _check_is_not_mounted(one)
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pipeline.errors import InvalidOptionError, PipelineError
+from pipeline.places.paths import lost_named
 from pipeline.sink.commit_request import CommitRequest, staging_area
 from pipeline.sink.layout import Layout, read_layout
 from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
@@ -148,9 +149,10 @@ def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     """Return the target of a query's write. Raises InvalidOptionError, PipelineError, StorageError."""
     if overwrite:
         raise InvalidOptionError("a topic is only ever appended to: use mode append")
-    options = parse_sink_options(given)
-    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
-    layout = read_layout(options.directories)
+    with lost_named():
+        options = parse_sink_options(given)
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+        layout = read_layout(options.directories)
     if options.topic is not None:
         layout.topic(options.topic)
     return Target(options, layout)

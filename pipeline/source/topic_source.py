@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import DataLossError
+from pipeline.places.paths import lost_named
 from pipeline.source.arrow import BATCH_ROWS, record_batch
 from pipeline.source.arrow_buffers import ColumnRange
 from pipeline.source.directories import SourceDirectories
@@ -36,7 +37,8 @@ class TopicSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self._directories = SourceDirectories(options.directories, options.left_out)
+        with lost_named():
+            self._directories = SourceDirectories(options.directories, options.left_out)
 
     def refresh(self) -> None:
         """Read the directories again."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import data_directories, left_out
+from pipeline.places.paths import data_directories, left_out, lost_named
 from pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
@@ -134,8 +134,10 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     without = left_out(options.get("without", ""))
+    with lost_named():
+        directories = data_directories(_path(options), without)
     return SourceOptions(
-        directories=data_directories(_path(options), without),
+        directories=directories,
         selection=_selection(options),
         starting=_starting(options, streaming=streaming),
         ending=_ending(options, streaming=streaming),
