@@ -337,6 +337,9 @@ class ClusterGroups:
     def partition_counts(self) -> Mapping[str, int]:
         return {name: len(topic.known) for name, topic in self._catalog.topics.items()}
 
+    def topic_ids(self) -> Mapping[str, str]:
+        return {name: topic.topic_id for name, topic in self._catalog.topics.items()}
+
     def matching(self, wanted: Subscription) -> frozenset[str]:
         return wanted.topics | {
             name

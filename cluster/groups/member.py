@@ -71,6 +71,10 @@ class Topics(Protocol):
         """Return how many partitions each topic has."""
         ...
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the id of each topic: one that was deleted and made again has another."""
+        ...
+
     def matching(self, wanted: Subscription) -> frozenset[str]:
         """Return the topics that are subscribed to."""
         ...
@@ -112,6 +116,8 @@ class ClusterMember:
         """The connection on which a join waits for the others."""
         self._left: Future[None] = Future()
         self._generation = -1
+        self._ids: Mapping[str, str] = {}
+        """The ids of the topics as it saw them last."""
         self._assignor = ""
         self._subscribed: frozenset[str] = frozenset()
         self._unready: frozenset[TopicPartition] = frozenset()
@@ -236,6 +242,7 @@ class ClusterMember:
     def _join(self) -> None:
         """Join, and hold what is assigned. Raises _GivenUpError, UnreachableError, GroupError."""
         config = self._config()
+        self._drop_deleted()
         if not self._held.partitions:
             self._assignor = config.assignor
         timeouts = Timeouts(SESSION_MS, config.max_poll_interval_ms or REBALANCE_MS)
@@ -365,15 +372,22 @@ class ClusterMember:
 
     def _look_at_topics(self) -> None:
         self._looks = False
+        self._drop_deleted()
         counts = self._topics.partition_counts()
-        gone = {one for one in self._held.partitions if one.topic not in counts}
-        if gone:
-            self._hold(self._held.without(gone))
         if self._topics.matching(self._wanted) != self._subscribed or (
             self._assigned_over is not None
             and any(counts.get(topic, 0) != number for topic, number in self._assigned_over.items())
         ):
             self._rejoins = True
+
+    def _drop_deleted(self) -> None:
+        """Hold no partition of a deleted topic any longer; join again if the topic was made again."""
+        before, self._ids = self._ids, self._topics.topic_ids()
+        ids = self._ids
+        gone = {one for one in self._held.partitions if ids.get(one.topic) != before.get(one.topic)}
+        if gone:
+            self._hold(self._held.without(gone))
+            self._rejoins = self._rejoins or any(one.topic in ids for one in gone)
 
     # What it holds.
 

@@ -341,7 +341,8 @@ class EmbeddedMember:
         gone = {one for one in self._held.partitions if one.topic in deleted}
         if gone:
             self._hold(self._held.without(gone))
-        if self._topics_differ():
+        made_again = {one.topic for one in gone} & self._runner.partition_counts().keys()
+        if made_again or self._topics_differ():
             self._rejoin()
 
     def _topics_differ(self) -> bool:

@@ -25,6 +25,11 @@ class Catalog:
 
     def __init__(self) -> None:
         self.counts = {"orders": 2}
+        self.id = "one"
+        """The id of each topic."""
+
+    def topic_ids(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.counts, self.id)
 
     def partition_counts(self) -> Mapping[str, int]:
         return dict(self.counts)
@@ -251,3 +256,14 @@ def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin)
 
     assert isinstance(done.exception(0), NotAssignedError)
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
+
+
+def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
+    """What was read of the deleted one is not committed, and the position is asked for again."""
+    world = begin().started()
+    world.coordinator.committed[0] = 7
+    world.catalog.id = "another"
+    world.member.topics_changed()
+    world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])
+
+    assert 7 == getattr(world.member.held().positions[FIRST], "offset", None)

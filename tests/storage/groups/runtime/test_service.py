@@ -215,6 +215,23 @@ def test_new_partitions_and_topics_are_assigned(engine: LogManager):
     assert ("ordinary" in engine.topics(), ()) == (False, tuple(engine.groups.positions("h").committed))
 
 
+def test_a_topic_that_was_made_again_is_assigned_again(engine: LogManager):
+    """Even if the group sees both changes at once: it begins without a position."""
+    reader = Reader(engine, "g", "orders", name="one")
+    settle([reader], orders())
+    reader.commit(orders(0)[0], 5)
+
+    def make_again() -> None:
+        engine.delete_topic("orders")
+        engine.create_topic("orders", partitions=6)
+
+    engine.groups._runner.call(make_again)
+    wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
+    settle([reader], orders())
+    assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
+    assert {} == positions(engine)
+
+
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: LogManager):
     """It holds nothing until the topic comes."""
     reader = Reader(engine, "g", "later")
