@@ -15,7 +15,6 @@ from typing import NamedTuple
 from cluster.errors import (
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_ID,
     NotKafkaError,
     ThrottledError,
     UnreachableError,
@@ -218,25 +217,18 @@ class Brokers:
     def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:
         """Return the topics (ids by name) that exist but that the user may not describe (blocking).
 
-        The metadata of all topics omit such a topic, as if it were deleted. Brokers refuse any name that the user may not
-        describe; only the id shows whether the topic still exists. Raises what `ask_any` does.
+        The metadata of all topics omit such a topic, as if it were deleted, and brokers refuse any name that the user may
+        not describe. They are asked by id, which Kafka 3.0 does not understand. Raises what `ask_any` does.
         """
-        names = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
+        ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
+        asked = {"topics": ids, "allowAutoTopicCreation": False}
+        answer = self.ask_any(METADATA, asked, seconds=seconds)
         refused = {
-            one["name"]
-            for one in self.ask_any(METADATA, names, seconds=seconds)["topics"]
+            encode_id(one["topicId"])
+            for one in answer["topics"]
             if one["errorCode"] == TOPIC_AUTHORIZATION_FAILED
         }
-        if not refused:
-            return refused
-        asked = [{"topicId": decode_id(topics[name]), "name": None} for name in refused]
-        ids = {"topics": asked, "allowAutoTopicCreation": False}
-        deleted = {
-            encode_id(one["topicId"])
-            for one in self.ask_any(METADATA, ids, seconds=seconds)["topics"]
-            if one["errorCode"] == UNKNOWN_TOPIC_ID  # A broker before Kafka 3.1 answers INVALID_REQUEST.
-        }
-        return {name for name in refused if topics[name] not in deleted}
+        return {name for name, one in topics.items() if one in refused}
 
     @contextmanager
     def connection(

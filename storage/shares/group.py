@@ -384,9 +384,8 @@ class QueueGroup:
         with self._lock:
             self.check_empty()
             self._forget_topics()
-            with (
-                self._services.journal_lock
-            ):  # Before the group itself: otherwise a crash would leave it to the next of the name.
+            # Before the group itself: otherwise a crash would leave it to the next group of the name.
+            with self._services.journal_lock:
                 self._services.journal.forget_group(self._name)
             self._overrides, self._settings = {}, ShareGroupSettings()
             self._services.memberships.delete(self._name)

@@ -80,9 +80,7 @@ def groups(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def queues(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer queues alone."""
-    from topicfs.groups.view import SHARE  # noqa: PLC0415 - only where groups are asked for
-
-    return _items(_groups(context, SHARE), incomplete)
+    return _items(_groups(context, "share"), incomplete)
 
 
 def _groups(context: click.Context, kind: str | None = None) -> list[str]:
