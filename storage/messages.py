@@ -118,12 +118,12 @@ class WarningBook:
         self._clock = clock
         self._repeats = Repeats(kept=_WARNINGS_KEPT)
 
-    def add(self, line: str) -> None:
-        """Add a line; control characters in it are escaped."""
+    def add(self, line: str, *, level: int = logging.WARNING) -> None:
+        """Add a line; control characters in it are escaped. `level` is the one at which it is logged."""
         line = printable(line)
         count, due = self._repeats.again(line, self._clock(), newest_last=False)
         if due:
-            _LOGGER.warning("%s%s", line, times(count))
+            _LOGGER.log(level, "%s%s", line, times(count))
 
     @property
     def lines(self) -> tuple[str, ...]:

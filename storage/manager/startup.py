@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -166,7 +167,9 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
                 if holder.is_this_engine
                 else "only what lies below the checkpointed high watermarks is shown"
             )
-            warnings.add(f"{data.path}: {owner} is writing there; {shown}")
+            # A command that reads once shows all that there is; a mount goes on without what comes.
+            level = logging.INFO if holder.is_this_engine else logging.WARNING
+            warnings.add(f"{data.path}: {owner} is writing there; {shown}", level=level)
 
     _fail_unmounted(directories)
     directories.attempt_each(begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,6 +34,7 @@ from storage.messages import reason_of
 from storage.replicas.engine import ReplicatedEngine
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
+from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
@@ -113,7 +115,7 @@ def append(
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. If an
     append fails later, as on a full disk, the error says how many lines are in the topic and, of a FILE in one
     partition, which command prints the rest. When the command ends, everything is on disk, or on as many replicas of
-    a cluster as it asks for. While a daemon owns the directory, append through its mount.
+    a cluster as it asks for. While a daemon of yours, or of root, owns the directory, the lines go through its mount.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
     data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
@@ -143,14 +145,17 @@ def append(
     if producer is not None and source == "-":
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
     with click.open_file(source, "rb") as stream:
+        as_the_mount = producer is None and codec is None and schemas == SchemaPlaces()
+        mountpoint = serving_mount(place) if as_the_mount else None
+        if mountpoint is not None:
+            _append_through(mountpoint, place, path, stream=stream, source=source)
+            return
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with place.opened_for_writing(through_mount=hint) as engine:
             encoder = _encoder(engine, path, codec, schemas)
             lines_target = _target(engine, path, encoder)
             framing = BATCHES if path.name == BATCH_FILE else LINES
-            if source != "-" and stream.seekable():
-                _each(stream, framing, lines_target.check, source, lambda *_: "nothing was appended")
-                stream.seek(0)
+            _check(stream, framing, lines_target, source)
             if producer is not None:
                 _append_once(engine, path, encoder, producer=producer, stream=stream, file=file)
                 return
@@ -159,6 +164,31 @@ def append(
             outcome = _outcome(engine, path, framing, source)
             sync = (lambda: None) if engine.remote else lines_target.sync
             _each(stream, framing, take, "standard input" if source == "-" else source, outcome, sync)
+
+
+def _append_through(
+    mountpoint: Path, place: Place, path: TopicPath, *, stream: IO[bytes], source: str
+) -> None:
+    """Append through the mount of the daemon that owns the directory, whose files say what it takes."""
+    framing = BATCHES if path.name == BATCH_FILE else LINES
+    with place.opened() as engine:
+        _check(stream, framing, _target(engine, path, _encoder(engine, path, None, SchemaPlaces())), source)
+    with (mountpoint / str(path)).open("ab", buffering=0) as file:
+
+        def take(block: bytes) -> None:
+            left = memoryview(block)
+            while left:
+                left = left[file.write(left) :]
+
+        name = "standard input" if source == "-" else source
+        _each(stream, framing, take, name, partial(_blocks_before, framing), lambda: os.fsync(file.fileno()))
+
+
+def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:
+    """Look through a file, all of it, before its first record is appended. Raises StorageError."""
+    if source != "-" and stream.seekable():
+        _each(stream, framing, target.check, source, lambda *_: "nothing was appended")
+        stream.seek(0)
 
 
 def _append_once(
@@ -242,9 +272,7 @@ def _outcome(engine: Engine, path: TopicPath, framing: Framing, source: str) -> 
 
     def outcome(error: Exception, lines: int, size: int) -> str:
         if engine.remote or framing is BATCHES:
-            blocks = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
-            nothing = "nothing was appended" if isinstance(error, _REFUSALS) else ""
-            return f"the {blocks} before its block were appended" if size else nothing
+            return _blocks_before(framing, error, lines, size)
         count = sum(one.offsets().log_end_offset for one in partitions) - before
         if count and path.partition is None and count != lines:
             return (
@@ -255,6 +283,12 @@ def _outcome(engine: Engine, path: TopicPath, framing: Framing, source: str) -> 
         return f"the first {count} lines were appended{rest}" if count else "nothing was appended"
 
     return outcome
+
+
+def _blocks_before(framing: Framing, error: Exception, lines: int, size: int) -> str:
+    blocks = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
+    nothing = "nothing was appended" if isinstance(error, _REFUSALS) else ""
+    return f"the {blocks} before its block were appended" if size else nothing
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:

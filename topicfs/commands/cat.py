@@ -104,8 +104,8 @@ def cat(
     .jsonschema.json; or start, state, status, segments/FILE. NAME of a topic is log or a range of times,
     which merge its partitions; or config, status. Of follow, which has no end, there is --follow.
 
-    Nothing is locked or changed. Beside a running daemon or broker what lies below its last checkpoint is shown; for
-    the very latest read its mount, or the cluster.
+    Nothing is locked or changed. Beside a running daemon everything is shown, beside a broker what lies below its last
+    checkpoint; for the very latest read the cluster.
 
     At a damaged batch a file ends with what stands before it, an error and exit status 1; the files after it are still
     printed. A range that begins behind the batch shows the rest.

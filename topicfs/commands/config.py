@@ -18,10 +18,13 @@ from storage.config.listing import (
     matching,
     topic_settings,
 )
+from storage.config.topic import TopicConfig
+from storage.engine import Engine
 from storage.messages import printable
 from topicfs.callers import completion
 from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
+from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 from topicfs.terminal import console, is_terminal, plain
@@ -81,8 +84,8 @@ def config(
 
     The value is the topic's own, else that of the FILE (a broker's server.properties) or of a cluster's brokers, else
     Kafka's default. With
-    NAME=VALUE the topic's own are changed, all of them or none; an empty VALUE removes one. While a daemon owns the
-    directory, write to the topic's `config` in its mount.
+    NAME=VALUE the topic's own are changed, all of them or none; an empty VALUE removes one. While a daemon of yours, or of
+    root, owns the directory, the change goes through its mount.
     """
     if changes and topic is not None:
         # Nothing behind the sign takes a setting back.
@@ -105,14 +108,29 @@ def config(
 
 
 def _change(topic: str, changes: Mapping[str, str | None], place: Place) -> None:
-    lines = "\\n".join(f"{name}={value or ''}" for name, value in changes.items())
-    hint = f"printf '{lines}\\n' >> MOUNTPOINT/{topic}/config"
-    with place.opened_for_writing(through_mount=hint) as engine:
+    lines = [f"{name}={value or ''}\n" for name, value in changes.items()]
+    mountpoint = serving_mount(place)
+    if mountpoint is not None:
+        with place.opened() as engine:
+            overrides = {**engine.topic(topic).overrides, **changes}
+            TopicConfig.from_overrides(
+                {name: value for name, value in overrides.items() if value is not None}
+            )
+        (mountpoint / topic / "config").write_text("".join(lines), encoding="utf-8")
+        with place.opened() as engine:
+            _show_changed(engine, topic, changes)
+        return
+    text = "".join(lines).replace("\n", "\\n")
+    with place.opened_for_writing(through_mount=f"printf '{text}' >> MOUNTPOINT/{topic}/config") as engine:
         engine.alter_config(topic, changes)
-        values = {one.name: one.value for one in engine.topic(topic).settings()}
-        for name, value in changes.items():
-            shown = values.get(name, value or "")
-            say(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
+        _show_changed(engine, topic, changes)
+
+
+def _show_changed(engine: Engine, topic: str, changes: Mapping[str, str | None]) -> None:
+    values = {one.name: one.value for one in engine.topic(topic).settings()}
+    for name, value in changes.items():
+        shown = values.get(name, value or "")
+        say(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
 
 
 def _print(settings: list[ShownSetting], *, as_program: bool) -> None:

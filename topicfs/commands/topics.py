@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 import click
 from rich.filesize import decimal
 from rich.table import Table
 
 from fusefs.times import written
+from storage.config.topic import TopicConfig
+from storage.disk.names import check_new_topic
 from storage.engine import Engine, Topic, records_of
 from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -15,6 +20,7 @@ from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
 from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 from topicfs.terminal import console, is_terminal, plain
@@ -81,6 +87,10 @@ def create(
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
+    mountpoint = serving_mount(place) if replicas is None else None
+    if mountpoint is not None:
+        _create_through(mountpoint, place, names, partitions=partitions, overrides=overrides)
+        return
     with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
         if replicas is not None and engine.replication is None:
             raise StorageError(
@@ -91,8 +101,43 @@ def create(
             if replicas is not None and engine.replication is not None:
                 engine.replication.set_replicas(name, replicas)
                 engine.replication.catch_up()
-            count = len(topic.partitions())
-            say(f"{name}: created with {count} partition{'s' * (count != 1)}")
+            _say_created(name, len(topic.partitions()))
+
+
+def _create_through(
+    mountpoint: Path,
+    place: Place,
+    names: Sequence[str],
+    *,
+    partitions: int | None,
+    overrides: Mapping[str, str],
+) -> None:
+    """Create topics through the mount of the daemon that owns the directory; one that comes out otherwise is removed again."""
+    TopicConfig.from_overrides(overrides)
+    with place.opened() as engine:
+        for name in names:
+            check_new_topic(name, engine.topics())
+    for name in names:
+        topic = mountpoint / name
+        topic.mkdir()
+        try:
+            if partitions is not None:
+                (topic / str(partitions - 1)).mkdir(exist_ok=True)
+            if overrides:
+                lines = "".join(f"{key}={value}\n" for key, value in overrides.items())
+                (topic / "config").write_text(lines, encoding="utf-8")
+        except OSError:
+            topic.rmdir()
+            raise
+        count = sum(one.name.isdecimal() for one in topic.iterdir())
+        if partitions not in (None, count):
+            topic.rmdir()
+            raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
+        _say_created(name, count)
+
+
+def _say_created(name: str, count: int) -> None:
+    say(f"{name}: created with {count} partition{'s' * (count != 1)}")
 
 
 @topics.command(

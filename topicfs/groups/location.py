@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fusefs.following.signals import look
 from storage.disk.lock import find_holder
 from topicfs.data_directory import mountpoint_of, require_directories
 from topicfs.groups.engine import EngineGroups
@@ -15,11 +17,12 @@ from topicfs.places import Place
 
 
 def serving_mount(place: Place) -> Path | None:
-    """Return the mount of the daemon that owns the directories; None where there is none that can be seen."""
+    """Return the mount of the daemon that owns the directories, if this user or root runs it; None where none can be seen."""
     for directory in place.directories:
         holder = find_holder(directory) if directory.is_dir() else None
         if holder is not None:
-            return mountpoint_of(holder.pid)
+            daemon = look(holder.pid or 0)
+            return mountpoint_of(holder.pid) if daemon and daemon.user in {0, os.geteuid()} else None
     return None
 
 
