@@ -32,7 +32,7 @@ from fusefs.mounting.daemon_log import begin_log
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
-from fusefs.mounting.request_loop import RequestLoop, choose, turns, use
+from fusefs.mounting.request_loop import RequestLoop, choose, slow_loop_warning, turns, use
 from fusefs.mounting.service_manager import ServiceManager
 from fusefs.mounting.settings_reload import SettingsReload
 from fusefs.mounting.stacks import describe_stacks
@@ -221,6 +221,9 @@ class _Daemon:
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
+        self._slow = slow_loop_warning(options.request_loop, self._request_loop, pyfuse3)
+        if self._slow is not None:
+            log.warning("%s", self._slow)
         self._common: CommonRequests | None = None
         self._counts = RequestCounts()
         self.metrics_server: MetricsServer | None = None
@@ -366,7 +369,7 @@ class _Daemon:
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",
             *(f"doing {line}" for line in [self._engine.doing] if line),
-            *(f"warning {line}" for line in self._engine.warnings),
+            *(f"warning {line}" for line in [self._slow, *self._engine.warnings] if line),
         ]
 
     def _loop_in_use(self) -> RequestLoop:

@@ -77,6 +77,14 @@ def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
     )
 
 
+def slow_loop_warning(asked: RequestLoop | None, chosen: RequestLoop, library: ModuleType) -> str | None:
+    """Return why requests take longer than they need; None for a shorter loop, or where the plain one was asked for."""
+    if asked is not None or chosen is not RequestLoop.PLAIN:
+        return None
+    known = ", ".join(version + "x" for version in READ_VERSIONS)
+    return f"slow request loop: pyfuse3 {library.__version__} is not known here; install version {known}"
+
+
 def use(loop: RequestLoop, library: ModuleType) -> None:
     """Have pyfuse3 fetch requests by `loop`, which `choose` returned; before its main loop starts."""
     library.trio = trio if loop is RequestLoop.PLAIN else _STAND_IN  # type: ignore[attr-defined] # its own import, untold by its types

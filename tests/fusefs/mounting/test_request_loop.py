@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import cast
 
@@ -18,6 +20,7 @@ from fusefs.mounting.request_loop import (
     RequestLoop,
     Turns,
     choose,
+    slow_loop_warning,
     use,
 )
 from storage.errors import InvalidConfigError
@@ -56,9 +59,15 @@ def test_the_stand_in_takes_and_gives_back_trios_place():
 
 @pytest.mark.parametrize("other", [library("3.4.2"), library("4.0"), library(event_loop=object())])
 def test_what_it_was_not_made_for_is_refused_or_served_plainly(other: ModuleType):
-    """An error for who asked for it, the plain loop for who asked for nothing; asked for plainly it is never wrong."""
+    """An error for who asked for it, the plain loop and a warning for who asked for nothing; asked for plainly it is never wrong."""
     assert choose(None, other) is RequestLoop.PLAIN
+    warning = slow_loop_warning(None, RequestLoop.PLAIN, other)
+    assert (
+        f"slow request loop: pyfuse3 {other.__version__} is not known here; install version 3.5.x" == warning
+    )
     assert choose(RequestLoop.PLAIN, other) is RequestLoop.PLAIN
+    assert slow_loop_warning(RequestLoop.PLAIN, RequestLoop.PLAIN, other) is None
+    assert slow_loop_warning(None, RequestLoop.SHORT, library()) is None
     with pytest.raises(InvalidConfigError, match=r"short request loop does not fit pyfuse3 .*only 3\.5\.x"):
         choose(RequestLoop.SHORT, other)
 
@@ -182,3 +191,10 @@ async def test_another_fetches_requests_while_one_is_handled_slowly():
             pass
         with trio.fail_after(30):
             await took_over.wait()
+
+
+def test_no_version_is_installed_whose_loop_was_not_read():
+    """The package asks for those alone with which the short loops work: a newer one would be three times slower."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    (wanted,) = project["project"]["optional-dependencies"]["mount"]
+    assert ("pyfuse3>=3.5,<3.6", ("3.5.",)) == (wanted.partition(";")[0], request_loop.READ_VERSIONS)
