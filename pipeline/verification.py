@@ -22,6 +22,9 @@ from storage.inspect.check.partition import PartitionCheck, SegmentSpan
 from storage.inspect.check.segment import SegmentCheck, SegmentWork
 from storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
+_ATTEMPTS = 3
+"""Checks of a segment beside a living owner, as long as something is wrong."""
+
 
 class PlainFinding(NamedTuple):
     """A finding as plain values."""
@@ -88,10 +91,17 @@ def require_files(place: SparkPlace) -> SparkPlace:
 
 
 def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None:
-    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking)."""
-    check = SegmentCheck(work, files)
+    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking).
+
+    Beside a living owner a segment with findings is checked again: a compaction may have replaced its log and its
+    indexes one after the other.
+    """
     try:
-        wrong = [PlainFinding.of(finding) for finding in check.findings(lambda _: None)]
+        for _ in range(_ATTEMPTS if work.in_use else 1):
+            check = SegmentCheck(work, files)
+            wrong = [PlainFinding.of(finding) for finding in check.findings(lambda _: None)]
+            if not wrong:
+                break
     except FileNotFoundError:
         if not work.in_use:
             raise

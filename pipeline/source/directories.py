@@ -28,6 +28,7 @@ from storage.directories.contents import read_contents
 from storage.disk import names
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
+from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.model import Offset, TopicPartition
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
@@ -35,6 +36,9 @@ from storage.recovery.loader import load_log
 from storage.recovery.options import Checkpointed, LoadOptions
 from storage.replicas.startup import holds_replicas, open_directories
 from storage.segment.settings import SegmentDirectory
+
+_RETRIES = 5
+"""Further attempts at listing, and at loading, a log whose segments change meanwhile."""
 
 
 class _DataDirectory(NamedTuple):
@@ -122,6 +126,10 @@ class SourceDirectories:
         """Return the id of the topic whose log `log` returns; None where no file has it (StorageError, OSError)."""
         return self._choose(partition).stamp.topic_id
 
+    def inodes(self, partition: TopicPartition) -> dict[str, int]:
+        """Return the inodes of the files of the log that `log` returns, by name, from before it was loaded."""
+        return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
+
     def close(self) -> None:
         """Close every log."""
         for loaded in self._loaded.values():
@@ -180,8 +188,29 @@ class SourceDirectories:
         return loaded
 
     def _load_again(
-        self, data_directory: _DataDirectory, partition: TopicPartition, stamp: _Stamp
+        self,
+        data_directory: _DataDirectory,
+        partition: TopicPartition,
+        stamp: _Stamp,
+        *,
+        retries: int = _RETRIES,
     ) -> _Loaded:
+        """Load the log, and load it again if a compaction replaced segments meanwhile (StorageError, OSError)."""
+        directory = data_directory.path / names.partition_directory(partition)
+        try:
+            loaded = self._load_once(data_directory, partition, stamp)
+        except (CorruptionError, FileNotFoundError):
+            now = _file_stamps(directory)
+            if not retries or stamp.files == now:
+                raise
+        else:
+            now = _file_stamps(directory)
+            if not retries or _same_segments(stamp.files, now):
+                return loaded
+            _release(loaded.log)
+        return self._load_again(data_directory, partition, stamp._replace(files=now), retries=retries - 1)
+
+    def _load_once(self, data_directory: _DataDirectory, partition: TopicPartition, stamp: _Stamp) -> _Loaded:
         directory = data_directory.path / names.partition_directory(partition)
         recovery_point = data_directory.recovery_points.get(partition, Offset(0))
         reached = max(recovery_point, data_directory.high_watermarks.get(partition, Offset(0)))
@@ -219,13 +248,27 @@ def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
-    """Stamp of each file."""
-    stamps = []
-    for path in sorted(directory.iterdir()):
-        with suppress(FileNotFoundError):  # retention removes files beside us
-            status = path.stat()
-            stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
+    """Return the stamp of each file, all from one moment: a list may miss a segment that is being renamed."""
+    found = sorted(directory.iterdir())
+    for _ in range(_RETRIES):
+        stamps, listed = [], found
+        for path in listed:
+            with suppress(FileNotFoundError):  # Retention and compaction remove and rename files.
+                status = path.stat()
+                stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
+        found = sorted(directory.iterdir())
+        if found == listed and len(stamps) == len(found):
+            break
     return tuple(stamps)
+
+
+def _same_segments(before: Sequence[FileStamp], now: Sequence[FileStamp]) -> bool:
+    """Return whether the files of a log's segments are still the same ones; newer segments may follow."""
+    known, present = (
+        {(one.name, one.inode) for one in stamps if one.name.endswith((".log", ".log.swap"))}
+        for stamps in (before, now)
+    )
+    return known == {one for one in present if one <= max(known, default=one)}
 
 
 def _release(log: Log) -> None:

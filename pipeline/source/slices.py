@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from storage.segment.scan import Window, windows
 
 _LOGGER = logging.getLogger(__name__)
 
+NO_INODE = -1
+"""The inode of a file that was made while its directory was read: its slices are planned again."""
 WINDOW_BYTES = 4 << 20
 """Bytes that are read and decoded at a time: some 40,000 small records."""
 
@@ -34,8 +36,12 @@ class Slice:
     position: int
     end_position: int
     """End of the segment's batches when it was planned."""
+    inode: int
+    """Inode of the file: a compaction replaces the file by another, which may be larger."""
     base_offset: int
-    """Base offset of the batch at `position`: a file that was compacted since has another one there."""
+    """Base offset of the batch at `position`."""
+    checksum: int
+    """Checksum of that batch, because a file system may give a new file the inode of a removed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +56,21 @@ class Task:
     """Id by which a topic that was deleted and made again is known; None where its files do not have it."""
 
 
-def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None = None) -> Task:
-    """Find the slices that have `wanted`, which lies between log start and log end (StorageError; blocking)."""
+def plan_task(
+    log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None, inodes: Mapping[str, int]
+) -> Task:
+    """Find the slices that have `wanted`, which lies between log start and log end (StorageError; blocking).
+
+    `inodes` are those of the log's files by name, read before the log was loaded.
+    """
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)
-    return Task(wanted, tuple(_slices(log, wanted.start_offset, wanted.end_offset)), aborted, topic_id)
+    slices = tuple(_slices(log, wanted.start_offset, wanted.end_offset, inodes))
+    return Task(wanted, slices, aborted, topic_id)
 
 
-def _slices(log: Log, start_offset: int, end_offset: int) -> Iterator[Slice]:
+def _slices(log: Log, start_offset: int, end_offset: int, inodes: Mapping[str, int]) -> Iterator[Slice]:
     if start_offset >= end_offset:
         return
     for segment in log.chain.segments[log.chain.floor(Offset(start_offset)) :]:
@@ -69,7 +81,9 @@ def _slices(log: Log, start_offset: int, end_offset: int) -> Iterator[Slice]:
             continue
         last = segment.find_batch(end_offset - 1, segment.size)
         end_position = segment.size if last is None else last.end_position
-        yield Slice(str(segment.log.path), first.position, end_position, first.base_offset)
+        path, position = segment.log.path, first.position
+        inode = inodes.get(path.name, NO_INODE)
+        yield Slice(str(path), position, end_position, inode, first.base_offset, first.checksum)
 
 
 class SegmentChangedError(PipelineError):
@@ -101,15 +115,22 @@ class SliceReader:
             except FileNotFoundError:
                 raise SegmentChangedError(f"{one.file}: removed since it was planned") from None
             try:
-                self._check_topic(one, files)
+                self._check_identity(one, files)
                 yield from self._read(one, file)
             finally:
                 file.close()
         self.next_offset = self._task.range.end_offset
 
-    def _check_topic(self, one: Slice, files: FileSystem) -> None:
-        """Check that an open file is the planned topic's, by the id beside it, which is read after the file was opened."""
-        directory = Path(one.file).parent
+    def _check_identity(self, one: Slice, files: FileSystem) -> None:
+        """Check that an open file is the planned one, by its inode and the topic's id, which are read after it was opened."""
+        path = Path(one.file)
+        directory = path.parent
+        try:
+            replaced = path.stat().st_ino != one.inode
+        except FileNotFoundError:
+            replaced = True
+        if replaced:
+            raise SegmentChangedError(f"{path}: replaced since it was planned")
         if self._task.topic_id is not None and topic_id_of(directory, files) != self._task.topic_id:
             raise SegmentChangedError(f"{directory}: is another topic's since it was planned")
 
@@ -130,8 +151,10 @@ class SliceReader:
                 self._skip(one, window.position + window.problem.position, window.problem.cause)
 
     def _check_same(self, one: Slice, file: File, window: Window) -> None:
-        base_offset = window.batches[0].base_offset if len(window.batches) else None
-        if file.size() < one.end_position or (base_offset is not None and base_offset != one.base_offset):
+        same = not len(window.batches) or (
+            window.batches[0].base_offset == one.base_offset and window.batches[0].checksum == one.checksum
+        )
+        if file.size() < one.end_position or not same:
             raise SegmentChangedError(f"{one.file}: rewritten since it was planned")
 
     def _decode(self, one: Slice, window: Window) -> Iterator[Columns]:

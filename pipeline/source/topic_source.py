@@ -29,7 +29,7 @@ ENOUGH_BYTES = WINDOW_BYTES
 MOST_TASK_BYTES = 256 << 20
 """Most bytes of a task's slices, where no option says otherwise: starting a task costs as much as reading 10 MB."""
 _ATTEMPTS = 3
-"""Attempts at a task whose segments change while it is read."""
+"""Attempts in a row at which a task reads nothing, because its segments changed."""
 
 
 class TopicSource:
@@ -133,8 +133,10 @@ class TopicSource:
         return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
 
     def task(self, part: OffsetRange) -> Task:
-        log, topic_id = self._directories.log(part.partition), self._directories.topic_id(part.partition)
-        return plan_task(log, part, self.options.isolation, topic_id=topic_id)
+        found = self._directories
+        log, topic_id = found.log(part.partition), found.topic_id(part.partition)
+        inodes = found.inodes(part.partition)
+        return plan_task(log, part, self.options.isolation, topic_id=topic_id, inodes=inodes)
 
     def reason_lost(self, task: Task) -> str | None:
         """Return the reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
@@ -156,12 +158,14 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
     Segments that retention or compaction changed since the task was planned are looked up again; what is gone then is
     a DataLossError, or passed over. Raises CorruptionError with file and position, unless such batches are skipped.
     """
-    for attempt in range(_ATTEMPTS):
+    in_vain = 0
+    while True:
         reader = SliceReader(task, skip_corrupt=options.skip_corrupt_batches)
         try:
             yield from _batches(reader, task, schema)
         except SegmentChangedError:
-            if attempt + 1 == _ATTEMPTS:
+            in_vain = 0 if reader.next_offset > task.range.start_offset else in_vain + 1
+            if in_vain == _ATTEMPTS:
                 raise
         else:
             return

@@ -124,6 +124,13 @@ class PartitionCheck:
         """Return whether a living process has not compacted the segment into the one before since it was listed."""
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
+    def _is_left_over(self, index: SegmentFileName) -> bool:
+        """Return whether a living process is not just replacing or removing the segment of an index without a log."""
+        return not self._situation.in_use or (
+            self._files.exists(self._directory / segment_file(*index))
+            and not self._files.exists(self._log(index.base_offset))
+        )
+
     def _log(self, base_offset: Offset) -> Path:
         return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
 
@@ -132,7 +139,7 @@ class PartitionCheck:
         for file in self._live:
             if file.kind is SegmentFileKind.SNAPSHOT:
                 yield from self._check_snapshot(file)
-            elif file.base_offset not in self._bases:
+            elif file.base_offset not in self._bases and self._is_left_over(file):
                 path = self._directory / segment_file(*file)
                 yield Finding(path, None, "belongs to no segment: its .log is missing")
 
