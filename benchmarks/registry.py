@@ -24,6 +24,7 @@ MODULES: dict[str, str] = {
     "recovery": "engine.recovery",
     "compaction": "engine.compaction",
     "opening": "engine.opening",
+    "start": "engine.start",
     "scrub": "engine.scrub",
     "shell": "peers.shell",
     "groups": "peers.groups",

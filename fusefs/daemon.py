@@ -50,7 +50,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
 from storage.messages import reason_of
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 
 if TYPE_CHECKING:
     from fusefs.metrics.collector import MetricsCollector

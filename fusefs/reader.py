@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +23,7 @@ from fusefs.files.log_file import ViewNode
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting_reads import WaitingReads
+from fusefs.following.wakeups import Waker
 from fusefs.nodes.context import MountContext, NoKernel, Settings
 from fusefs.nodes.decoded_forms import DecodedForms
 from fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
@@ -53,7 +54,7 @@ class PathError(Exception):
 
 
 class MountReader:
-    """The files of a mount over an engine that is read only. Made and used inside one run of trio."""
+    """The files of a mount over an engine that is read only. Use it inside `run_alone`."""
 
     def __init__(
         self,
@@ -136,8 +137,21 @@ def _described(directory: Directory) -> str:
     return f"is a directory; name a file in it{whole} (it has {listed or 'nothing'})"
 
 
+def run_alone(coroutine: Coroutine[object, None, T]) -> T:
+    """Run a coroutine that only awaits what is done at once, as every file here does: trio is not even imported for it."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a file waited for an event loop, and there is none")
+
+
 class _SameThread(BlockingCalls):
     """Runs calls where they are asked for: nobody else is kept waiting."""
+
+    def __init__(self) -> None:
+        """Take no limit: there are no threads."""
 
     async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
         del abandon, asker
@@ -154,6 +168,9 @@ class _SameThread(BlockingCalls):
 
 class _NoMeasuring(MeasuringQueue):
     """Leaves sizes unknown: a file that is read to its end needs none."""
+
+    def __init__(self) -> None:
+        """Queue nothing."""
 
     def measured(self, view: Measurable) -> bool:
         del view
@@ -172,6 +189,13 @@ class _NoMeasuring(MeasuringQueue):
         del view, then, little
 
 
+class _NoWaker(Waker):
+    """Wakes nobody: a file that was opened shows what there is."""
+
+    def run_soon(self) -> Callable[[Callable[[], None]], None]:
+        return lambda _call: None
+
+
 class _NoReports(Reports):
     """Writes no line: each error is raised to the one program there is."""
 
@@ -184,6 +208,8 @@ class _NoReports(Reports):
 
 def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> MountContext:
     blocking = _SameThread()
+    waiting = WaitingReads(blocking)
+    waiting.waker = _NoWaker()
     reports = _NoReports(system_clock)
 
     def status_lines() -> list[str]:
@@ -210,8 +236,8 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
             reports=reports,
             still_held=holds,
         ),
-        waiting=WaitingReads(blocking),
-        measuring=_NoMeasuring(blocking),
+        waiting=waiting,
+        measuring=_NoMeasuring(),
         partitioners=partitioner_factory("kafka"),
         kernel=NoKernel(),
         view_store=lambda _partition: None,

@@ -27,7 +27,7 @@ from schemas.schema import Kind
 from schemas.sources.kept import KeptSchemas
 from schemas.sources.topic import SchemasTopic
 from storage.engine import Engine
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 
 RESULT = (
     "struct<payload: string, payload_schema_id: bigint, payload_schema_guid: string, payload_base64: string>"

@@ -117,7 +117,7 @@ def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     with closing(open_directories(directories, read_only=True, config=config)) as engine:
@@ -138,7 +138,7 @@ def opened_for_writing(
     Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
     owns one: `through_mount` is what to type instead.
     """
-    from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     if make:
         for directory in directories:

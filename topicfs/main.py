@@ -4,48 +4,65 @@ from __future__ import annotations
 
 import errno
 import importlib
-import logging
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from storage.errors import StorageError
-from storage.messages import PrintableFormatter, printable, reason_of
 from topicfs.callers.interrupts import keep_interrupts
 from topicfs.examples import ExampleGroup
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
 
 COMMANDS = {
-    "mount": "topicfs.commands.mount:mount",
-    "umount": "topicfs.commands.mount:umount",
-    "topics": "topicfs.commands.topics:topics",
-    "replicas": "topicfs.commands.replicas:replicas",
-    "config": "topicfs.commands.config:config",
-    "cat": "topicfs.commands.cat:cat",
-    "append": "topicfs.commands.append:append",
-    "groups": "topicfs.commands.groups:groups",
-    "top": "topicfs.commands.top:top",
-    "work": "topicfs.commands.work:work",
-    "explain": "topicfs.commands.explain:explain",
-    "maintain": "topicfs.commands.maintain:maintain",
-    "check": "topicfs.commands.check:check",
-    "scrub": "topicfs.commands.scrub:scrub",
-    "dump": "topicfs.commands.dump:dump",
-    "pipeline": "topicfs.commands.pipeline.group:pipeline",
-    "mirror": "topicfs.commands.mirror:mirror_topics",
-    "handover": "topicfs.commands.handover:handover",
-    "takeover": "topicfs.commands.handover:takeover",
-    "completion": "topicfs.commands.completion:completion",
-    "manual": "topicfs.commands.manual:manual",
+    "mount": ("topicfs.commands.mount:mount", "Show the topics of a directory, or of a cluster, as files."),
+    "umount": ("topicfs.commands.mount:umount", "Unmount, with everything on disk."),
+    "topics": (
+        "topicfs.commands.topics:topics",
+        "Create, list, describe and delete topics; bring them online.",
+    ),
+    "replicas": ("topicfs.commands.replicas:replicas", "Show replicas, elect leaders, and move replicas."),
+    "config": ("topicfs.commands.config:config", "Show settings and where they come from; set a topic's."),
+    "cat": ("topicfs.commands.cat:cat", "Print files of a mount, without a mount."),
+    "append": ("topicfs.commands.append:append", "Append lines to a topic."),
+    "groups": (
+        "topicfs.commands.groups:groups",
+        "List, describe, reset and delete groups of readers and queues.",
+    ),
+    "top": ("topicfs.commands.top:top", "Watch topics: rates, sizes, lag, and who reads and writes them."),
+    "work": ("topicfs.commands.work:work", "Run a command once for each record of a queue."),
+    "explain": ("topicfs.commands.explain:explain", "Explain step by step how a record is found."),
+    "maintain": ("topicfs.commands.maintain:maintain", "Roll, delete and compact what is due."),
+    "check": ("topicfs.commands.check:check", "Check every byte of a data directory."),
+    "scrub": ("topicfs.commands.scrub:scrub", "Read everything, and heal what is damaged."),
+    "dump": ("topicfs.commands.dump:dump", "Print segments and indexes as kafka-dump-log does."),
+    "pipeline": ("topicfs.commands.pipeline.group:pipeline", "Jobs over whole topics, run by Spark."),
+    "mirror": (
+        "topicfs.commands.mirror:mirror_topics",
+        "Copy topics of a Kafka cluster, and keep the copy up to date.",
+    ),
+    "handover": (
+        "topicfs.commands.handover:handover",
+        "Put the topics of a data directory under a Kafka broker.",
+    ),
+    "takeover": (
+        "topicfs.commands.handover:takeover",
+        "Take the topics of a stopped Kafka broker into a directory.",
+    ),
+    "completion": (
+        "topicfs.commands.completion:completion",
+        "Print what makes a shell complete topics and options.",
+    ),
+    "manual": ("topicfs.commands.manual:manual", "Write manual pages for man(1)."),
 }
-"""The module and the name of each sub-command. A module is imported when its command is asked for, so that `dump` on a
-machine without FUSE never meets pyfuse3."""
+"""The module and the name of each sub-command, and its line in the help. A module is imported when its command is
+called: `dump` works on a machine without pyfuse3, and the help of the whole command imports none of them."""
 
 
 class LazyGroup(ExampleGroup):
@@ -61,10 +78,29 @@ class LazyGroup(ExampleGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name].split(":")
+        place, short_help = COMMANDS[cmd_name]
+        module, attribute = place.split(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
+        command.short_help = short_help
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short_help) for name, (_, short_help) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands without importing them, and options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - a shell alone needs it
+
+        found = [
+            CompletionItem(name, help=short_help)
+            for name, (_, short_help) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(
@@ -88,6 +124,10 @@ def cli(*, debug: bool) -> None:
     A mount shows topics as directories and records as lines. Without FUSE `topicfs append` and `topicfs cat` do the
     same on the data directory. Every command explains itself by examples: topicfs COMMAND --help.
     """
+    import logging  # noqa: PLC0415 - `--help` needs none of it
+
+    from storage.messages import PrintableFormatter  # noqa: PLC0415 - as above
+
     del debug
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("topicfs: %(message)s"))
@@ -96,6 +136,9 @@ def cli(*, debug: bool) -> None:
 
 def describe(error: BaseException) -> str:
     """Return one line for a person: the thing, the cause, and the remedy where the error knows one."""
+    from storage.errors import StorageError  # noqa: PLC0415 - `--help` needs no engine
+    from storage.messages import reason_of  # noqa: PLC0415 - as above
+
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
     if isinstance(error, click.ClickException):
@@ -148,7 +191,11 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
 
 
 def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
+    from storage.messages import printable  # noqa: PLC0415 - `--help` needs no engine
+
     if debug:
+        import traceback  # noqa: PLC0415 - for the one who asks for it
+
         traceback.print_exception(error, file=errors)
     click.echo(f"topicfs: {printable(describe(error))}", file=errors)
     return status_of(error)

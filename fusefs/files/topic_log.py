@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-import trio
-
 from fusefs.allowance import THREAD_BYTES, Allowance
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import SPREAD_LINES
@@ -43,6 +41,7 @@ from fusefs.nodes.nodes import (
     refuse_writing,
 )
 from fusefs.selectors import RangePlace, TimeRange, resolve
+from fusefs.threads.turn import Turn
 from fusefs.views.merged_stream import MergedRange, MergedReader
 from fusefs.views.view import View
 from storage.engine import Partition
@@ -76,7 +75,7 @@ class MergedHandle(LogHandle):
         self._reads = merged is not None
         self._merged_node = node
         self._opener_pid = opener_pid
-        self._turn = trio.Lock()
+        self._turn = Turn()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._merged is None:

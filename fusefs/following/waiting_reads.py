@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import trio
@@ -45,9 +46,9 @@ class WaitingRead:
     """Id of the process that opened the file; 0 if it cannot be seen."""
     path: str
     """The file under the mount, `/orders/0/follow`."""
-    started: float = field(default_factory=trio.current_time)
+    started: float = field(default_factory=lambda: trio.current_time())  # noqa: PLW0108 - trio may be imported later
     """By the event loop's clock."""
-    woken: trio.Event = field(default_factory=trio.Event)
+    woken: trio.Event = field(default_factory=lambda: trio.Event())  # noqa: PLW0108 - as above
     ended: int | None = None
     """The errno with which it was ended."""
     user: int | None = None
@@ -100,11 +101,14 @@ class WaitingReads:
         self._look_at = look
         self._holders = holders
         self._reads: set[WaitingRead] = set()
-        self._some = trio.Event()
         self._closed: int | None = None
 
     def __len__(self) -> int:
         return len(self._reads)
+
+    @cached_property
+    def _some(self) -> trio.Event:
+        return trio.Event()
 
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
         """Return when the function given to `listen` is called.

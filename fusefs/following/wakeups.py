@@ -33,6 +33,10 @@ class Waker:
         self.is_busy = False
         """True if others are due: a caller with work of the same kind queues behind them with `turn`."""
 
+    def run_soon(self) -> Callable[[Callable[[], None]], None]:
+        """Return what has the event loop call a function soon, from any thread. Raises RunFinishedError after its end."""
+        return trio.lowlevel.current_trio_token().run_sync_soon
+
     async def turn(self) -> None:
         """Wait behind those that are due."""
         event = trio.Event()
@@ -54,7 +58,7 @@ class Waker:
             self._due[0].popitem()[1]()
         self.is_busy = any(self._due)
         if self.is_busy:
-            trio.lowlevel.current_trio_token().run_sync_soon(self._wake_some)
+            self.run_soon()(self._wake_some)
 
 
 class Wakeups:
@@ -67,7 +71,7 @@ class Wakeups:
         self._waiters: Waiters = {}
         self._waker = waker
         self._thread = threading.get_ident()
-        self._token = trio.lowlevel.current_trio_token()
+        self._run_soon = waker.run_soon()
         self._lock = threading.Lock()
         self._scheduled = False
 
@@ -96,7 +100,7 @@ class Wakeups:
                 return
             self._scheduled = True
         with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._deliver_scheduled)
+            self._run_soon(self._deliver_scheduled)
 
     def _deliver_scheduled(self) -> None:
         with self._lock:

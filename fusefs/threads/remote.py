@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
-from outcome import Error, Outcome
 
 from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.errors import FileError
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
 from storage.engine import Cancel
 from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered
+
+if TYPE_CHECKING:
+    from outcome import Outcome
 
 T = TypeVar("T")
 
@@ -140,6 +142,8 @@ class RemoteCalls(BlockingCalls):
         try:
             trio.lowlevel.start_thread_soon(under_way.call, deliver)
         except RuntimeError as error:  # The system has no thread left.
+            from outcome import Error  # noqa: PLC0415 - trio brings it; `topicfs cat` runs without
+
             self._end(under_way, Error(error))
 
     def _ended(self, under_way: _UnderWay, outcome: Outcome[object]) -> None:

@@ -12,10 +12,11 @@ class Turn:
 
     def __init__(self) -> None:
         self.is_taken = False
-        self._waiting = trio.lowlevel.ParkingLot()
+        self._waiting: trio.lowlevel.ParkingLot | None = None
 
     async def __aenter__(self) -> None:
         if self.is_taken:
+            self._waiting = self._waiting or trio.lowlevel.ParkingLot()
             await self._waiting.park()
         self.is_taken = True
 

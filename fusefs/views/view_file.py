@@ -28,7 +28,6 @@ cannot be read is measured again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import struct
 import sys
@@ -38,11 +37,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-from platformdirs import user_cache_path
-
 from fusefs.views.sparse_index import Excerpt
 from storage.checkpoints.atomic import TEMPORARY_SUFFIX
+from storage.codec.binary.crc import crc32c
 from storage.codec.binary.frame import checksum_at
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_view_file, view_file
@@ -191,6 +188,10 @@ class ViewStore:
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
         """Return the store in the user's cache folder (or `cache`): a folder for each data directory, in it one a partition."""
+        import hashlib  # noqa: PLC0415 - `topicfs cat` remembers nothing
+
+        from platformdirs import user_cache_path  # noqa: PLC0415 - as above
+
         data_directory = hashlib.sha256(str(log.parent).encode()).hexdigest()[:16]
         root = user_cache_path("topicfs") if cache is None else cache
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)

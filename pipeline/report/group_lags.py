@@ -16,7 +16,7 @@ from pipeline.tasks.output import FOR_PEOPLE
 from storage.engine import Engine
 from storage.errors import StorageError, UnknownTopicError
 from storage.model import TopicPartition
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 
 _LOGGER = logging.getLogger(__name__)
 

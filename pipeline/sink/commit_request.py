@@ -22,7 +22,7 @@ from pipeline.tasks.output import FOR_PEOPLE
 from storage.disk.names import WriteId
 from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError
-from storage.replicas.startup import check_no_mirror, open_directories
+from storage.replicas import check_no_mirror, open_directories
 from storage.staging.area import StagingArea, WriteState
 from storage.staging.placement import Placement
 from storage.staging.record import CommitRecord

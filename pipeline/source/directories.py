@@ -34,7 +34,7 @@ from storage.model import Offset, TopicPartition
 from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from storage.recovery.loader import load_log
 from storage.recovery.options import Checkpointed, LoadOptions
-from storage.replicas.startup import holds_replicas, open_directories
+from storage.replicas import holds_replicas, open_directories
 from storage.segment.settings import SegmentDirectory
 
 _RETRIES = 5

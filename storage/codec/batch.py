@@ -9,8 +9,8 @@ import struct
 import zlib
 
 import cython
-from crc32c import crc32c
 
+from storage.codec.binary.crc import crc32c
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import MAX_OFFSET, Buffer, Offset, TimestampType

@@ -24,7 +24,7 @@ from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
 from storage.messages import Say, reason_of
-from storage.model import CleaningState, Offset, Timestamp, TopicPartition
+from storage.model import Offset, Timestamp, TopicPartition
 from storage.retention.deletion import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,37 +38,9 @@ class Lend(Protocol):
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 
 
-def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set the first dirty offset of a log that was just loaded, and show the cleaner's work in its status.
-
-    A checkpoint outside the log becomes the log start, so that the file still shows that the log was compacted.
-    """
-    offsets = log.offsets()
-    if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
-        _LOGGER.info(
-            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning starts over",
-            log.topic,
-            log.number,
-            checkpoint,
-            offsets.log_start_offset,
-            offsets.log_end_offset,
-        )
-        checkpoint = offsets.log_start_offset
-    log.parts.first_dirty_offset = checkpoint
-    log.parts.describe_cleaning = lambda: _state(log, clock())
-    return log
-
-
 def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
     """Return what the cleaner would do to a log now."""
     return plan(cleaning_params(log, log.parts.first_dirty_offset, now))
-
-
-def _state(log: Log, now: Timestamp) -> CleaningState | None:
-    if not log.config.compacts:
-        return None
-    found = plan_cleaning(log, now)
-    return CleaningState(found.first_dirty_offset, found.cleanable_ratio)
 
 
 class LogCleaner:

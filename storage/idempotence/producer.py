@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from storage.codec.batch import scan, set_producer
+from storage.codec.binary.crc import crc32c
 from storage.codec.headers import sequence_plus
 from storage.engine import Partition
 from storage.errors import StorageError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from threading import Lock, RLock
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.config.broker import EngineConfig
@@ -21,11 +21,7 @@ from storage.directories.offline_partition import loaded_logs
 from storage.directories.reserve import is_full
 from storage.disk.names import check_new_topic, check_partitions
 from storage.duties.due_logs import flush_if_due, roll_if_due
-from storage.duties.log_cleaner import LogCleaner
-from storage.duties.plan import PlannedStep, plan_log
 from storage.duties.schedule import Duty, Schedule, plan_duties
-from storage.duties.scrubber import Scrubber, scrubber_of_logs
-from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Listeners, Partition, Replication, records_of
 from storage.errors import (
     ReadOnlyError,
@@ -34,17 +30,22 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
-from storage.manager.groups import make_groups
-from storage.membership import Groups
+from storage.manager.made_once import MadeOnce, end_all, make_all
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp
-from storage.shares.groups import QueueGroups
-from storage.shares.journal import OnePlace
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.restart import Restart
 from storage.topics.topic import LogTopic, own_overrides
 from storage.topics.unopened_partitions import UnopenedDuties
+
+if TYPE_CHECKING:
+    from storage.duties.log_cleaner import LogCleaner
+    from storage.duties.plan import PlannedStep
+    from storage.duties.scrubber import Scrubber
+    from storage.duties.staged_writes import StagedWrites
+    from storage.groups.runtime.service import EmbeddedGroups
+    from storage.shares.groups import QueueGroups
 
 T = TypeVar("T")
 
@@ -71,27 +72,52 @@ class LogManager:
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
         self._reopening = Restart(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
-        self._cleaner = LogCleaner(
-            directories.settings,
+        self._unopened = UnopenedDuties(directories, self.topics)
+        self._listeners = Listeners()
+        self._lock, self._duty_lock = RLock(), Lock()
+        self._closed = False
+        if not directories.read_only:
+            make_all(self)  # A reader makes what it is asked for: their modules take longer than most reads.
+
+    @MadeOnce
+    def groups(self) -> EmbeddedGroups:
+        from storage.manager.groups import make_groups  # noqa: PLC0415 - most readers ask for no group
+
+        config, clock = self._directories.config, self._directories.clock
+        return make_groups(self, config, clock, follows=self.groups_are_served_elsewhere)
+
+    @MadeOnce
+    def share_groups(self) -> QueueGroups:
+        from storage.shares.groups import QueueGroups  # noqa: PLC0415 - most readers ask for no group
+        from storage.shares.journal import OnePlace  # noqa: PLC0415 - as above
+
+        place = OnePlace(self._directories.online[0].data.path)
+        return QueueGroups(self, self._directories.files, place, self._directories.clock)
+
+    @MadeOnce
+    def _staged(self) -> StagedWrites:
+        from storage.duties.staged_writes import StagedWrites  # noqa: PLC0415 - a reader appends nothing
+
+        return StagedWrites(self._directories, self, warn=self._warnings.add)
+
+    @MadeOnce
+    def _cleaner(self) -> LogCleaner:
+        from storage.duties.log_cleaner import LogCleaner  # noqa: PLC0415 - a reader cleans nothing
+
+        return LogCleaner(
+            self._directories.settings,
             self._logs,
-            clock=directories.clock,
-            warn=warnings.add,
+            clock=self._directories.clock,
+            warn=self._warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
             lend=self._lend,
         )
-        self._staged = StagedWrites(directories, self, warn=warnings.add)
-        self.scrubber = scrubber_of_logs(self.topics, directories, warnings.add)
-        self._unopened = UnopenedDuties(directories, self.topics)
-        self._listeners = Listeners()
-        self._share_groups = QueueGroups(
-            self, directories.files, OnePlace(directories.online[0].data.path), directories.clock
-        )
-        self._lock = RLock()
-        self._duty_lock = Lock()
-        self._closed = False
-        self._groups = make_groups(
-            self, directories.config, directories.clock, follows=self.groups_are_served_elsewhere
-        )
+
+    @MadeOnce
+    def scrubber(self) -> Scrubber:
+        from storage.duties.scrubber import scrubber_of_logs  # noqa: PLC0415 - most readers scrub nothing
+
+        return scrubber_of_logs(self.topics, self._directories, self._warnings.add)
 
     # What is there.
 
@@ -126,20 +152,12 @@ class LogManager:
         return self.scrubber.line
 
     @property
-    def groups(self) -> Groups:
-        return self._groups
-
-    @property
     def replication(self) -> Replication | None:
         return None
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""
         return self._directories.status()
-
-    @property
-    def share_groups(self) -> QueueGroups:
-        return self._share_groups
 
     def topics(self) -> Mapping[str, LogTopic]:
         return self._topics
@@ -269,6 +287,8 @@ class LogManager:
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
         """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
+        from storage.duties.plan import plan_log  # noqa: PLC0415 - most readers plan nothing
+
         self._open_all()
         logs = [log for log in self._logs() if log.offline_reason is None]
         return tuple(step for log in logs for step in plan_log(log, now))
@@ -284,10 +304,10 @@ class LogManager:
             for directory in self._directories.online:
                 directory.reserve.restore()
         if Duty.POSITIONS in due:
-            self._keep(Duty.POSITIONS.value, lambda: self._groups.expire(now))
+            self._keep(Duty.POSITIONS.value, lambda: self.groups.expire(now))
         if Duty.STAGED_WRITES in due:
             self._staged.run_where_changed()
-        self._keep("share groups", lambda: self._share_groups.maintain(now))
+        self._keep("share groups", lambda: self.share_groups.maintain(now))
         if Duty.SCRUB in due and not self.groups_are_served_elsewhere:
             self.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
         if Duty.CLEAN in due:
@@ -306,11 +326,7 @@ class LogManager:
             self._staged.run()
 
     def close(self) -> None:
-        self._groups.close()
-        self._share_groups.close()
-        self._staged.stop()
-        self._cleaner.stop()
-        self.scrubber.stop()
+        end_all(self)
         with self._duty_lock, self._lock:
             if self._closed:
                 return

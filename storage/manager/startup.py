@@ -25,7 +25,6 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.flush import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.manager import LogManager
-from storage.manager.member import MemberManager
 from storage.messages import WarningBook
 from storage.model import TopicPartition
 from storage.topics.assembly import MOST_AT_START, assemble
@@ -149,8 +148,7 @@ def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_s
             stack.enter_context(one.reserve.lent_when_low())
         topics = assemble(directories, registry, warnings.add, most_at_start=most_at_start)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
-    manager = MemberManager if directories.one_of_many else LogManager
-    return manager(directories, registry, warnings, topics)
+    return _manager(directories)(directories, registry, warnings, topics)
 
 
 def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManager:
@@ -180,8 +178,15 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
         registry = TopicRegistry({}, directories.files)
     directories.attempt_each(OpenDirectory.read_checkpoints)
     topics = assemble(directories, registry, warnings.add)
-    manager = MemberManager if directories.one_of_many else LogManager
-    return manager(directories, registry, warnings, topics)
+    return _manager(directories)(directories, registry, warnings, topics)
+
+
+def _manager(directories: Directories) -> type[LogManager]:
+    if not directories.one_of_many:
+        return LogManager
+    from storage.manager.member import MemberManager  # noqa: PLC0415 - most directories replicate nothing
+
+    return MemberManager
 
 
 def _check_kind(directory: OpenDirectory) -> None:

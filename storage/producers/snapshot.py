@@ -18,8 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
+from storage.codec.binary.crc import crc32c
 from storage.errors import CorruptBatchError
 from storage.model import Offset, ProducerId, Timestamp
 from storage.producers.entry import ProducerEntry, SequencedBatch

@@ -6,3 +6,68 @@ see: a partition there (`partition.py`) appends to the log that leads, lets the 
 moves the leadership where a directory fails. The decisions are pure functions (`rules/`); what must
 survive is in a file of each directory (`members/`).
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.checkpoints.meta_properties import has_replicas
+from storage.config.broker import EngineConfig
+from storage.disk.names import MIRROR
+from storage.disk.native import NativeFileSystem
+from storage.errors import StorageError
+from storage.manager.manager import LogManager
+from storage.manager.startup import open_engine
+
+if TYPE_CHECKING:
+    from storage.replicas.engine import ReplicatedEngine
+
+
+def holds_replicas(directories: Sequence[Path]) -> bool:
+    """Return whether any of the directories was opened with replicas before."""
+    files = NativeFileSystem(read_only=True)
+    for one in directories:
+        with suppress(OSError):
+            if has_replicas(files, one):
+                return True
+    return False
+
+
+def check_no_mirror(directories: Sequence[Path]) -> None:
+    """Raise StorageError for a directory that a mirror keeps: after any other change the mirror would refuse it."""
+    disk = NativeFileSystem(read_only=True)
+    for directory in directories:
+        if disk.exists(directory / MIRROR):
+            raise StorageError(
+                f"{directory}: a mirror keeps this copy and would refuse the directory after a change; change the "
+                f"cluster, mount the copy with --read-only, or end the copy for good: rm {directory / MIRROR}"
+            )
+
+
+def open_directories(
+    directories: Sequence[Path],
+    *,
+    read_only: bool = False,
+    config: EngineConfig | None = None,
+    replicated: bool = False,
+    left_out: Sequence[Path] = (),
+    may_be_mirrored: bool = False,
+) -> LogManager | ReplicatedEngine:
+    """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
+
+    With `may_be_mirrored` the caller changes no topic, setting or record, so that a mirror may go on afterwards.
+
+    See `storage.replicas.startup.open_replicas` and `storage.manager.open_engine`, of which several directories hold each partition once. One directory
+    of several that replicate is opened alone only to read it.
+    """
+    if not (read_only or may_be_mirrored):
+        check_no_mirror(directories)
+    several = len(directories) + len(left_out) > 1
+    if replicated or ((several or not read_only) and holds_replicas(directories)):
+        from storage.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
+
+        return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
+    return open_engine(directories, read_only=read_only, config=config)

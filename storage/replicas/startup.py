@@ -11,11 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.meta_properties import has_replicas
 from storage.config.broker import EngineConfig
 from storage.config.live_settings import LiveSettings
 from storage.disk.lock import find_holder
-from storage.disk.names import MIRROR
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import (
     CorruptionError,
@@ -24,8 +22,7 @@ from storage.errors import (
     NotALogDirectoryError,
     StorageError,
 )
-from storage.manager.manager import LogManager
-from storage.manager.startup import Machine, open_engine
+from storage.manager.startup import Machine
 from storage.messages import WarningBook, reason_of
 from storage.replicas.engine import ReplicatedEngine
 from storage.replicas.members.agreement import Agreement
@@ -38,51 +35,6 @@ from storage.replicas.members.member import (
 )
 from storage.replicas.members.state_file import ReplicaFile
 from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
-
-
-def holds_replicas(directories: Sequence[Path]) -> bool:
-    """Return whether any of the directories was opened with replicas before."""
-    files = NativeFileSystem(read_only=True)
-    for one in directories:
-        with suppress(OSError):
-            if has_replicas(files, one):
-                return True
-    return False
-
-
-def check_no_mirror(directories: Sequence[Path]) -> None:
-    """Raise StorageError for a directory that a mirror keeps: after any other change the mirror would refuse it."""
-    disk = NativeFileSystem(read_only=True)
-    for directory in directories:
-        if disk.exists(directory / MIRROR):
-            raise StorageError(
-                f"{directory}: a mirror keeps this copy and would refuse the directory after a change; change the "
-                f"cluster, mount the copy with --read-only, or end the copy for good: rm {directory / MIRROR}"
-            )
-
-
-def open_directories(
-    directories: Sequence[Path],
-    *,
-    read_only: bool = False,
-    config: EngineConfig | None = None,
-    replicated: bool = False,
-    left_out: Sequence[Path] = (),
-    may_be_mirrored: bool = False,
-) -> LogManager | ReplicatedEngine:
-    """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
-
-    With `may_be_mirrored` the caller changes no topic, setting or record, so that a mirror may go on afterwards.
-
-    See `open_replicas` and `storage.manager.open_engine`, of which several directories hold each partition once. One directory
-    of several that replicate is opened alone only to read it.
-    """
-    if not (read_only or may_be_mirrored):
-        check_no_mirror(directories)
-    several = len(directories) + len(left_out) > 1
-    if replicated or ((several or not read_only) and holds_replicas(directories)):
-        return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
-    return open_engine(directories, read_only=read_only, config=config)
 
 
 def open_replicas(

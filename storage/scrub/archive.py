@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from storage.checkpoints.leader_epochs import epoch_for_offset
+from storage.codec.binary.crc import crc32c
 from storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,

@@ -15,8 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from storage.codec.binary.crc import crc32c
 from storage.disk.filesystem import File, FileSystem
 from storage.errors import CorruptionError
 from storage.model import Buffer, Position, TopicPartition

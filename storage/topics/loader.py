@@ -14,7 +14,7 @@ from storage.config.topic import TopicConfig
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline_partition import OfflinePartition
 from storage.disk.names import LEADER_EPOCHS
-from storage.duties.log_cleaner import adopt
+from storage.duties.adoption import adopt
 from storage.engine import Partition
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log

@@ -176,7 +176,7 @@ def main() -> None:
     from tests.fusefs.mounted import serve  # noqa: PLC0415
     from topicfs.main import COMMANDS, run  # noqa: PLC0415
 
-    for place in COMMANDS.values():
+    for place, _help in COMMANDS.values():
         importlib.import_module(place.partition(":")[0])
     for module in USED:
         importlib.import_module(module)

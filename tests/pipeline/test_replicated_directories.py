@@ -19,7 +19,7 @@ from pipeline.source.directories import SourceDirectories
 from storage.config.broker import EngineConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.model import TopicPartition
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 from storage.staging.record import CommitRecord
 from tests.doubles.engines import append_lines, read_lines
 

@@ -54,7 +54,6 @@ UNBOUNDED = 2**31
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Append lines to a topic.",
     examples=(
         ("echo hello | topicfs append orders/0", "a line is a record"),
         ("topicfs append orders/0 /var/log/dpkg.log", "a file: checked first, no line if one is no record"),

@@ -6,8 +6,10 @@ import sys
 import threading
 import time
 from contextlib import aclosing, closing, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import click
 
@@ -37,7 +39,6 @@ Signature: TypeAlias = tuple[int, ...]
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Print files of a mount, without a mount.",
     examples=(
         ("topicfs cat orders/0", "every value of a partition, one a line"),
         ("topicfs cat orders/0/log.json | jq .payload", "with offsets, times, keys and headers"),
@@ -148,6 +149,17 @@ def cat(
         raise failures[-1]
 
 
+class _Later(ModuleType):
+    """A module that is imported when something in it is first used, which may be never."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
 def _printer(shown_as: str | None, plain: FilePrinter, *, follow: bool) -> FormatPrinter:
     if shown_as is None:
         return plain
@@ -175,12 +187,11 @@ class FilePrinter:
 
     def show(self, engine: Engine, path: str) -> Offset | None:
         """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
-        import trio  # noqa: PLC0415 - `--help` needs no filesystem
-
-        from fusefs.reader import PathError  # noqa: PLC0415 - `--help` needs no filesystem
+        sys.modules.setdefault("trio", _Later("trio"))
+        from fusefs.reader import PathError, run_alone  # noqa: PLC0415 - `--help` needs no filesystem
 
         try:
-            return trio.run(self._copy, engine, path)
+            return run_alone(self._copy(engine, path))
         except PathError as error:
             raise click.ClickException(str(error)) from error
 

@@ -21,7 +21,6 @@ from topicfs.terminal import console, is_terminal, plain
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Check every byte of a data directory.",
     examples=(
         ("topicfs check ./data", "everything there is"),
         ("topicfs check /disk1/data,/disk2/data", "two directories that are served together"),

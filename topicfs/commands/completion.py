@@ -10,7 +10,6 @@ from topicfs.examples import ExampleCommand
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Print what makes a shell complete topics and options.",
     examples=(
         (
             "topicfs completion bash > ~/.local/share/bash-completion/completions/topicfs",

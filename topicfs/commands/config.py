@@ -41,7 +41,6 @@ STYLES = {
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Show settings and where they come from; set a topic's.",
     examples=(
         ("topicfs config orders", "every setting of a topic: value, source, default, unit, meaning"),
         ("topicfs config orders --match 'retention.*'", "some of them"),

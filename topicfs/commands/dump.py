@@ -17,7 +17,6 @@ from topicfs.examples import ExampleCommand
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Print segments and indexes as kafka-dump-log does.",
     examples=(
         ("topicfs dump data/orders-0/00000000000000000000.log", "every batch of a segment, one a line"),
         ("topicfs dump --print-data-log data/orders-0/*.log", "with every record, its key and its value"),

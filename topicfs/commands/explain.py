@@ -42,7 +42,6 @@ Explained_contra = TypeVar("Explained_contra", bound=Partition, contravariant=Tr
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Explain step by step how a record is found.",
     examples=(
         ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
         ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),

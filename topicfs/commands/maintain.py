@@ -36,7 +36,6 @@ def time(text: str) -> Timestamp:
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Roll, delete and compact what is due.",
     examples=(
         ("topicfs maintain ./data --dry-run", "what would be done now, and why; also beside a daemon"),
         ("topicfs maintain ./data", "do it"),

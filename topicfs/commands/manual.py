@@ -16,7 +16,6 @@ from topicfs.lines import say
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Write manual pages for man(1).",
     examples=(
         (
             "topicfs manual ~/.local/share/man",

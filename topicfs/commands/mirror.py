@@ -43,7 +43,6 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
 @click.command(
     "mirror",
     cls=ExampleCommand,
-    short_help="Copy topics of a Kafka cluster, and keep the copy up to date.",
     examples=(
         (
             "topicfs mirror kafka://localhost:9092 ./copy",

@@ -37,7 +37,6 @@ NEEDS_PYFUSE3 = (
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Show the topics of a directory, or of a cluster, as files.",
     examples=(
         ("topicfs mount ./data ./mnt", "./data keeps the topics (it is made if missing), ./mnt shows them"),
         ("topicfs mount --foreground ./data ./mnt", "for a service manager, or to see the log"),
@@ -292,7 +291,6 @@ def _opener(
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Unmount, with everything on disk.",
     examples=(("topicfs umount ./mnt", "flush everything, unmount, and wait until the daemon is gone"),),
 )
 @click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))

@@ -180,7 +180,7 @@ def _checked(replication: Replication | None) -> Replication:
 
 @contextmanager
 def _replication(directories: tuple[Path, ...]) -> Iterator[_Owner]:
-    from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     try:

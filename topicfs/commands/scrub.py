@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Read everything, and heal what is damaged.",
     examples=(
         ("topicfs scrub /disk1/data,/disk2/data", "two directories that hold replicas: each heals the other"),
         (

@@ -48,7 +48,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     A failed flush, a damaged file, a disk that was gone: what is there is recovered, and served. A daemon that owns
     the directory is asked through its mount. One line a partition; exit status 1 if any stays offline.
     """
-    from storage.replicas.startup import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     wanted = tuple(place.strip("/") for place in places)

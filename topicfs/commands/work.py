@@ -44,7 +44,6 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Run a command once for each record of a queue.",
     context_settings={"ignore_unknown_options": True},
     examples=(
         ("topicfs work jobs orders -- ./charge", "a record a run, its value on standard input"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import trio
@@ -38,7 +39,10 @@ class LingerBuffer:
     def __init__(self, linger_ms: float) -> None:
         self._linger_seconds = linger_ms / 1000
         self._waiting: dict[LineTarget, Gathered] = {}
-        self._something = trio.Event()
+
+    @cached_property
+    def _something(self) -> trio.Event:
+        return trio.Event()
 
     def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
         """Take lines that `target.check` has passed; a failure is told to the contributor later."""

@@ -11,7 +11,8 @@ from array import array
 from typing import Any
 
 import cython
-from crc32c import crc32c
+
+from storage.codec.binary.crc import crc32c
 
 if cython.compiled:
     from cython.cimports.cpython.array import clone

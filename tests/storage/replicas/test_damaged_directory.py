@@ -15,8 +15,9 @@ from storage.codec.records import encode_lines
 from storage.config.broker import EngineConfig
 from storage.disk import names
 from storage.errors import NotALogDirectoryError, StorageError
+from storage.replicas import holds_replicas
 from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.startup import holds_replicas, open_replicas
+from storage.replicas.startup import open_replicas
 from tests.doubles.engines import read_lines
 from tests.doubles.replicated import ORDERS, Replicated
 

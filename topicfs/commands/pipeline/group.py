@@ -27,7 +27,6 @@ class _InOrder(ExampleGroup):
 
 @click.group(
     cls=_InOrder,
-    short_help="Jobs over whole topics, run by Spark.",
     examples=(
         (
             "topicfs pipeline archive orders,clicks ./archive",

@@ -1,0 +1,68 @@
+"""The start of the command: the processor time before it does anything, beside a Python that imports click alone.
+
+Python's byte code is read from a cache that the first, unmeasured round writes, as an installed package has it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+from benchmarks.frame.question import (
+    MILLISECONDS_OF_PROCESSOR,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    WrongResultError,
+)
+
+PYTHON = "python -c 'import click'"
+MAIN = "import sys; from topicfs.main import main; sys.argv[0] = 'topicfs'; main()"
+RUNS = 5
+"""Runs of a round, of which the quickest counts."""
+
+
+def cases(conditions: Conditions) -> Cases:
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(conditions.directory / "cache")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    data = f"--data={conditions.directory / 'data'}"
+    _run(environment, ["-c", MAIN, "topics", "create", data, "orders"])
+    _run(environment, ["-c", MAIN, "append", data, "orders/0"], stdin="hello\n")
+    click = Side(PYTHON, partial(_quickest, environment, ["-c", "import click"]))
+    for words, most, floor in ((("--help",), 3.0, 3.0), (("cat", data, "orders/0/0"), 3.0, 12.0)):
+        yield Case(
+            name=f"topicfs {words[0]}{' orders/0/0' if len(words) > 1 else ''}",
+            unit=MILLISECONDS_OF_PROCESSOR,
+            sides=(Side(OURS, partial(_quickest, environment, ["-c", MAIN, *words])), click),
+            goals=(Goal(of=PYTHON, target=most, floor=floor),),
+        )
+
+
+def _run(environment: dict[str, str], words: list[str], *, stdin: str = "") -> float:
+    """Run Python; return the milliseconds of the processor that it took."""
+    with subprocess.Popen(
+        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
+    ) as child:
+        assert child.stdin is not None
+        child.stdin.write(stdin.encode())
+        child.stdin.close()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise WrongResultError(f"{words}: status {child.returncode}")
+    return 1e3 * (usage.ru_utime + usage.ru_stime)
+
+
+def _quickest(environment: dict[str, str], words: list[str]) -> float:
+    return min(_run(environment, words) for _ in range(RUNS))
+
+
+BENCHMARK = Benchmark(
+    name="start", question="How much of the processor does the command take to start?", cases=cases
+)

@@ -1,0 +1,63 @@
+"""The start of the command: what it imports, and the lines of its help."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from topicfs.main import COMMANDS, cli
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+HEAVY = (
+    "trio._core",
+    "crc32c",
+    "outcome",
+    "storage.compaction",
+    "storage.groups",
+    "storage.scrub",
+    "storage.shares",
+    "storage.staging",
+    "storage.replicas.engine",
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        ("--help", ("storage", "fusefs", "cluster", "schemas", "topicfs.commands", "logging")),
+        ("cat orders/0/1", HEAVY),
+        ("cat orders/0/status orders/log.json", HEAVY),
+    ],
+)
+def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
+    """The help imports no sub-command, and `cat` neither an event loop nor what only a writer needs."""
+    del orders
+    program = (
+        "import atexit, sys; from topicfs.main import main; "
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words.split()],
+        cwd=directory.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout
+    assert [] == sorted(set(unwanted) & set(ran.stderr.split()))
+
+
+def test_each_command_has_a_short_line_in_the_help(topicfs):
+    """The whole line fits beside the names in 80 columns, and is the command's own, so that the manual has it too."""
+    listed = topicfs("--help").text
+    for name, (_, short_help) in COMMANDS.items():
+        assert f"  {name:10}  {short_help}\n" in listed
+        assert short_help == cli.get_command(click.Context(cli), name).get_short_help_str(limit=64)
