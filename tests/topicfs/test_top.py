@@ -28,6 +28,7 @@ from topicfs.commands.top import source_of
 from topicfs.places import Place
 from topicfs.top.engine_source import EngineSource
 from topicfs.top.mount_source import MountSource, parse_metrics
+from topicfs.top.samples import PartitionSample
 
 TOPICFS = Path(sys.executable).with_name("topicfs")
 
@@ -95,13 +96,14 @@ def test_metrics_are_read_as_they_were_written():
 
 
 @contextmanager
-def terminal(*words: str, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
+def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) -> Iterator[Terminal]:
     """A `topicfs` at a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         environment.pop(name, None)
+    environment |= variables
     with subprocess.Popen(
         [str(TOPICFS), *words],
         stdin=theirs,
@@ -151,8 +153,12 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.press("ord\r")
         assert "clicks" not in screen.until(r"esc: all topics.*/ord").rpartition("topic")[2]
         screen.press("\r")
+        screen.until(r"partition.*start.*end.*online.*writers.*readers")
+        screen.press("\r")
         screen.until(r"orders/0/2.*value three.*any key")
         screen.press("x")
+        screen.until(r"writers.*readers")
+        screen.press("\x1b")
         screen.until(r"orders.*esc: all topics")
         screen.press("\x1b")
         screen.until(r"clicks")
@@ -160,6 +166,49 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.until(r"\x1b\[\?1049l")  # So that it is never in want of room for what it still draws.
         assert 0 == screen.program.wait(PATIENCE_S)
         assert before == termios.tcgetattr(screen.theirs)
+
+
+SELECTED = r"\x1b\[1;7m{} "
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]m")
+
+
+@pytest.mark.slow
+def test_keys_at_a_terminal(orders, directory):
+    """The first arrow moves, in both modes of a terminal's arrows, and so do the keys for pages and ends."""
+    for number in range(40):
+        orders("topics", "create", f"t{number:02}")
+    with terminal("top", "--interval", "60", str(directory)) as screen:
+        screen.until(r"more topics")
+        screen.press("n")
+        assert COLOUR.search(screen.until(SELECTED.format("orders")))
+        moves = [
+            ("\x1b[B", "t00"),
+            ("\x1bOB", "t01"),
+            ("\x1b[A", "t00"),
+            ("\x1b[F", "t39"),
+            ("\x1b[1~", "orders"),
+        ]
+        for keys, expected in [
+            *moves,
+            ("\x1b[4~", "t39"),
+            ("\x1b[H", "orders"),
+            ("\x1b[6~", "t18"),
+            ("\x1b[5~", "orders"),
+        ]:
+            screen.press(keys)
+            screen.until(SELECTED.format(expected))
+        screen.press("?")
+        screen.until("sort by name.*any key")
+        screen.press("q")
+        assert 0 == screen.program.wait(PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_no_colour_where_none_is_wanted(orders, directory):
+    """NO_COLOR takes the colours; the selection stays."""
+    del orders
+    with terminal("top", str(directory), NO_COLOR="1") as screen:
+        assert not COLOUR.search(screen.until(r"q quit"))
 
 
 @pytest.mark.fuse
@@ -185,6 +234,12 @@ def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
             assert (f"tail ({tail.pid})",) == found.readers
             assert [True] == [one.endswith(f"({os.getpid()})") for one in found.writers]
             tail.kill()
+        expected = [PartitionSample(number=0, start_offset=0, end_offset=4, state="online")]
+        assert (
+            expected
+            == source.partitions("orders")
+            == EngineSource(Place((directory,)), "").partitions("orders")
+        )
         assert "payload four" in source.newest_record("orders").split("\n")
         ran = orders("top", "--once", "--interval", "0.1", str(mountpoint))
         assert (0, b"") == (ran.status, ran.errors)

@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from topicfs.terminal import console, is_terminal
 
 if TYPE_CHECKING:
     from topicfs.top.samples import TopRow, TopSource
+    from topicfs.top.screen import TopScreen
 
 TABLE_COLUMNS = 200
 """Width of the table that is printed where there is no terminal."""
@@ -30,7 +32,6 @@ TABLE_COLUMNS = 200
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Watch topics: rates, sizes, lag, and who reads and writes them.",
     examples=(
         ("topicfs top ./mnt", "the topics of a mount, and the programs that have them open"),
         (
@@ -63,8 +64,9 @@ TABLE_COLUMNS = 200
 def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
     """Show topics with records and bytes a second, ends, sizes and lag, the busiest first.
 
-    Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by a part of the name, the arrows
-    and enter open the newest record of a topic, q ends.
+    Below are the groups that are furthest behind. Enter opens a topic: its partitions, groups, writers and readers, and
+    at another enter its newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by
+    a part of the name, ? shows all keys, q ends.
     """
     source = source_of(Place(place.directories, place.cluster, client_config))
     if once or as_program or not (is_terminal() and sys.stdin.isatty()):
@@ -132,6 +134,7 @@ def _watch(source: TopSource, interval: float) -> None:
     assert before is not None
     screen.show(before, rows_of(before, None))
     samples: list[TopSample | Exception] = []
+    loaded: str | None = None
     ended, wanted = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -159,16 +162,34 @@ def _watch(source: TopSource, interval: float) -> None:
                         screen.problem = reason_of(found)
                     else:
                         screen.show(found, rows_of(found, before))
-                        before = found
+                        before, loaded = found, None
+                if screen.opened != loaded:
+                    loaded = screen.opened
+                    _tell(screen, lambda: _load_partitions(source, screen))
                 live.update(screen.render(terminal.width, terminal.height), refresh=True)
                 key = keys.next(0.2)
                 topic = None if key is None else screen.press(key)
                 if topic is not None:
-                    try:
-                        screen.record = source.newest_record(topic) or "no record"
-                    except (StorageError, OSError) as error:
-                        screen.problem = reason_of(error)
+                    _tell(screen, lambda: _load_record(source, screen))
         except (EOFError, KeyboardInterrupt):
             pass
         finally:
             ended.set()
+
+
+def _tell(screen: TopScreen, load: Callable[[], None]) -> None:
+    """Load what was asked for; an error is a line of the screen."""
+    try:
+        load()
+    except (StorageError, OSError) as error:
+        screen.problem = reason_of(error)
+
+
+def _load_partitions(source: TopSource, screen: TopScreen) -> None:
+    if screen.opened is not None:
+        screen.partitions = source.partitions(screen.opened)
+
+
+def _load_record(source: TopSource, screen: TopScreen) -> None:
+    if screen.opened is not None:
+        screen.record = source.newest_record(screen.opened) or "no record"

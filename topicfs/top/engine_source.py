@@ -16,7 +16,7 @@ from storage.errors import GroupsUnsupportedError, StorageError
 from storage.messages import printable, reason_of
 from storage.model import Isolation, Offset, Record
 from topicfs.places import Place
-from topicfs.top.samples import DiskSample, TopicSample, TopSample
+from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MOST_SIZES = 200
 """Partitions of a cluster up to which their sizes are asked for: each is a question to a broker."""
@@ -55,6 +55,19 @@ class EngineSource:
                 disks=_disks(engine),
                 notes=notes,
             )
+
+    def partitions(self, topic: str) -> list[PartitionSample]:
+        with self._place.opened() as engine:
+            found = {number: one.glance() for number, one in engine.topic(topic).partitions().items()}
+            return [
+                PartitionSample(
+                    number=number,
+                    start_offset=one.start_offset,
+                    end_offset=one.end_offset,
+                    state="offline" if one.offline else "online",
+                )
+                for number, one in sorted(found.items())
+            ]
 
     def newest_record(self, topic: str) -> str:
         with self._place.opened() as engine:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from storage.messages import printable
 from topicfs.top.programs import open_files
-from topicfs.top.samples import DiskSample, TopicSample, TopSample
+from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 SHOWN_CHARACTERS = 4096
 
@@ -59,6 +59,19 @@ class MountSource:
             lines = (self._mountpoint / "@status").read_text().splitlines()
             return [line for line in lines if line.startswith(("warning ", "doing "))]
         return []
+
+    def partitions(self, topic: str) -> list[PartitionSample]:
+        lines = map(str.split, (self._mountpoint / topic / "status").read_text().splitlines())
+        return [
+            PartitionSample(
+                number=int(words[1]),
+                start_offset=int(words[3]),
+                end_offset=int(words[5]),
+                state=" ".join(words[7:]),
+            )
+            for words in lines
+            if words[0] == "partition"
+        ]
 
     def newest_record(self, topic: str) -> str:
         found = []

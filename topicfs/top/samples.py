@@ -31,6 +31,17 @@ class TopicSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSample:
+    """A partition at one moment."""
+
+    number: int
+    start_offset: int
+    end_offset: int
+    state: str
+    """`online`, or why it does not serve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSample:
     """A data directory at one moment."""
 
@@ -59,6 +70,10 @@ class TopSource(Protocol):
 
     def sample(self) -> TopSample:
         """Look at all topics now."""
+        ...
+
+    def partitions(self, topic: str) -> list[PartitionSample]:
+        """Return the partitions of a topic, by number."""
         ...
 
     def newest_record(self, topic: str) -> str:

@@ -6,20 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.filesize import decimal
+from rich.layout import Layout
 from rich.table import Table
 from rich.text import Text
 
 from storage.messages import printable
 from topicfs.terminal import plain
-from topicfs.top.samples import TopRow, TopSample
-from topicfs.top.terminal_keys import BACKSPACE, DOWN, ENTER, ESCAPE, UP
+from topicfs.top.samples import PartitionSample, TopRow, TopSample
+from topicfs.top.terminal_keys import (
+    BACKSPACE,
+    DOWN,
+    END,
+    ENTER,
+    ESCAPE,
+    HOME,
+    PAGE_DOWN,
+    PAGE_UP,
+    UP,
+)
 
 WIDE = 120
 """Columns of a terminal from which on all columns of the table are shown."""
-LINES_AROUND = 6
-"""Lines of a screen that are no rows of the table."""
+LINES_AROUND = 3
+"""Lines of a screen above and below its tables."""
+HEADER = "bold cyan"
 
 
 class TopColumn(NamedTuple):
@@ -84,8 +96,27 @@ COLUMNS = (
     ),
 )
 BY_NAME = "n"
-HELP = "n name  r rec/s  b bytes/s  e end  s size  l lag  / filter  ↵ record  q quit"
-"""It fits into 80 columns."""
+FOOT = "↵ open  / filter  n r b e s l sort  ? help  q quit"
+TOPIC_FOOT = "↵ newest record  esc back  ? help  q quit"
+HELP = """\
+↑ ↓ PgUp PgDn Home End    move
+enter                     open a topic; there: its newest record
+esc                       back; in the list: all topics again
+/                         show topics with a part of their name
+n                         sort by name
+r b e s l                 sort by records/s, bytes/s, end, size, lag
+p c w d                   sort by partitions, records, writers, readers
+?                         this help
+q                         quit"""
+MOVES = (UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END)
+
+
+class LateGroup(NamedTuple):
+    """A group: its lag in all its topics, and the topic in which it is furthest behind."""
+
+    group: str
+    lag: int
+    topic: str
 
 
 @dataclass(slots=True)
@@ -100,14 +131,22 @@ class TopScreen:
     typing: bool = False
     """True while the filter is being typed."""
     selected: str | None = None
-    """The topic on which the selection is."""
+    """The topic on which the selection is; None: on the first, whichever that is."""
+    opened: str | None = None
+    """The topic that is shown in place of the list."""
+    partitions: list[PartitionSample] = field(default_factory=list)
+    """The partitions of the opened topic."""
+    first: int = 0
+    """The number of its partitions above the screen."""
     record: str | None = None
-    """The record that is shown in place of the table."""
+    """The record that is shown in place of all else, or the help."""
     ended: bool = False
     rows: list[TopRow] = field(default_factory=list)
     sample: TopSample | None = None
     problem: str = ""
     """The reason why the newest look at the topics failed."""
+    page: int = 10
+    """Rows of a page: those that were last shown."""
 
     def show(self, sample: TopSample, rows: list[TopRow]) -> None:
         """Show newer rows; the selection stays on its topic."""
@@ -131,16 +170,34 @@ class TopScreen:
             self._type(key)
         elif key == "q":
             self.ended = True
-        elif key == "/":
+        elif key == "?":
+            self.record = HELP
+        elif self.opened is not None:
+            return self._press_in_topic(key)
+        else:
+            self._press_in_list(key)
+        return None
+
+    def _press_in_list(self, key: str) -> None:
+        if key == "/":
             self.typing = True
         elif key == ESCAPE:
             self.filter = ""
-        elif key in (UP, DOWN):
-            self._move(1 if key == DOWN else -1)
+        elif key in MOVES:
+            self._move(key)
         elif key == ENTER:
-            return self._selected_row()
+            self.opened, self.partitions, self.first = self._selected_row(), [], 0
         elif key == BY_NAME or any(key == column.key for column in COLUMNS):
             self.sorted_by = key
+
+    def _press_in_topic(self, key: str) -> str | None:
+        if key == ENTER:
+            return self.opened
+        if key in (ESCAPE, BACKSPACE):
+            self.opened = None
+        elif key in MOVES:
+            last = len(self.partitions) - self.page
+            self.first = max(min(_moved(self.first, key, self.page, len(self.partitions)), last), 0)
         return None
 
     def _type(self, key: str) -> None:
@@ -158,59 +215,147 @@ class TopScreen:
             return self.selected
         return names[0] if names else None
 
-    def _move(self, step: int) -> None:
+    def _move(self, key: str) -> None:
         names = [row.topic for row in self.visible()]
-        if names:
-            at = names.index(self.selected) if self.selected in names else 0 if step > 0 else 1
-            at = at if self.selected is None and step > 0 else at + step
-            self.selected = names[min(max(at, 0), len(names) - 1)]
+        selected = self._selected_row()
+        if selected is not None:
+            self.selected = names[_moved(names.index(selected), key, self.page, len(names))]
 
-    def render(self, width: int, height: int) -> Group:
-        """Return the whole screen."""
+    def render(self, width: int, height: int) -> Layout:
+        """Return the whole screen, as many lines as the terminal has."""
+        inside = max(height - LINES_AROUND - bool(self.problem), 1)
+        foot = "any key: back"
         if self.record is not None:
             lines = self.record.splitlines() or ["no record"]
-            body: Text | Table = Text("\n".join(lines[: max(height - 3, 1)]))
-            return Group(self._head(width), Text(""), body, Text("any key: back to the topics", style="dim"))
-        rows = self.visible()
-        selected = self._selected_row()
-        most = max(height - LINES_AROUND, 1)
+            parts: list[RenderableType] = [Text(printable(line), no_wrap=True) for line in lines[:inside]]
+        elif self.opened is not None:
+            foot, parts = TOPIC_FOOT, self._topic(self.opened, inside)
+        else:
+            parts = self._list(width, inside)
+            foot = (
+                f"/{self.filter}{'▏' if self.typing else '   esc: all topics'}"
+                if self.typing or self.filter
+                else FOOT
+            )
+        screen = Layout()
+        screen.split_column(
+            Layout(self._head(width), size=2 + bool(self.problem)),
+            Layout(Group(*parts)),
+            Layout(_foot(foot), size=1),
+        )
+        return screen
+
+    def _list(self, width: int, height: int) -> list[RenderableType]:
+        rows, selected = self.visible(), self._selected_row()
+        groups: list[RenderableType] = []
+        lags = self._lags()
+        if lags and height >= 12:
+            groups = [Text(""), _groups(lags[: height // 4], topics=True)]
+            height -= len(lags[: height // 4]) + 2
+        self.page = most = max(height - 2, 1)
         at = next((number for number, row in enumerate(rows) if row.topic == selected), 0)
         first = min(max(at - most + 1, 0), max(len(rows) - most, 0))
         shown = rows[first : first + most]
-        table = table_of(shown, width=width, sorted_by=self.sorted_by, selected=selected)
         left = len(rows) - len(shown)
-        more = Text(f"{left:,} more topics" if left else "", style="dim")
-        return Group(self._head(width), table, more, self._foot())
+        more = [Text(f"{left:,} more topics", style="dim")] if left else []
+        return [table_of(shown, width=width, sorted_by=self.sorted_by, selected=selected), *more, *groups]
+
+    def _lags(self) -> list[LateGroup]:
+        """Return the groups, that which is furthest behind first."""
+        found: dict[str, dict[str, int]] = {}
+        for name, topic in ({} if self.sample is None else self.sample.topics).items():
+            for group, lag in topic.lags.items():
+                found.setdefault(group, {})[name] = lag
+        lags = [
+            LateGroup(
+                group, sum(each.values()), max(each, key=each.__getitem__) if any(each.values()) else "-"
+            )
+            for group, each in found.items()
+        ]
+        return sorted(lags, key=lambda one: (-one.lag, one.group))
+
+    def _topic(self, name: str, height: int) -> list[RenderableType]:
+        """Return one topic: its partitions, and beside them its groups and who reads and writes it."""
+        row = next((one for one in self.rows if one.topic == name), None)
+        if row is None or self.sample is None:
+            return [plain(f"{name} is deleted", "bad")]
+        self.page = most = max(height - 4, 1)
+        title = Text.assemble(
+            (printable(name), "bold"),
+            f"  {_number(row.partitions)} partitions  {_number(row.records)} records  {_bytes(row.log_bytes)}  ",
+            (f"{_number(row.records_per_second)} records/s  {_bytes(row.bytes_per_second)}/s", "green"),
+            no_wrap=True,
+        )
+        partitions = _table("partition", "start", "end", "records", words=("state",))
+        for one in self.partitions[self.first : self.first + most]:
+            counts = (one.number, one.start_offset, one.end_offset, one.end_offset - one.start_offset)
+            style = "" if one.state == "online" else "bad"
+            partitions.add_row(*(f"{count:,}" for count in counts), plain(one.state), style=style)
+        lags = [LateGroup(group, lag, name) for group, lag in self.sample.topics[name].lags.items()]
+        beside: list[RenderableType] = [_groups(sorted(lags, key=lambda one: -one.lag), topics=False)]
+        for title_of, programs in (("writers", row.writers), ("readers", row.readers)):
+            beside += [Text(""), Text(title_of, style=HEADER), *(plain(one) for one in programs or ("-",))]
+        grid = Table.grid(padding=(0, 3))
+        left = len(self.partitions) - partitions.row_count
+        more = Text(f"{left:,} more partitions" if left else "", style="dim")
+        grid.add_row(Group(partitions, more), Group(*beside))
+        return [title, Text(""), grid]
 
     def _head(self, width: int) -> Text:
-        sample = self.sample
-        parts = [f"{len(self.rows):,} topics"]
-        if sample is not None:
-            offline = sum(row.offline for row in self.rows)
-            parts += [f"{offline:,} partitions offline"] if offline else []
-            parts += [
-                f"{_bytes(one.free_bytes)} of {_bytes(one.size_bytes)} free" for one in sample.disks[:2]
-            ]
-            parts += [f"{len(sample.notes)} warnings"] if sample.notes else []
-        parts.append(printable(self.name))
-        head = Text("  ".join(parts), style="bold", no_wrap=True, overflow="ellipsis")
+        rate = sum(row.records_per_second or 0 for row in self.rows)
+        offline = sum(row.offline for row in self.rows)
+        notes, disks = (0, ()) if self.sample is None else (len(self.sample.notes), self.sample.disks)
+        head = Text.assemble(
+            ("topicfs top", HEADER),
+            f"  {len(self.rows):,} topic{'s' * (len(self.rows) != 1)}  {_number(rate)} records/s",
+            (f"  {offline:,} offline" if offline else "", "bad"),
+            (f"  {notes:,} warning{'s' * (notes > 1)}" if notes else "", "yellow"),
+            (f"  {printable(self.name)}", "bold"),
+            *((f"  {_bytes(one.free_bytes)} of {_bytes(one.size_bytes)} free", "dim") for one in disks[:2]),
+            no_wrap=True,
+        )
         if self.problem:
-            head.append(f"\n{printable(self.problem)}", style="bold red")
+            head.append(f"\n{printable(self.problem)}", style="bad")
         head.truncate(width * (2 if self.problem else 1), overflow="ellipsis")
         return head
 
-    def _foot(self) -> Text:
-        if self.typing or self.filter:
-            cursor = "▏" if self.typing else "   esc: all topics"
-            return Text(f"/{printable(self.filter)}{cursor}", style="yellow")
-        return Text(HELP, style="dim", no_wrap=True, overflow="ellipsis")
+
+def _moved(at: int, key: str, page: int, count: int) -> int:
+    """Return the row to which a key moves from a row."""
+    steps = {UP: -1, DOWN: 1, PAGE_UP: -page, PAGE_DOWN: page, HOME: -count, END: count}
+    return max(min(at + steps[key], count - 1), 0)
+
+
+def _foot(text: str) -> Text:
+    return Text(
+        printable(text), "yellow" if text.startswith("/") else "dim", no_wrap=True, overflow="ellipsis"
+    )
+
+
+def _table(*numbers: str, words: Sequence[str]) -> Table:
+    """Return an empty table with columns of words before or behind those of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style=HEADER)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in words:
+        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _groups(lags: Sequence[LateGroup], *, topics: bool) -> Table:
+    """Return groups as a table; with `topics` also the topic in which each is furthest behind."""
+    table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
+    for one in lags or [LateGroup("-", 0, "")]:
+        words = [plain(one.group), *([plain(one.topic)] if topics else [])]
+        table.add_row(Text(_number(one.lag) if lags else "-", style="yellow" if one.lag else "dim"), *words)
+    return table
 
 
 def table_of(
     rows: Sequence[TopRow], *, width: int, sorted_by: str = "", selected: str | None = None
 ) -> Table:
     """Return rows as a table that fits into a width."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1), width=width, expand=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1), width=width, expand=False, header_style=HEADER)
     columns = [one for one in COLUMNS if width >= one.least_width]
     mark = "▼" if sorted_by == BY_NAME else ""
     table.add_column(f"topic{mark}", no_wrap=True, overflow="ellipsis", ratio=2)
@@ -225,6 +370,14 @@ def table_of(
             ratio=1 if words else None,
         )
     for row in rows:
-        style = "reverse" if row.topic == selected else "bold red" if row.offline else ""
-        table.add_row(plain(row.topic), *(plain(column.shown(row)) for column in columns), style=style)
+        style = "reverse" if row.topic == selected else "bad" if row.offline else ""
+        cells = [plain(column.shown(row), "" if style else _style(row, column)) for column in columns]
+        table.add_row(plain(row.topic, "bold"), *cells, style=style)
     return table
+
+
+def _style(row: TopRow, column: TopColumn) -> str:
+    """Return the colour of a number: what moves is green, and what is behind is yellow."""
+    if column.key in ("r", "b"):
+        return "green" if row.records_per_second else "dim"
+    return "yellow" if column.key == "l" and row.lag else ""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 ENTER, ESCAPE, BACKSPACE, UP, DOWN = "enter", "escape", "backspace", "up", "down"
+PAGE_UP, PAGE_DOWN, HOME, END = "page up", "page down", "home", "end"
 _NAMED = {
     "\r": ENTER,
     "\n": ENTER,
@@ -21,6 +22,10 @@ _NAMED = {
     "\x1bOA": UP,
     "\x1b[B": DOWN,
     "\x1bOB": DOWN,
+    "\x1b[5~": PAGE_UP,
+    "\x1b[6~": PAGE_DOWN,
+    **dict.fromkeys(("\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"), HOME),
+    **dict.fromkeys(("\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"), END),
 }
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 """What one key sends: a character, or a sequence that begins with escape."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from topicfs.terminal import THEME
-from topicfs.top.samples import DiskSample, TopicSample, TopRow, TopSample, rows_of
+from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopRow, TopSample, rows_of
 from topicfs.top.screen import COLUMNS, TopScreen
-from topicfs.top.terminal_keys import BACKSPACE, DOWN, ENTER, ESCAPE, UP
+from topicfs.top.terminal_keys import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 
 
 def topic(records: int = 0, **given: Any) -> TopicSample:
@@ -47,7 +48,7 @@ def names(found: TopScreen) -> list[str]:
 def printed(found: TopScreen, width: int = 80, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), theme=THEME)
     console.print(found.render(width, height))
-    return console.file.getvalue().splitlines()
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def test_rates_are_those_between_two_samples():
@@ -80,7 +81,7 @@ def test_the_group_that_is_furthest_behind_is_shown():
 def test_keys_sort_and_equals_are_by_name():
     """The largest first; names ascend."""
     rows = [row("b", records=5), row("a", records=5), row("c", records=9, lags={"g": 1})]
-    for key, expected in {"n": "abc", "e": "cab", "l": "cab", "r": "abc", "?": "abc"}.items():
+    for key, expected in {"n": "abc", "e": "cab", "l": "cab", "r": "abc", "x": "abc"}.items():
         found = screen(*rows)
         found.press(key)
         assert list(expected) == names(found), key
@@ -107,19 +108,113 @@ def test_the_filter_is_part_of_a_name():
     assert (3, False) == (len(names(found)), found.ended)
 
 
+def selected(found: TopScreen) -> str | None:
+    """The topic that enter opens."""
+    found.press(ENTER)
+    opened, found.opened = found.opened, None
+    return opened
+
+
 def test_the_selection_stays_on_its_topic():
-    """However the order changes; it ends at the ends."""
+    """The first arrow moves it, it ends at the ends, and an order that changes takes it along."""
     found = screen(*(row(name) for name in "abc"), sorted_by="n")
-    assert "a" == found.press(ENTER)
-    for key, expected in ((DOWN, "a"), (DOWN, "b"), (DOWN, "c"), (DOWN, "c"), (UP, "b")):
+    assert "a" == selected(found)
+    for key, expected in ((DOWN, "b"), (DOWN, "c"), (DOWN, "c"), (UP, "b")):
         found.press(key)
-        assert expected == found.press(ENTER)
+        assert expected == selected(found)
     found.show(sample(1), [row("b"), row("d"), row("a")])
-    assert "b" == found.press(ENTER)
+    assert "b" == selected(found)
     found.show(sample(2), [row("d")])
-    assert "d" == found.press(ENTER)
+    assert "d" == selected(found)
     found.show(sample(3), [])
-    assert found.press(ENTER) is None
+    assert selected(found) is None
+
+
+def test_pages_and_ends():
+    """A page is what the screen shows; Home and End go to the first topic and to the last one."""
+    found = screen(*(row(f"{number:03}") for number in range(100)), sorted_by="n")
+    printed(found)
+    moves = (
+        (PAGE_DOWN, found.page),
+        (PAGE_DOWN, 2 * found.page),
+        (PAGE_UP, found.page),
+        (END, 99),
+        (HOME, 0),
+    )
+    for key, expected in (*moves, (PAGE_UP, 0)):
+        found.press(key)
+        assert f"{expected:03}" == selected(found)
+        assert any(line.startswith(f"{expected:03}") for line in printed(found))
+
+
+def test_groups_are_below_the_topics():
+    """At 80 columns and 24 lines, too: the one that is furthest behind first, with its lag in all its topics."""
+    lags = {"orders": {"billing": 4, "audit": 0}, "clicks": {"billing": 1234}}
+    topics = {name: topic(lags=of) for name, of in lags.items()}
+    found = TopScreen("mnt")
+    found.show(sample(0, **topics), rows_of(sample(0, **topics), None))
+    lines = [line.split() for line in printed(found)]
+    at = lines.index(["lag", "group", "furthest", "behind", "in"])
+    assert [["1,238", "billing", "clicks"], ["0", "audit", "-"]] == lines[at + 1 : at + 3]
+
+
+def opened(partitions: int = 3, **given: Any) -> TopScreen:
+    now = sample(0, orders=topic(**given))
+    found = TopScreen("mnt")
+    found.show(now, rows_of(now, None))
+    found.press(ENTER)
+    found.partitions = [
+        PartitionSample(number=number, start_offset=10, end_offset=1010 + number, state="online")
+        for number in range(partitions)
+    ]
+    return found
+
+
+def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
+    """And at another enter to its newest record; escape goes back."""
+    found = opened(lags={"billing": 7}, writers=("nginx (99)",), readers=("tail (12)", "cat (13)"))
+    text = "\n".join(printed(found))
+    for words in (
+        r"2 +10 +1,012 +1,002 +online",
+        "7 +billing",
+        "nginx [(]99[)]",
+        "tail [(]12[)]",
+        "cat [(]13[)]",
+    ):
+        assert re.search(words, text), words
+    assert "orders" == found.press(ENTER)
+    assert found.press(ESCAPE) is None
+    assert (None, False) == (found.opened, found.ended)
+
+
+def test_many_partitions_of_a_topic_are_moved_through():
+    """No further than to the last page."""
+    found = opened(partitions=500)
+    assert "0" == printed(found)[5].split()[0]
+    found.press(PAGE_DOWN)
+    assert str(found.page) == printed(found)[5].split()[0]
+    for _ in range(2):
+        found.press(END)
+        assert any(line.startswith("      499") for line in printed(found))
+    found.press(HOME)
+    assert "0" == printed(found)[5].split()[0]
+
+
+def test_a_topic_that_is_deleted_while_it_is_open_is_said_to_be():
+    """In its place."""
+    found = opened()
+    found.show(sample(1), [])
+    assert any("orders is deleted" in line for line in printed(found))
+
+
+def test_the_help_names_every_key_that_sorts():
+    """Until any key."""
+    found = screen(row("a"))
+    found.press("?")
+    keys = {word for line in printed(found) if "sort by" in line for word in line.split("sort by")[0].split()}
+    assert {"n", *(column.key for column in COLUMNS if column.key)} == keys
+    found.press("x")
+    assert any(line.startswith("a ") for line in printed(found))
 
 
 def test_a_record_is_shown_until_any_key():
@@ -142,9 +237,9 @@ def test_the_screen_fits_the_terminal(width: int, height: int):
     for _ in range(1500):
         found.press(DOWN)
     lines = printed(found, width, height)
-    assert len(lines) <= height
+    assert height == len(lines)
     assert max(map(len, lines)) <= width
-    assert any(line.startswith("01499"[: max(width // 20, 3)]) for line in lines)
+    assert any(line.startswith("01500"[: max(width // 20, 3)]) for line in lines)
 
 
 def test_hostile_names_are_text():
