@@ -115,7 +115,7 @@ class ReplicatedEngine:
         self._groups = make_groups(self, settings.config, clock)
         copies = MembersWithCopies(members)
         self._share_groups = QueueGroups(self, members.files, copies, clock)
-        self._commits = CommitRecord(members.files, copies.directories, copies.failed)
+        self._commits = CommitRecord(members.files, copies.directories, self._copy_failed)
         self.producers = ProducerRegistry(members.files, copies.directories, self._copy_failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
@@ -241,8 +241,11 @@ class ReplicatedEngine:
             member.fail(f"failed: {reason_of(error)}")
 
     def _copy_failed(self, directory: Path, error: OSError) -> None:
-        MembersWithCopies(self._members).failed(directory, error)
-        self._look_after_members()  # Before the run appends: a command has no duties.
+        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
+        for member in self._members:
+            if member.path == directory:
+                member.fail(f"failed: {reason_of(error)}")
+                self.controller.directory_failed(member)
 
     def _settle_records(self, stale: Iterable[ReplicatingDirectory]) -> None:
         paths = [member.path for member in stale]

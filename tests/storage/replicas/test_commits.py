@@ -129,3 +129,15 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
     assert WriteState.REFUSED is area.state(write)
     assert "only in directories without replicas" in str(area.take_refusal(write))
     assert ["orders"] == list(two.engine.topics())
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
+    """Not at the next duty: until then it would count as in sync, and know less than the others."""
+    two = served()
+    two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
+    submit(two, 0, through=3 - number)
+    assert ((3 - number,), 3 - number) == (two.in_sync(), two.leader())
+    assert ["0"] == two.lines()
+    submit(two, 1, through=3 - number)
+    assert ["0", "1"] == two.lines()
