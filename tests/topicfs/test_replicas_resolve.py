@@ -185,6 +185,31 @@ def test_a_directory_that_is_not_named_is_not_kept(forked):
     assert b"c: is not one of a, b" in ran.errors
 
 
+def test_a_damaged_log_is_not_kept_unseen(topicfs):
+    """Where it cannot be read it cannot be compared: the message names the file and the remedy, and the other can be kept."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
+        for number in range(9):
+            appended(engine, f"line {number}")
+    for one, other in ((A, B), (B, A)):
+        with closing(started(one, left_out=(other,))) as engine:
+            appended(engine, f"{one}1", f"{one}2")
+    log = min((A / "orders-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-10])
+    before = files(A, B)
+    ran = topicfs(*RESOLVE, "--yes")
+    assert (1, before) == (ran.status, files(A, B))
+    assert str(log.absolute()).encode() in ran.errors
+    assert b"what is kept cannot be compared; put the file back, or keep another directory" in ran.errors
+    ran = topicfs("replicas", "resolve", "--keep", "b", BOTH, "--save", "lost", "--yes")
+    assert (0, True) == (ran.status, f"{log.name}: position" in ran.text)
+    assert b"a1" in Path("lost/orders-0.batch").read_bytes()  # Behind the damage, in the last segment.
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        assert ["b1", "b2"] == read_lines(engine.partition("orders", 0))[-2:]
+        assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
+
+
 @pytest.mark.parametrize("name", [names.META_PROPERTIES, names.TOPIC_SETTINGS, names.CLEAN_SHUTDOWN])
 def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
     """What it has cannot be shown: the message says what to repair, and nothing is changed; it is not kept either."""

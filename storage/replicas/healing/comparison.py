@@ -72,11 +72,11 @@ class Parting:
 
     def loss(self) -> Loss | None:
         """Return what would be lost; None: nothing (OSError; blocking)."""
-        records, damaged, problem = 0, 0, ""
+        records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
         try:
-            for header, data in self.batches():
+            for header, data in self.batches(skipped):
                 records += max(header.record_count, 0)
                 damaged += scan(data, check_crc=True).problem is not None
                 last_ms = max(last_ms, header.max_timestamp)
@@ -84,15 +84,19 @@ class Parting:
                 first, end = min(first, header.base_offset), header.end_offset
         except StorageError as error:
             problem = reason_of(error)
+        problem = next(iter(skipped), problem)
         if not records and not problem:
             return None
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the batches with records that would be lost (CorruptionError, OSError; blocking)."""
+    def batches(self, skipped: list[str]) -> Iterator[Batch]:
+        """Yield the batches with records that would be lost (CorruptionError, OSError; blocking).
+
+        The rest of a segment that cannot be read is passed over, and `skipped` gets the reason; not of the last one.
+        """
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
-        for batch in _batches(self.lost, self.offset):
+        for batch in _batches(self.lost, self.offset, skipped):
             if batch.header.is_control or not batch.header.record_count:
                 continue
             if theirs is None or not theirs.include(batch):
@@ -102,7 +106,7 @@ class Parting:
         """Yield these batches as any log takes them: sound, not aborted, and without a producer (OSError; blocking)."""
         aborted = self.lost.aborted
         try:
-            for header, data in self.batches():
+            for header, data in self.batches([]):
                 is_aborted = header.is_transactional and any(
                     one.producer_id == header.producer_id
                     and one.first_offset <= header.base_offset <= one.last_offset
@@ -136,11 +140,19 @@ def _same(one: Batch, other: Batch) -> bool:
     return one.data[:HEADER_SIZE] == other.data[:HEADER_SIZE]
 
 
-def _batches(log: Log, start: Offset) -> Iterator[Batch]:
-    """Yield a log's batches from the one that holds an offset on (CorruptionError, OSError)."""
+def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Iterator[Batch]:
+    """Yield a log's batches from the one that holds an offset on (CorruptionError, OSError); `skipped`: see `Parting.batches`."""
     offset = start
     while offset < log.log_end_offset:
-        data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+        try:
+            data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+        except CorruptionError as error:
+            following = next((base for base in log.chain.base_offsets if base > offset), None)
+            if skipped is None or following is None:
+                raise
+            skipped.append(reason_of(error))
+            offset = following
+            continue
         batches = scan(data)
         if not len(batches):
             raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")

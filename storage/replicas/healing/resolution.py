@@ -91,7 +91,11 @@ class Resolution:
                 )
         for group in (self._members, self._others_kept, self._same):
             group[:] = [one for one in group if str(one) not in self.left_alone]
-        self.given_up = [one for loser in self.losers for one in self._compared(loser)]
+        try:
+            self.given_up = [one for loser in self.losers for one in self._compared(loser)]
+        except CorruptionError as error:
+            remedy = "what is kept cannot be compared; put the file back, or keep another directory"
+            raise StorageError(f"{reason_of(error)}: {remedy}") from error
 
     def _group(self, kept: ReplicatingDirectory) -> None:
         """Tell the directories that are kept from those that are given up."""
@@ -322,10 +326,13 @@ def _cut(
                 engine.drop_partitions(partition.topic, [partition.partition])
                 continue
             log.follow(min(offset, log.high_watermark))
-            if offset > log.log_start_offset:
-                log.truncate_to(offset, "the history of another directory is kept")
-            else:
-                log.truncate_fully_and_start_at(offset, "the history of another directory is kept")
+            try:
+                if offset > log.log_start_offset:
+                    log.truncate_to(offset, "the history of another directory is kept")
+                else:
+                    log.truncate_fully_and_start_at(offset, "the history of another directory is kept")
+            except CorruptionError:  # It is damaged where it would be cut.
+                engine.drop_partitions(partition.topic, [partition.partition])
     finally:
         engine.close()
 
