@@ -56,6 +56,8 @@ class DirectoryCheck:
         """The directory of each partition."""
         self._unknown_entries: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
+        self._compacts: dict[str, bool] | None = None
+        """Whether topics with settings of their own compact; None: that cannot be read."""
         self._list()
 
     @property
@@ -104,6 +106,14 @@ class DirectoryCheck:
         """Compare a checked partition with the checkpoints, and with its topic's other partitions."""
         self.summary.partitions += 1
         yield from self._check_topic_id(partition, check.topic_id)
+        cleaned = self._checkpoints.get(names.CLEANER_OFFSETS)
+        if (
+            self.replicates
+            and cleaned is not None
+            and partition not in cleaned
+            and self._compacts is not None
+        ):
+            yield from () if self._compacts.get(partition.topic, False) else check.missing
         for name, offsets in self._checkpoints.items():
             offset = offsets.get(partition)
             if offset is not None and check.end_offset is not None and offset > check.end_offset:
@@ -143,8 +153,10 @@ class DirectoryCheck:
         except CorruptionError as error:
             yield Finding.of(error)
         else:
+            self._compacts = {}
             for topic, entry in entries.items():
-                _config, problems = lenient_config(entry.overrides, TopicConfig())
+                config, problems = lenient_config(entry.overrides, TopicConfig())
+                self._compacts[topic] = config.compacts
                 for problem in problems:
                     yield Finding(path, None, f"{topic}: {problem}")
         for record in (CommitRecord, ProducerRegistry):

@@ -59,7 +59,10 @@ class PartitionCheck:
         """Known after `own_findings`."""
         self.end_offset: Offset | None = None
         """One past the last offset, damaged batches' too; known after `joined`, unless the last segment went away."""
+        self.missing: list[Finding] = []
+        """Offsets that no segment has; known after `joined`. Compaction leaves such gaps, too."""
         found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
+        self._deletes = any(file and file.state is SegmentFileState.DELETED for file in found)
         self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
         self._bases = sorted(file.base_offset for file in self._live if file.kind is SegmentFileKind.LOG)
         self._epochs, self._epochs_problem = read_epochs(files, directory)
@@ -106,6 +109,12 @@ class PartitionCheck:
 
     def joined(self, spans: Sequence[SegmentSpan]) -> Iterator[Finding]:
         """Compare the checked segments, ascending, with each other and with the leader epochs."""
+        # Where segments were just deleted the leader epochs may not have followed.
+        start = self._epochs[0].start_offset if self._epochs and not self._deletes else None
+        for before, span in zip([start, *(one.end_offset for one in spans)], spans, strict=False):
+            if before is not None and before < span.base_offset and not self._situation.in_use:
+                cause = f"offsets {before} to {span.base_offset - 1} are missing in front of it"
+                self.missing.append(Finding(self._log(span.base_offset), None, cause))
         end_offset = Offset(0)
         for number, span in enumerate(spans):
             if number and span.base_offset < end_offset and self._still_there(span.base_offset):
