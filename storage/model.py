@@ -199,6 +199,8 @@ class ReplicaStatus(NamedTuple):
     """Its log end; None where its log is not there."""
     log_bytes: int | None
     """Bytes of its log; None likewise."""
+    reason: str | None = None
+    """The reason why it is not in sync, as far as it is known."""
     arriving: bool = False
     """True of the copy of one that is being moved there, which is none of the partition's replicas yet."""
 
@@ -227,6 +229,8 @@ class PartitionStatus:
     """The replicas that are assigned, the preferred leader first; empty for a partition that has no others."""
     hidden: str | None = None
     """The file, position and cause where a read-only log ends before its files do; None: it has all of them."""
+    missing: str | None = None
+    """The files of replicas in sync that lack offsets, and which; None: none is known."""
 
     @property
     def state(self) -> str:

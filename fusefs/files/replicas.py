@@ -117,7 +117,11 @@ class ReplicasFile(TextFile):
 def replica_lines(status: PartitionStatus) -> list[str]:
     """Return a line for each replica: its directory, its role, and how far behind its leader it is."""
     leader = next((one for one in status.replicas if one.leads), None)
-    return [f"replica {printable(one.place)} {_role(one)}{_lag(one, leader)}" for one in status.replicas]
+    return [
+        f"replica {printable(one.place)} {_role(one)}{_lag(one, leader)}"
+        + (f" reason {printable(one.reason)}" if one.reason else "")
+        for one in status.replicas
+    ]
 
 
 def _role(replica: ReplicaStatus) -> str:

@@ -41,7 +41,7 @@ class PartitionStatusFile(PartitionTextFile):
             **cleaning_lines(status),
             **({} if self.context.engine.remote else {"last_flush": spelled_time(status.last_flush)}),
             **_known(measured=self._measured(), directory=self._files.partition.directory),
-            **_known(hidden=status.hidden),
+            **_known(hidden=status.hidden, missing=status.missing),
         }
         partition = self._files.partition
         readers = lines_of_partition(self.context.engine, TopicPartition(partition.topic, partition.number))

@@ -60,6 +60,10 @@ class LogReplacer:
         parts.listeners.notify()
         if below:
             self.delete_oldest_segments(below, "below the leader's log start")
+            with suppress(
+                OSError
+            ):  # Otherwise it looks after a kill as if they were lost (`storage.log.soundness`).
+                parts.epochs.flush()
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
         """Take the first `count` segments out of the log; return the names their files had.
@@ -194,6 +198,7 @@ class LogReplacer:
             self._parts.epochs.clear()
             self._parts.noted_epoch = NO_LEADER_EPOCH
             self._start_over(offset)
+            self._parts.epochs.flush()
 
         self._truncate(offset, truncate, reason)
 

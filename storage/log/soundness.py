@@ -46,11 +46,14 @@ class TornSegment(NamedTuple):
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
     """Return the segments of a log that lack offsets, or have other bytes behind them (CorruptionError, OSError).
 
-    None of a topic that compacts, or that did: compaction removes offsets.
+    None of a topic that compacts, or that did: compaction removes offsets. What is missing before the first segment counts as
+    a segment, too.
     """
     if log.config.compacts or log.parts.first_dirty_offset is not None:
         return ()
-    state, found = log.parts.state, []
+    state, found, start = log.parts.state, [], true_start(log)
+    if start < state.start_offset:
+        found.append(TornSegment(state.chain.segments[0].log.path, start, start, state.start_offset))
     for segment, following in pairwise(state.chain.segments):
         stop = following.base_offset
         if stop > state.start_offset and not _ends_at(segment, stop):
@@ -58,6 +61,12 @@ def torn_segments(log: Log) -> tuple[TornSegment, ...]:
             if (end, position) != (stop, segment.size):
                 found.append(TornSegment(segment.log.path, segment.base_offset, end, stop))
     return tuple(found)
+
+
+def true_start(log: Log) -> Offset:
+    """Return where a log begins, or began before it lost its first segments: its leader epochs move with what is deleted."""
+    earliest, start = log.epochs.earliest, log.parts.state.start_offset
+    return start if earliest is None else min(earliest.start_offset, start)
 
 
 def _ends_at(segment: Segment, stop: Offset) -> bool:

@@ -15,6 +15,7 @@ from storage.disk.memory import MemoryFile
 from storage.disk.names import (
     LOG_START_OFFSETS,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     parse_partition_directory,
     segment_file,
@@ -115,6 +116,7 @@ class LogLoader:
         self._hidden: str | None = None
         self._unindexed: set[Offset] = set()
         """Base offsets of segments to be recovered whose offset index is missing."""
+        self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
             self.context.partition,
@@ -122,7 +124,6 @@ class LogLoader:
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
             rules=self._options.producer_rules,
         )
-        self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._removal = Removal(self._files)
 
     def load(self, *, clean: bool) -> Log:
@@ -196,9 +197,10 @@ class LogLoader:
         swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in temporary.swaps}
         # In this order: while a `.cleaned` is left, a `.swap` of the same work counts for nothing.
         gone = [*temporary.remove, *self._replaced_by(list(swaps), names)]
+        present = {swaps.get(name, name): name for name in names if name not in gone}
+        self._follow_deleted(parse_names(temporary.remove), min(base_offsets(present), default=_FIRST))
         self._remove(gone)
         self._rename(swaps)
-        present = {swaps.get(name, name): name for name in names if name not in gone}
         self._present = present.keys()
         self._remove(indexes_without_log(list(present)))
         return {
@@ -207,6 +209,22 @@ class LogLoader:
             else segment_file(base_offset, SegmentFileKind.LOG)
             for base_offset in base_offsets(present)
         }
+
+    def _follow_deleted(self, files: Iterable[SegmentFileName], start: Offset) -> None:
+        """Have the leader epochs follow segments in front that were deleted just before the end: they were not lost."""
+        earliest = self._epochs.earliest
+        deleted = [
+            file
+            for file in files
+            if file.state is SegmentFileState.DELETED
+            and file.kind is SegmentFileKind.LOG
+            and file.base_offset < start
+        ]
+        if deleted and earliest is not None and earliest.start_offset < start:
+            last = max(deleted, key=lambda file: file.base_offset)
+            end = self._end_of(self._directory / segment_file(*last), last.base_offset)
+            self._epochs.truncate_from_start(min(end, start))
+            self._epochs.flush()
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
         """Return the names of what complete new segments replace: within [lowest base offset, highest end offset)."""

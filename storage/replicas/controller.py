@@ -21,7 +21,7 @@ from storage.replicas.members.member import ReplicatingDirectories, ReplicatingD
 from storage.replicas.members.state_file import ReplicatedTopicEntry
 from storage.replicas.partition import ReplicatedPartition
 from storage.replicas.rules.follower import first_lost, log_end
-from storage.replicas.rules.presence import absences, mend_epochs
+from storage.replicas.rules.presence import Absence, absences, mend_epochs
 from storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
@@ -37,6 +37,9 @@ from storage.replicas.served_partition import Replica
 from storage.replicas.sound_reads import Doctor
 
 _LOGGER = logging.getLogger(__name__)
+
+_COPIED = "it is copied again from another replica"
+_NOWHERE = "no replica in sync is whole; put the file back, or bring back a directory that has these records"
 
 
 class ReplicaController:
@@ -76,6 +79,10 @@ class ReplicaController:
         """Return what is agreed on of a topic; None of one that was deleted."""
         return self._agreement.content.topics.get(topic)
 
+    def place_of(self, replica: ReplicaId) -> str:
+        """Return the path of a replica's directory."""
+        return self._members.place_of(replica)
+
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
         """Agree on another state that changes no role; the partition's lock is held (OSError)."""
         self._agreement.put_states({partition.name: state})
@@ -83,6 +90,8 @@ class ReplicaController:
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """See `storage.replicas.partition.Controller`."""
+        if partition.lacking:  # It may have been healed, or deleted, since.
+            self.find_absences(partition)
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
         places, move = state.assigned, state.moving
@@ -98,10 +107,36 @@ class ReplicaController:
                 in_sync=number in state.in_sync,
                 end_offset=logs[number].log_end_offset if number in logs else None,
                 log_bytes=logs[number].parts.state.log_bytes() if number in logs else None,
+                reason=self._reason(partition, number, logs.get(number)),
                 arriving=number not in state.assigned,
             )
             for number in places
         )
+
+    def _reason(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log | None) -> str | None:
+        """Return why a replica is not in sync."""
+        state, member, leader = partition.state, self._members.get(replica), partition.leader
+        if replica in state.in_sync or replica not in state.assigned:
+            return None
+        if member is None or not member.serves:
+            return "its directory is not named" if member is None else member.failure
+        lacks = partition.lacking.get(replica)
+        known = partition.troubles.get(replica) or (lacks and lacks.cause)
+        if known or log is None or leader is None:
+            return known
+        return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
+
+    def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
+        """Compare the logs in sync by what they lack; return that, as far as they can be read."""
+        logs, in_sync = self.logs(partition.name), partition.state.in_sync
+        others = {number: one for number, one in partition.lacking.items() if number not in in_sync}
+        found: Mapping[ReplicaId, Absence] = {}
+        try:
+            found = absences({number: log for number, log in logs.items() if number in in_sync})
+        except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
+            self._warn(f"{partition.name}: its replicas were not compared: {reason_of(error)}")
+        partition.lacking = {**others, **found}
+        return found
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
         """See `storage.replicas.partition.Controller`."""
@@ -174,19 +209,13 @@ class ReplicaController:
 
         Where none is whole all count, and of those that go equally far one leads that begins first.
         """
-        name, state, logs = partition.name, partition.state, self.logs(partition.name)
+        state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
         # A log that is damaged at an epoch may be the one that lacks something.
         with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
-        try:
-            absent = absences(in_sync)
-        except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
-            self._warn(f"{name}: its replicas were not compared: {reason_of(error)}")
-            absent = {}
-        for number, one in absent.items():
-            remedy = ": it is copied again from another replica" if one.elsewhere else ""
-            self._warn(f"{one.path}: {one.cause}{remedy}")
+        for number, one in self.find_absences(partition).items():
+            self._warn(f"{one.path}: {one.cause}: {_COPIED if one.elsewhere else _NOWHERE}")
             if one.elsewhere:
                 del logs[number], in_sync[number]
         first = min(in_sync, key=lambda one: in_sync[one].log_start_offset, default=None)
@@ -274,6 +303,7 @@ class ReplicaController:
                 partition.state = state
                 partition.keep(state.in_sync)
                 raise
+            self.find_absences(partition)
             self._counts.isr_expands += 1
             leader = partition.leader
             _LOGGER.info(

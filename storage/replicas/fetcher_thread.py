@@ -64,7 +64,6 @@ class CopyingThread(ABC):
         self._beginning = Lock()
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
         """Partitions that failed: the time of the next attempt, and the pause before it."""
-        self._told: dict[TopicPartition, str] = {}
 
     def want(self) -> None:
         """Look for what is out of sync, in a thread that begins now or goes on."""
@@ -142,6 +141,7 @@ class CopyingThread(ABC):
         try:
             if self._is_copied_anew(partition):
                 self._pauses.pop(partition.name, None)
+                partition.troubles.pop(self._member.number, None)
                 return
             with self._copying:
                 if not self._still_wants(partition):
@@ -151,19 +151,19 @@ class CopyingThread(ABC):
                 copied = not partition.gone and self._copy(partition, log)
             if copied and self._end(partition, log):
                 self._pauses.pop(partition.name, None)
-                self._told.pop(partition.name, None)
+                partition.troubles.pop(self._member.number, None)
         except (OSError, StorageError) as error:
             self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_S)
-            self._report(partition.name, reason_of(error))
+            self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
         """Copy a log anew that copying on does not make whole; return whether that was so (StorageError, OSError; blocking)."""
         return False
 
-    def _report(self, partition: TopicPartition, reason: str) -> None:
-        if self._told.get(partition) != reason:
-            self._told[partition] = reason
-            self._warn(f"{partition}: its replica in {self._member} does not catch up: {reason}")
+    def _report(self, partition: ReplicatedPartition, reason: str) -> None:
+        if partition.troubles.get(self._member.number) != reason:
+            partition.troubles[self._member.number] = reason
+            self._warn(f"{partition.name}: its replica in {self._member} does not catch up: {reason}")
 
     def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
         """Copy until little is missing; False where it was stopped."""
@@ -222,8 +222,10 @@ class FetcherThread(CopyingThread):
                 damaged = True
         if log.log_end_offset < leader.log.log_start_offset:
             return False  # It starts over.
-        if not damaged and number not in absences({number: log, leader.number: leader.log}):
+        found = {} if damaged else absences({number: log, leader.number: leader.log})
+        if not damaged and not (number in found and found[number].elsewhere):
             return False
+        partition.lacking = {**partition.lacking, **found}
         self.renew(partition, str(self._member))
         return True
 
@@ -235,7 +237,17 @@ class FetcherThread(CopyingThread):
         return opened_again(self._member, partition)
 
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        return self._controller.join(partition, self._member.number, log)
+        if not self._controller.join(partition, self._member.number, log):
+            return False
+        leader, lacking = partition.leader, partition.lacking
+        lost = lacking.get(leader.number) if leader is not None else None
+        if leader and lost and (lost.elsewhere or log.log_start_offset < leader.log.log_start_offset):
+            self._controller.lead(partition, self._member.number)
+        for number, one in lacking.items():
+            if one.elsewhere and number in partition.state.in_sync:
+                # What it lost was here.
+                self.renew(partition, self._controller.place_of(number))
+        return True
 
 
 def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log:

@@ -45,6 +45,7 @@ from storage.model import (
 )
 from storage.producers.entry import ProducerEntry
 from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
+from storage.replicas.rules.presence import Absence
 from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 from storage.replicas.served_partition import Replica, ServedPartition
 from storage.replicas.sound_reads import Doctor
@@ -87,6 +88,10 @@ class ReplicatedPartition(ServedPartition):
         super().__init__(name, config)
         self.state = state
         """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
+        self.lacking: Mapping[ReplicaId, Absence] = {}
+        """What replicas were found to lack."""
+        self.troubles: dict[ReplicaId, str] = {}
+        """Why replicas do not catch up."""
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
         """What the log that leads and its followers in sync are made of, the leader first."""
@@ -427,7 +432,10 @@ class ReplicatedPartition(ServedPartition):
 
     def status(self) -> PartitionStatus:
         serving = self._serving
-        return replace(serving.status(), replicas=self._controller.replicas(self))
+        replicas = self._controller.replicas(self)
+        lacking = [one for number, one in self.lacking.items() if number in self.state.in_sync]
+        missing = "; ".join(f"{one.path}: {one.cause}" for one in lacking)
+        return replace(serving.status(), replicas=replicas, missing=missing or None)
 
     def glance(self) -> PartitionGlance:
         missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import FILE_NAME
+from storage.checkpoints.leader_epochs import FILE_NAME, truncate_from_end
 from storage.codec.batch import scan
 from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.parts import Hole
+from storage.log.soundness import replace_epochs, true_start
 from storage.model import NO_LEADER_EPOCH, Fetched, Offset
 from storage.replicas.rules.divergence import diverging, truncation_point
 from storage.replicas.rules.state import LogEnd
@@ -48,8 +49,12 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
             return Step(truncated=True)
     end = log_end(follower)
     start = leader.log_start_offset
-    if end.end_offset < start:
+    if end.end_offset < start and (
+        end.end_offset < true_start(leader) or end.end_offset == follower.log_start_offset
+    ):
         follower.truncate_fully_and_start_at(start, "its leader begins there")
+        if true_start(leader) < start:  # So that it says, too, what is missing.
+            replace_epochs(follower, truncate_from_end(leader.epochs.entries, start))
         return Step(truncated=True)
     answer = diverging(leader.epochs.entries, leader.log_end_offset, *end)
     if answer is not None:
@@ -59,7 +64,8 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
     if end.end_offset > leader.log_end_offset:  # Without epochs, as in logs of message sets.
         follower.truncate_to(leader.log_end_offset, "its leader ends there")
         return Step(truncated=True)
-    fetched = leader.read_as_follower(end.end_offset, max_bytes=max_bytes)
+    # It keeps what its leader lost in front of its log.
+    fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
     if fetched.data:
         if _rolls(follower, fetched):
             # It may have begun to index the segment in another way: a recovery makes entries that no append made.
@@ -130,10 +136,11 @@ def match_segments(leader: Log, follower: Log) -> None:
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
-    """Follow the leader's high watermark and log start."""
+    """Follow the leader's high watermark and log start; what the leader lost in front of its log is not deleted here."""
     follower.follow_high_watermark(leader.high_watermark)
-    if leader.log_start_offset > follower.log_start_offset:
-        follower.follow_start(leader.log_start_offset)
+    start = true_start(leader)
+    if start > follower.log_start_offset:
+        follower.follow_start(start)
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:

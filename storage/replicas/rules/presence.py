@@ -5,15 +5,14 @@
     replica 2                 ├──────────────┼────── …          lacks its first segment
     replica 3  ├──────────────┼──────┤       ├────── …          lacks offsets before its third segment
 
-Compared are the log starts and the base offset and size of closed segments; only where they differ the ends of the segments
-are looked up. What retention would remove now is missing nowhere. Logs that compaction has been through differ without any
+Compared are the log starts, and the end of each closed segment with the base offset of the next one. What retention would
+remove now is missing nowhere. Logs that compaction has been through differ without any
 damage: of these only the log starts are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +26,10 @@ from storage.retention.deletion import due_start
 
 
 class Holding(NamedTuple):
-    """The offsets and bytes of a log, as far as they are known without reading it."""
+    """The offsets of a log."""
 
     start_offset: Offset
     end_offset: Offset
-    closed: Mapping[Offset, tuple[Offset, int]]
-    """Of each closed segment, by its base offset, where the next one begins, and its bytes; empty after compaction."""
 
 
 class Absence(NamedTuple):
@@ -43,27 +40,6 @@ class Absence(NamedTuple):
     cause: str
     elsewhere: bool
     """True if another replica in sync lacks nothing: it is copied from that one."""
-
-
-def holding_of(log: Log) -> Holding:
-    """Return what a log has."""
-    state = log.parts.state
-    bases, closed = state.chain.base_offsets, {}
-    if not log.config.compacts and log.parts.first_dirty_offset is None:
-        for segment, stop in zip(state.chain.segments, bases[1:], strict=False):
-            if stop > state.start_offset:
-                closed[segment.base_offset] = stop, segment.size
-    return Holding(state.start_offset, state.end_offset, closed)
-
-
-def are_alike(holdings: Sequence[Holding]) -> bool:
-    """Return whether the logs begin alike and have the same closed segments, up to the end of the shortest."""
-    end = min(one.end_offset for one in holdings)
-    known = [
-        (start, {base: part for base, part in closed.items() if start < part[0] <= end})
-        for start, _, closed in holdings
-    ]
-    return all(one == other for one, other in combinations(known, 2))
 
 
 def lacking(
@@ -79,7 +55,7 @@ def lacking(
     for number, segments in torn.items():
         for segment in segments:
             if any(
-                one.start_offset <= max(segment.base_offset, least)
+                one.start_offset <= max(segment.base_offset, least) < segment.next_offset
                 and one.end_offset >= segment.next_offset
                 and not any(_overlap(segment, theirs) for theirs in torn[other])
                 for other, one in holdings.items()
@@ -94,22 +70,21 @@ def _overlap(one: TornSegment, other: TornSegment) -> bool:
 
 
 def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
-    """Return what the logs of replicas in sync lack; of one alone what it shows by itself (CorruptionError, OSError)."""
-    holdings = {number: holding_of(log) for number, log in logs.items()}
-    if len({one.start_offset for one in holdings.values()}) > 1:
-        holdings = {
-            number: one._replace(start_offset=due_start(logs[number])) for number, one in holdings.items()
-        }
-    if len(logs) > 1 and are_alike(list(holdings.values())):
-        return {}
-    torn = {number: torn_segments(log) for number, log in logs.items()}
-    causes = lacking(holdings, torn) if logs else {}
-    for number, segments in torn.items():
-        for segment in segments:
-            causes.setdefault(number, segment.cause)
+    """Return what the logs of replicas lack that are or were in sync (CorruptionError, OSError)."""
+    starts, due = {number: log.log_start_offset for number, log in logs.items()}, 0
+    if len(set(starts.values())) > 1:
+        starts = {number: due_start(log) for number, log in logs.items()}
+        due = min(starts.values())
+    holdings = {number: Holding(starts[number], log.log_end_offset) for number, log in logs.items()}
+    torn = {
+        number: [one for one in torn_segments(log) if one.next_offset > due] for number, log in logs.items()
+    }
+    found = lacking(holdings, torn) if logs else {}
+    causes = {number: segments[0].cause for number, segments in torn.items() if segments} | found
     whole = len(causes) < len(logs)
     return {
-        number: Absence(_path(logs[number], torn[number]), cause, whole) for number, cause in causes.items()
+        number: Absence(_path(logs[number], torn[number]), cause, whole and number in found)
+        for number, cause in causes.items()
     }
 
 

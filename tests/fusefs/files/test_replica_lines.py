@@ -1,0 +1,31 @@
+"""The lines of replicas in `status` and `replicas`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusefs.files.replicas import replica_lines
+from storage.model import Offset, ReplicaStatus
+from tests.doubles.replicated import DISKS, Replicated
+
+
+def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:
+    """It is the rest of the line; one in sync has none."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("first\n")
+    two.reopen(DISKS[0], left_out=(DISKS[1],))
+    leader, away = replica_lines(two.partition().status())
+    assert leader.startswith("replica /a leader log_end_offset 1")
+    assert "reason" not in leader
+    assert "replica replica 2 out_of_sync away reason its directory is not named" == away
+
+
+def test_a_reason_is_on_one_line() -> None:
+    """Whatever a file is called."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    status = two.partition().status()
+    one = ReplicaStatus("/b", False, False, Offset(3), 30, "/b/x\ny: cut")
+    lines = replica_lines(replace(status, replicas=(one,)))
+    assert ["replica /b out_of_sync log_end_offset 3 reason /b/x\\ny: cut"] == lines
