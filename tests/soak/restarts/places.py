@@ -7,16 +7,23 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.codec.columns import decode
 from storage.disk import lock, names
 from storage.disk.filesystem import Clock, DirectoryEntry
+from storage.disk.native import NativeFileSystem
 from storage.errors import StorageError
 from storage.model import TopicPartition
 from tests.soak.crossings.disk import MortalDirectory
 
+PLAIN = (TopicPartition("plain", 0), TopicPartition("plain", 1))
+RETAINED = TopicPartition("retained", 0)
+"""Its oldest records go when it grows too large."""
+PARTITIONS = (*PLAIN, RETAINED)
 HEADER_BYTES = 12
 """Base offset and length, in front of each batch."""
 CHECKPOINTS = (
@@ -26,6 +33,8 @@ CHECKPOINTS = (
     names.CLEANER_OFFSETS,
     names.CLEAN_SHUTDOWN,
 )
+FLUSHED = {names.RECOVERY_POINTS, names.CLEAN_SHUTDOWN}
+"""They say what was on disk."""
 SMALL_FILES = (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, *CHECKPOINTS)
 PARTITION_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
@@ -65,6 +74,8 @@ class Place:
     path: Path
     damaged: dict[Path, bytes] = field(default_factory=dict)
     """The content that damaged files had, by their paths, until the directory serves again."""
+    torn: bool = False
+    """True once a segment was damaged: what says that it was on disk stays sound from then on."""
 
     @property
     def away(self) -> Path:
@@ -112,6 +123,7 @@ class Place:
         for partition in sorted(self.path.glob("*-[0-9]")):
             files += [partition / name for name in PARTITION_FILES]
         present = [file for file in files if file.is_file() and file not in self.damaged]
+        present = [file for file in present if not (self.torn and file.name in FLUSHED)]
         if not present:
             return None
         # What the directories agree on as often as all others together.
@@ -123,15 +135,23 @@ class Place:
         return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
 
     def damage_segment(self, chance: Random) -> str | None:
-        """Cut or remove the log of a closed segment; return what was done."""
+        """Cut or remove the log of a closed segment that is on disk; return what was done.
+
+        What is behind a cut in a segment that was not flushed goes with it at the next start, as after a loss of power.
+        """
+        if FLUSHED & {file.name for file in self.damaged}:
+            return None
+        clean = (self.path / names.CLEAN_SHUTDOWN).exists()
+        points = read_offsets(NativeFileSystem(read_only=True), self.path / names.RECOVERY_POINTS)
         logs = [
             file
-            for partition in sorted(self.path.glob("*-[0-9]"))
-            for file in sorted(partition.glob("*.log"))[:-1]
+            for name in PARTITIONS
+            for file, after in pairwise(sorted((self.path / names.partition_directory(name)).glob("*.log")))
+            if clean or int(after.stem) <= points.get(name, 0)
         ]
         if not logs:
             return None
-        file = chance.choice(logs)
+        file, self.torn = chance.choice(logs), True
         if chance.random() < 0.5:
             file.unlink()
             return f"{self.path.name}: removed {file.relative_to(self.path)}"
