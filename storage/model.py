@@ -199,10 +199,10 @@ class ReplicaStatus(NamedTuple):
     """Its log end; None where its log is not there."""
     log_bytes: int | None
     """Bytes of its log; None likewise."""
-    reason: str | None = None
-    """The reason why it is not in sync, as far as it is known."""
     arriving: bool = False
     """True of the copy of one that is being moved there, which is none of the partition's replicas yet."""
+    reason: str | None = None
+    """The reason why it is not in sync, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,8 @@ class LogReplacer:
         parts.listeners.notify()
         if below:
             self.delete_oldest_segments(below, "below the leader's log start")
-            with suppress(
-                OSError
-            ):  # Otherwise it looks after a kill as if they were lost (`storage.log.soundness`).
+            # Otherwise it looks after a kill as if they were lost (`storage.log.soundness`).
+            with suppress(OSError):
                 parts.epochs.flush()
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:

@@ -6,8 +6,8 @@
     replica 3  ├──────────────┼──────┤       ├────── …          lacks offsets before its third segment
 
 Compared are the log starts, and the end of each closed segment with the base offset of the next one. What retention would
-remove now is missing nowhere. Logs that compaction has been through differ without any
-damage: of these only the log starts are compared.
+remove now is missing nowhere. Logs that compaction has been through differ without any damage: of these only the log starts
+are compared.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
     torn = {
         number: [one for one in torn_segments(log) if one.next_offset > due] for number, log in logs.items()
     }
-    found = lacking(holdings, torn) if logs else {}
-    causes = {number: segments[0].cause for number, segments in torn.items() if segments} | found
+    found, causes = lacking(holdings, torn) if logs else {}, {}
+    for number, segments in torn.items():
+        if number in found or segments:
+            each = [*filter(None, [found.get(number)]), *(one.cause for one in segments)]
+            causes[number] = ", ".join(dict.fromkeys(each))
     whole = len(causes) < len(logs)
     return {
         number: Absence(_path(logs[number], torn[number]), cause, whole and number in found)

@@ -26,6 +26,6 @@ def test_a_reason_is_on_one_line() -> None:
     two = Replicated()
     two.engine.create_topic("orders")
     status = two.partition().status()
-    one = ReplicaStatus("/b", False, False, Offset(3), 30, "/b/x\ny: cut")
+    one = ReplicaStatus("/b", False, False, Offset(3), 30, reason="/b/x\ny: cut")
     lines = replica_lines(replace(status, replicas=(one,)))
     assert ["replica /b out_of_sync log_end_offset 3 reason /b/x\\ny: cut"] == lines

@@ -119,6 +119,16 @@ def test_what_all_in_sync_lack_is_named():
     assert missing(made) is None
 
 
+def test_each_gap_is_named():
+    """Not only the first one."""
+    made = filled()
+    for which in (3, 1):
+        for number in (1, 2):
+            remove(made, number, which)
+    made.open()
+    assert str(missing(made)).endswith("offsets 10 to 19 are missing, offsets 30 to 39 are missing")
+
+
 def test_a_cut_that_all_in_sync_have_is_named():
     """A read within it fails, and both say which offsets are missing."""
     made = filled()
