@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+import trio
+
 from fusefs.allowance import THREAD_BYTES, Allowance
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import SPREAD_LINES
