@@ -153,6 +153,14 @@ def test_a_terminal_gets_a_table(orders, monkeypatch):
     assert "Flush to disk" in rows[0]
 
 
+def test_settings_are_shown_by_their_names(orders):
+    """Those that are named, and no other."""
+    ran = orders("config", "orders", "retention.ms", "segment.bytes")
+    assert ["retention.ms=-1", "segment.bytes=1073741824"] == sorted(
+        line.split("\t")[0] for line in ran.text.splitlines()
+    )
+
+
 def test_settings_are_set_and_removed(orders):
     """All of one call; what holds then is told, and stays."""
     ran = orders("config", "orders", "cleanup.policy=compact,delete", "retention.ms=")
@@ -169,7 +177,8 @@ def test_settings_are_set_and_removed(orders):
         (("nothing",), 1, "nothing: no such topic"),
         (("orders", "retention.ms=5", "no.such=1"), 1, "no.such: no such topic setting"),
         (("orders", "retention.ms=5", "segment.bytes=1"), 1, "segment.bytes=1: must be"),
-        (("orders", "retention.ms"), 1, "retention.ms: a setting is given as name=value"),
+        (("orders", "retention.ms=5", "retention.ms"), 1, "retention.ms: a setting is given as name=value"),
+        (("orders", "retention.sm"), 1, "retention.sm: no such topic setting"),
         (("orders", "no.such="), 1, "no.such: no such topic setting"),
         (("orders", "--config", "missing"), 1, "missing: No such file"),
     ],

@@ -20,6 +20,7 @@ from storage.config.listing import (
 )
 from storage.config.topic import TopicConfig
 from storage.engine import Engine
+from storage.errors import InvalidConfigError
 from storage.messages import printable
 from topicfs.callers import completion
 from topicfs.data_directory import parse_settings, read_config
@@ -44,6 +45,7 @@ STYLES = {
     examples=(
         ("topicfs config orders", "every setting of a topic: value, source, default, unit, meaning"),
         ("topicfs config orders --match 'retention.*'", "some of them"),
+        ("topicfs config orders retention.ms", "one of them"),
         ("topicfs config orders --set", "those that are not the default"),
         ("topicfs config orders retention.ms=86400000 cleanup.policy=compact,delete", "set two"),
         ("topicfs config orders retention.ms=", "remove one: the file's value or the default holds again"),
@@ -55,7 +57,7 @@ STYLES = {
     ),
 )
 @click.argument("topic", required=False, shell_complete=completion.topics)
-@click.argument("changes", metavar="[NAME=VALUE]…", nargs=-1)
+@click.argument("changes", metavar="[NAME[=VALUE]]…", nargs=-1)
 @click.option(
     "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"
 )
@@ -82,11 +84,10 @@ def config(
     """Show the settings of TOPIC, or without one the defaults of all topics and the engine's own settings.
 
     The value is the topic's own, else that of the FILE (a broker's server.properties) or of a cluster's brokers, else
-    Kafka's default. With
-    NAME=VALUE the topic's own are changed, all of them or none; an empty VALUE removes one. While a daemon of yours, or of
-    root, owns the directory, the change goes through its mount.
+    Kafka's default. With NAME only these are shown. With NAME=VALUE the topic's own are changed, all of them or none; an
+    empty VALUE removes one. While a daemon of yours, or of root, owns the directory, the change goes through its mount.
     """
-    if changes and topic is not None:
+    if topic is not None and any("=" in one for one in changes):
         # Nothing behind the sign takes a setting back.
         given_changes = {name: value or None for name, value in parse_settings(changes).items()}
         _change(topic, given_changes, place)
@@ -103,7 +104,10 @@ def config(
     else:
         with place.opened(config=engine_config) as engine:
             settings = given_by_file(engine.topic(topic).settings(), given)
-    _print(matching(settings, patterns, only_set=only_set), as_program=as_program)
+    for name in changes:
+        if name not in {one.name for one in settings}:
+            raise InvalidConfigError(f"{name}: no such topic setting")
+    _print(matching(settings, (*patterns, *changes), only_set=only_set), as_program=as_program)
 
 
 def _change(topic: str, changes: Mapping[str, str | None], place: Place) -> None:
