@@ -108,6 +108,13 @@ def test_a_key_that_no_environment_can_hold(topicfs: Topicfs, tmp_path: Path):
     assert b"topicfs: orders-0-0: TOPICFS_KEY is left out: 200000 characters\n" == ran.errors
 
 
+def waiting_signals(pid: int) -> set[int]:
+    """Those that were sent to a process and did not arrive yet (proc(5): ShdPnd)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.split("ShdPnd:")[1].split()[0], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number: signal.Signals):
     """What runs ends and is accepted, nothing more is begun; the others are given to the next worker."""
@@ -119,6 +126,7 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
     with worker:
         wait_until(out.exists, "it runs")
         worker.send_signal(number)
+        wait_until(lambda: number not in waiting_signals(worker.pid), "the signal has arrived")
         go.touch()
         assert {signal.SIGTERM: 0, signal.SIGINT: 130}[number] == worker.wait(PATIENCE_S)
     assert ["begun", "done"] == out.read_text().split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 
 import click
 
@@ -35,7 +35,6 @@ FIRST_RENEWAL_SECONDS = 0.3
 """A third of the shortest lease that can be set; shorter commands cost no renewal."""
 
 RECONNECT_SECONDS = 0.5
-SIGNAL_SECONDS = 1.0
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
 Reconnect = Callable[[OSError], bool]
 
@@ -137,8 +136,10 @@ class Workers:
         self._running: dict[int, subprocess.Popen[bytes] | None] = {}
         """The commands of the threads that hold a record, by thread; None before it is started."""
         self._stopping = False
-        self._events: SimpleQueue[int] = SimpleQueue()
-        """The number of a signal; 0: a worker has ended."""
+        self._alive = 0
+        self._interrupted = False
+        self._heard, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """A byte for each event: the number of a signal, written as it arrives; 0: a worker has ended."""
         self.failures: list[Exception] = []
         self.has_rejected = False
 
@@ -148,35 +149,37 @@ class Workers:
         After a signal, or a failure of one of them, no further record is begun; what is running is waited for.
         """
         handlers = {number: signal.getsignal(number) for number in ENDINGS}
+        before = signal.set_wakeup_fd(self._tell)
         for number in ENDINGS:
             if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
-                signal.signal(number, lambda number, _frame: self._events.put(number))
+                signal.signal(number, lambda _number, _frame: None)
+        self._alive = jobs
         try:
             for _ in range(jobs):
                 threading.Thread(target=self._work, daemon=True).start()
-            return self._wait(jobs)
+            # Those that wait for a record, or for a daemon, are not waited for.
+            while self._alive and not (self._stopping and not self._running):
+                select.select((self._heard,), (), ())
+                with self._lock:
+                    self._heed()
         finally:
+            signal.set_wakeup_fd(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        return self._interrupted
 
-    def _wait(self, alive: int) -> bool:
-        interrupted = False
-        while alive:
-            try:
-                number = self._events.get(timeout=SIGNAL_SECONDS)
-            except Empty:
-                continue  # A signal that came right before the wait is handled behind it.
-            with self._lock:
+    def _heed(self) -> bool:
+        """Take note of what happened; return whether no further record is begun. The caller holds the lock."""
+        with suppress(BlockingIOError):
+            for number in os.read(self._heard, 4096):
                 if number == 0:
-                    alive -= 1
+                    self._alive -= 1
                 elif self._stopping:
                     for process in filter(None, self._running.values()):
                         process.terminate()
                 self._stopping = self._stopping or number != 0 or bool(self.failures)
-                interrupted = interrupted or number == signal.SIGINT
-                if self._stopping and not self._running:
-                    break  # The others wait for a record, or for a daemon.
-        return interrupted
+                self._interrupted = self._interrupted or number == signal.SIGINT
+        return self._stopping
 
     def _work(self) -> None:
         try:
@@ -192,12 +195,12 @@ class Workers:
         except (StorageError, OSError) as error:
             self.failures.append(error)
         finally:
-            self._events.put(0)
+            os.write(self._tell, b"\0")
 
     def _take_all(self, source: JobSource) -> None:
         while (job := self._next(source)) is not None:
             with self._lock:
-                if self._stopping:
+                if self._heed():
                     return
                 self._running[threading.get_ident()] = None
             try:
