@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ from pipeline.errors import PipelineError
 
 _LOGGER = logging.getLogger(__name__)
 
+COLORS = re.compile("\x1b\\[[0-9;]*m")
+"""Debian's Maven prints them even where it is told not to."""
 TIMEOUT_S = 280
 """For all of one pom: a slow network needs a minute or two. Below the time limit of a test, so that the reason is reported."""
 
@@ -98,8 +101,8 @@ class Jars:
 
 def _cause(printed: str) -> str:
     """Return Maven's first line of an error, which names what it could not get; else the last one that it printed."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
+    lines = [line.strip() for line in COLORS.sub("", printed).splitlines() if line.strip()]
+    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR] ")]
     return (errors or lines[-1:] or ["it printed nothing"])[0]
 
 

@@ -61,6 +61,10 @@ def test_another_pom_is_another_folder(tmp_path, cache):
             "jars of spark-kafka: no route",
         ),
         ("echo gone wrong >&2; exit 1", "jars of spark-kafka: gone wrong; mend that"),
+        (
+            r"""printf '\033[0m\033[0m[ERROR] no plugin\n[ERROR] \n[ERROR] see the help\n'; exit 1""",
+            "jars of spark-kafka: no plugin; mend that",
+        ),
         ("exit 1", "it printed nothing"),
         ('mkdir "$output"; touch "$output/other.jar"', "could not fetch the jars"),
     ],
