@@ -106,6 +106,7 @@ class Expectation:
                     value in shown
                     or value in self.apart[partition]
                     or self._may_be_deleted(partition, offset, start)
+                    or self._says_missing(engine, partition, offset)
                 ), f"{partition}: {value!r} at {offset} is not shown from {start} on"
 
     def compare_disks(self, before: Disks, after: Disks, saved: Collection[bytes]) -> None:

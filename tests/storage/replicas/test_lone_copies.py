@@ -6,6 +6,7 @@ import pytest
 
 from storage.disk.names import LEADER_EPOCHS
 from storage.errors import CorruptionError
+from storage.log.soundness import torn_segments
 from storage.model import Offset
 from tests.doubles.flips import path_of
 from tests.doubles.replicated import DISKS, Replicated
@@ -262,3 +263,13 @@ def test_records_that_a_follower_deleted_are_not_missing():
     ]
     made.open(DISKS[1], left_out=(DISKS[0],))
     assert (30, None, ()) == (made.partition().log_start_offset, missing(made), made.engine.warnings)
+
+
+def test_an_index_that_was_cut_in_use_hides_no_batches():
+    """The end of a segment is then looked up in the segment itself."""
+    made = filled()
+    made.open()
+    path = logs(made, 1)[2].with_suffix(".index")
+    made.disk(1).write_bytes(path, made.disks.read_bytes(path)[:3])
+    for log in made.engine.controller.logs(made.partition().name).values():
+        assert () == torn_segments(log)
