@@ -92,7 +92,7 @@ def scrub_aborted(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFindi
     end = min(map(end_of, copies))
     found = {copy: [one for one in _aborted(copy) if one.last_offset < end] for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))
-    if all(found[copy] == found[best] for copy in copies):
+    if all(found[copy] == found[best] or copy.segment.removed for copy in copies):
         return
     is_most = all(set(spans) <= set(found[best]) for spans in found.values())
     for copy, spans in found.items():
@@ -106,7 +106,8 @@ def scrub_aborted(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFindi
 def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
     index = copy.segment.transaction_index
     with copy.log.parts.lock:
-        spans = [*spans, *(one for one in _aborted(copy) if one.last_offset > spans[-1].last_offset)]
+        last, end = spans[-1].last_offset, end_of(copy)
+        spans = [*spans, *(one for one in index if last < one.last_offset < end)]
         if not index.spans:
             copy.segment.add_aborted(spans[0])  # There may be no file.
         index.close()
@@ -117,7 +118,8 @@ def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
 
 def _aborted(copy: Copy) -> list[AbortedSpan]:
     """Return the aborted transactions in the index of a copy whose markers its segment can have."""
-    spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
+    with copy.log.parts.lock:  # An append publishes its end before its entries.
+        spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
     return [one for one in spans if copy.segment.base_offset <= one.last_offset < end_of(copy)]
 
 
