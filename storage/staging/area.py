@@ -65,7 +65,7 @@ class StagingArea:
     ) -> None:
         """Prepare the area; `record`: the record of commits if it has copies in other directories.
 
-        `replicated`: micro-batches that are being appended have copies there, too, for which of the disks may die.
+        `replicated`: micro-batches that are being appended have copies there, too: any of the disks may die.
         """
         self.directory = directory
         self.files = files
