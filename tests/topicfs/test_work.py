@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -133,6 +135,19 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
     assert "" == (tmp_path / "said").read_text()
     assert 0 == orders("work", "g", "orders", "--drain", "--", "sh", "-c", script).status
     assert ["begun", "done"] * 3 == out.read_text().split()
+
+
+def test_a_signal_that_another_thread_gets(orders: Topicfs, tmp_path: Path):
+    """The system may deliver a signal to any thread: it counts at once all the same, and no further record is begun."""
+    out, go = tmp_path / "out", tmp_path / "go"
+    script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done"
+    with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
+        wait_until(out.exists, "it runs")
+        threads = [int(one) for one in os.listdir(f"/proc/{worker.pid}/task")]
+        assert 0 == ctypes.CDLL(None).tgkill(worker.pid, max(threads), signal.SIGTERM)
+        go.touch()
+        assert 0 == worker.wait(PATIENCE_S)
+    assert "begun\n" == out.read_text()
 
 
 def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):

@@ -172,6 +172,8 @@ class Workers:
         """Take note of what happened; return whether no further record is begun. The caller holds the lock."""
         with suppress(BlockingIOError):
             for number in os.read(self._heard, 4096):
+                if number and number not in ENDINGS:
+                    continue
                 if number == 0:
                     self._alive -= 1
                 elif self._stopping:
