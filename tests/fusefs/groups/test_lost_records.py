@@ -42,6 +42,19 @@ async def test_lost_records_that_were_not_given(world: World):
     assert [] == list(world.reports.lines())
 
 
+async def test_a_reader_that_was_given_nothing_yet(world: World):
+    """It has lost nothing: it begins with the records before the cut, and goes on with those that came in their place."""
+    for value in (b"a", b"b", b"c"):
+        world.add(0, value)
+    stream = world.open(0, p0=0)
+    world.topic.all[0].lose(1)
+    world.add(0, b"d")
+
+    assert [b"a\nd\n", AGAIN] == [await stream.read(), await stream.fails()]
+    assert {orders(0): 2} == stream.member.committed
+    assert [] == list(world.reports.lines())
+
+
 async def test_lost_records_without_a_reset(world: World):
     """With auto.offset.reset=none the group has no position there, until one is set."""
     world.add(0, b"a")
