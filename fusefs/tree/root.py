@@ -16,6 +16,7 @@ from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.groups import GroupsDirectory
 from fusefs.tree.queues import QueuesDirectory
 from fusefs.tree.topics import TopicDirectory
+from storage.disk.names import is_internal
 from storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
 
 
@@ -81,6 +82,10 @@ class RootDirectory(Directory):
         context, engine = self.context, self.context.engine
         if engine.read_only:
             raise FileError(errno.EROFS)
+        if is_internal(name):
+            raise FileError(
+                errno.EPERM, f"{name} is one of Kafka's own topics, made when it is needed", reported=True
+            )
         asker = Program(context.waiting, pid, "")
         try:
             await context.appending.blocking.run(lambda: engine.create_topic(name), asker=asker)

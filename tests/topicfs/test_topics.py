@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
@@ -57,3 +59,10 @@ def test_listing_changes_nothing(orders, directory):
     orders("topics", "describe", "orders")
     orders("check", str(directory))
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def test_kafkas_own_topics_are_not_created(topicfs):
+    """Before the first of several is made."""
+    ran = topicfs("topics", "create", "orders", "__consumer_offsets")
+    assert (1, True) == (ran.status, b"__consumer_offsets: one of Kafka's own topics" in ran.errors)
+    assert not Path("data").exists()

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fusefs.times import written
 from storage.config.topic import TopicConfig
-from storage.disk.names import check_new_topic
+from storage.disk.names import check_new_topic, is_internal
 from storage.engine import Engine, Topic, records_of
 from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -87,6 +87,8 @@ def create(
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
+    for name in filter(is_internal, names):
+        raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
     mountpoint = serving_mount(place) if replicas is None else None
     if mountpoint is not None:
         _create_through(mountpoint, place, names, partitions=partitions, overrides=overrides)

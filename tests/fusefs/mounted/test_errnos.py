@@ -132,8 +132,13 @@ def test_eperm(topic: Path, call: Callable[[Path], object]):
 
 
 def test_eperm_for_internal_topics(mount: Mount):
-    """Users do not write there."""
-    (mount.path / "__consumer_offsets").mkdir(exist_ok=True)  # A cluster where groups were has it.
+    """Users neither make them nor write there: the first position of a group makes this one."""
+    mount.bash("mkdir orders @groups/g; echo x >> orders/0/log; cat @groups/g/orders/drain")
+    for name in ("__transaction_state", "__share_group_state"):
+        with fails(errno.EPERM):
+            (mount.path / name).mkdir()
+        assert reason(mount, name)
+    assert (mount.path / "__consumer_offsets" / "0").is_dir()
     for path in (
         "__consumer_offsets/0/log",
         "__consumer_offsets/0/log.batch",

@@ -13,6 +13,7 @@ import trio
 from fusefs.views.view import PartitionViews
 from storage.codec.records import encode_lines
 from storage.directories.checkpoints import CheckpointWriter
+from storage.disk.names import INTERNAL_TOPICS
 from storage.engine import Engine
 from storage.manager import open_engine
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
@@ -41,6 +42,15 @@ async def test_a_name_that_kafka_does_not_allow(client: MountClient, name: str):
         await client.mkdir(name)
 
     assert client.reports
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_kafkas_own_topics_are_not_made_by_hand(client: MountClient, name: str):
+    """Kafka makes them with the partitions that its settings say, and nobody could remove one again."""
+    with refused("EPERM"):
+        await client.mkdir(name)
+    assert f"{name} is one of Kafka's own topics" in client.reports
+    assert {} == dict(client.engine.topics())
 
 
 async def test_a_name_that_collides(client: MountClient):
