@@ -44,9 +44,10 @@ def raise_read_ahead(mountpoint: str) -> None:
             Path(f"/sys/class/bdi/{device}/read_ahead_kb").write_text(str(READ_AHEAD_KIB))
 
 
-def mounts(fstype: str | None = None) -> dict[str, str]:
-    """Mountpoints (of one type) and their devices, `major:minor`, read without asking any of them."""
-    return {path: device for path, device, kind, _ in _mount_table() if kind == fstype or fstype is None}
+def mounts(fstype: str | None = None, process: str = "self") -> dict[str, str]:
+    """Mountpoints (of one type) and their devices, `major:minor`, as a process has them, read without asking any of them."""
+    table = _mount_table(process)
+    return {path: device for path, device, kind, _ in table if kind == fstype or fstype is None}
 
 
 def mounters(fstype: str) -> dict[str, int]:
@@ -56,9 +57,9 @@ def mounters(fstype: str) -> dict[str, int]:
     return {path: int(user[1]) for path, user in table if user is not None}
 
 
-def _mount_table() -> Iterator[tuple[str, str, str, str]]:
+def _mount_table(process: str = "self") -> Iterator[tuple[str, str, str, str]]:
     """Yield the mountpoint, device, type and super options of each mount, later mounts over earlier ones."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         _id, _parent, device, _root, path, *_options = fields.split(" ")
         kind, _source, options = rest.split(" ", 2)

@@ -6,10 +6,11 @@ import errno
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from fusefs.following.signals import look
@@ -61,6 +62,8 @@ def shortened(lines: list[str]) -> str:
 
 FSTYPE = "fuse.topicfs"
 
+HELD_SECONDS = 0.5
+"""Time after which an unmount looks whether the mount is left elsewhere."""
 UNMOUNT_SECONDS = 60.0
 """Time that an unmount waits for its daemon to flush and end."""
 
@@ -120,8 +123,8 @@ def _check_empty(mountpoint: Path) -> None:
         )
 
 
-def unmount(path: Path) -> None:
-    """Unmount, and wait until the daemon has flushed everything and is gone.
+def unmount(path: Path) -> str | None:
+    """Unmount, and wait until the daemon has flushed everything and is gone; return what was odd in a few words, or None.
 
     Raises MountError, also for what the daemon could not keep.
     """
@@ -130,18 +133,39 @@ def unmount(path: Path) -> None:
         mountpoint = str(_resolved(path))
     if mountpoint not in mounts(FSTYPE):
         raise MountError(f"{path}: no topicfs is mounted there")
-    daemon = daemon_values(mountpoint)
+    daemon, device, word = daemon_values(mountpoint), mounts(FSTYPE)[mountpoint], None
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("last_words"))
         _unmount_command(mountpoint, lazily=not daemon)
         if process is None:
-            return
+            return (
+                None
+                if daemon
+                else f"{path}: its daemon was gone; the next mount recovers the data directories"
+            )
+        if not _ended(process, HELD_SECONDS) and (held := _holders(device)):
+            # Only the last of its mounts ends a daemon by itself.
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+            word = f"{path}: ended, though it is still mounted elsewhere, where it is dead now: {held}"
         if not _ended(process, UNMOUNT_SECONDS):
-            raise MountError(f"{path}: unmounted, but its daemon (process {daemon['pid']}) still flushes")
+            raise MountError(f"{path}: unmounted, but its daemon (process {daemon['pid']}) has not ended yet")
         lost = [] if words is None else read_last_words(words)
     if lost:
         raise MountError(f"{path}: unmounted, but not all was kept: {shortened(lost)}")
+    return word
+
+
+def _holders(device: str) -> str:
+    """Return where a mount is left: in mount namespaces, such as containers', a process of each, or at another path."""
+    found: dict[str, str] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for path, mounted in mounts(FSTYPE, process.name).items():
+                if mounted == device:
+                    name = (process / "comm").read_text().strip()
+                    found.setdefault(path, f"{path} of process {process.name} ({name})")
+    return ", ".join(found.values())
 
 
 def _resolved(path: Path) -> Path:

@@ -17,6 +17,7 @@ from storage.model import Isolation
 from topicfs.callers.permissions import GROUP, UMASK, USER
 from topicfs.data_directory import read_config, warn_of_ignored, without_option
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
 from topicfs.schema_options import schema_options
 
@@ -295,10 +296,15 @@ def _opener(
 )
 @click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))
 def umount(mountpoint: Path) -> None:
-    """Unmount MOUNTPOINT; when the command returns everything is on disk."""
+    """Unmount MOUNTPOINT; when the command returns everything is on disk.
+
+    Its daemon ends also if a container or another mount namespace still has the mount, where it is dead then.
+    """
     from fusefs.mounting.mountpoint import unmount  # noqa: PLC0415 - as above
 
-    unmount(mountpoint)
+    word = unmount(mountpoint)
+    if word is not None:
+        say(f"topicfs: {word}", error=True)
 
 
 def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[Place, Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.records import marker, produced
+from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -138,7 +139,7 @@ def test_eperm_for_internal_topics(mount: Mount):
         with fails(errno.EPERM):
             (mount.path / name).mkdir()
         assert reason(mount, name)
-    assert (mount.path / "__consumer_offsets" / "0").is_dir()
+    wait_until((mount.path / "__consumer_offsets" / "0").is_dir, "the mount has seen the topic")
     for path in (
         "__consumer_offsets/0/log",
         "__consumer_offsets/0/log.batch",

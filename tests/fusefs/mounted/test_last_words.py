@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.mounting.mountpoint import LastWords, read_last_words, shortened
+from testing.processes import started
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
@@ -59,6 +60,32 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
     done = umount(mount)
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
     assert 0 == ended(mount)
+
+
+def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) -> None:
+    """Another mount namespace keeps a mount alive: its daemon is ended, and all is on disk."""
+    mount = unmounted.start()
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    with started(["unshare", "--mount", *as_root, "--propagation", "private", "sleep", "600"]) as holder:
+        name = Path(f"/proc/{holder.pid}/comm")
+        wait_until(lambda: name.read_text() == "sleep\n", "the namespace holds the mount")
+        mount.bash("mkdir orders && echo hello >> orders/0/log")
+        done = umount(mount)
+        assert (0, "") == (done.returncode, done.stdout)
+        assert f"still mounted elsewhere, where it is dead now: {mount.path} of process " in done.stderr
+        assert 1 == done.stderr.count("\n")
+        assert 0 == ended(mount)
+        assert not (mount.data / ".lock").exists()
+        holder.kill()
+
+
+def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mount) -> None:
+    """Nobody closed its data directories."""
+    mount = unmounted.start()
+    mount.kill()
+    done = umount(mount)
+    assert 0 == done.returncode
+    assert f"topicfs: {mount.path}: its daemon was gone; the next mount recovers" in done.stderr
 
 
 def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
