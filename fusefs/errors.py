@@ -82,6 +82,13 @@ class FileError(Exception):
         self.reported = number in REPORTED if reported is None else reported
 
 
+class InternalTopicError(FileError):
+    """A change of one of Kafka's own topics."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(errno.EPERM, f"{topic} is one of Kafka's own topics", reported=True)
+
+
 def errno_of(error: Exception) -> int:
     """The errno of any error; what the table does not know is EIO."""
     if isinstance(error, FileError):
@@ -100,6 +107,8 @@ def file_error(error: Exception) -> FileError:
     told = number == errno.ENOSPC or isinstance(
         error,
         storage.ProducerFencedError
+        | storage.NotEnoughReplicasError
+        | storage.NotLeaderError
         | storage.NotAuthorizedError
         | storage.GroupsUnsupportedError
         | MissingLibraryError,

@@ -104,5 +104,7 @@ class ConfigFile(TextFile):
         return ConfigTarget(self.path, lambda changes: engine.alter_config(topic, changes))
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if access.writes:
+            self._files.check_writable()
         # It waits for the disk, and for a change of topics that is under way: as what is durable, in a thread.
         return super()._writer(access._replace(durable=True), pid)

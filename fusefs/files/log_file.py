@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
 from fusefs.appending.handle import AppendHandle
-from fusefs.errors import FileError
+from fusefs.errors import FileError, InternalTopicError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
@@ -274,5 +274,5 @@ def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted
     if files.context.engine.read_only:
         raise FileError(errno.EROFS)
     if files.internal:
-        raise FileError(errno.EPERM, f"{files.partition.topic} is one of Kafka's own topics")
+        raise InternalTopicError(files.partition.topic)
     check_append(access, truncation_accepted=truncation_accepted)

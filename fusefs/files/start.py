@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
+from fusefs.errors import InternalTopicError
 from fusefs.files.text_file import PartitionTextFile
 from storage.engine import Engine, Partition
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError
@@ -64,10 +65,12 @@ class StartFile(PartitionTextFile):
         return f"{self._files.partition.offsets().log_start_offset}\n"
 
     def target(self) -> LineTarget | None:
-        if not self.context.settings.allow_delete:
+        if not self.context.settings.allow_delete or self._files.internal:
             return None
         return StartTarget(self.path, self._files.partition, self.context.engine)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if access.writes and self._files.internal:
+            raise InternalTopicError(self._files.partition.topic)
         # It waits for the disk: as what is durable, in a thread.
         return super()._writer(access._replace(durable=True), pid)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from fusefs.appending.targets import Encoder, TopicTarget
-from fusefs.errors import FileError
+from fusefs.errors import FileError, InternalTopicError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
@@ -42,7 +42,7 @@ class TopicFiles:
         if self.context.engine.read_only:
             raise FileError(errno.EROFS)
         if self.topic.internal:
-            raise FileError(errno.EPERM, f"{self.topic.name} is one of Kafka's own topics")
+            raise InternalTopicError(self.topic.name)
 
     def known(self, number: int) -> PartitionFiles | None:
         """The files of a partition for which somebody has asked before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from fusefs.errors import FileError, file_error
+from fusefs.errors import FileError, InternalTopicError, file_error
 from fusefs.files.metrics import MetricsFile
 from fusefs.files.scrub import ScrubFile
 from fusefs.files.status import DaemonStatusFile
@@ -104,7 +104,7 @@ class RootDirectory(Directory):
         if engine.read_only:
             raise FileError(errno.EROFS)
         if files.topic.internal:
-            raise FileError(errno.EPERM, f"{name} is one of Kafka's own topics")
+            raise InternalTopicError(name)
 
         def remove() -> None:
             engine.delete_topic(name, with_records=self.context.settings.allow_delete)

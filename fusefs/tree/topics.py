@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusefs.errors import FileError, file_error
+from fusefs.errors import FileError, InternalTopicError, file_error
 from fusefs.files.config import ConfigFile
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.replicas import ReplicasFile
@@ -131,7 +131,7 @@ class TopicDirectory(Directory):
         if self.context.engine.read_only:
             raise FileError(errno.EROFS)
         if self.files.topic.internal:
-            raise FileError(errno.EPERM, f"{self.name} is one of Kafka's own topics")
+            raise InternalTopicError(self.name)
         if number in self.files.topic.partitions():
             raise FileError(errno.EEXIST)
         engine = self.context.engine

@@ -69,7 +69,10 @@ async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountCli
     ("acks", "flags"), [(Acks.ALL, 0), (Acks.LEADER, os.O_SYNC), (Acks.LEADER, os.O_DSYNC)]
 )
 async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Acks, flags: int):
-    """EAGAIN, and no partition gets a line, where one of them has too few; it is there once when it is written again."""
+    """EAGAIN, with the reason in @status, and no partition gets a line, where one of them has too few.
+
+    It is there once when it is written again.
+    """
     async with over_two_disks(acks) as (two, client):
         third = two.partition(TopicPartition("orders", 2))
         follower = ReplicaId(2 if third.state.leader == 1 else 1)
@@ -77,6 +80,8 @@ async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Ac
         for path in ("orders/log.kv", "orders/2/log.kv"):
             with refused("EAGAIN"):
                 await client.append(path, KEYS, APPEND | flags)
+            assert f"error {path}: " in client.reports.splitlines()[-1]
+            assert "min.insync.replicas" in client.reports.splitlines()[-1]
         two.bring_back(follower)
         assert [b"", b"", b""] == await contents(client)
         await client.append("orders/log.kv", KEYS, APPEND | flags)
@@ -313,7 +318,7 @@ async def test_doors_take_appending_programs_alone(wide: MountClient):
 
 
 async def test_internal_topics_are_not_written_by_users(client: MountClient):
-    """EPERM by every way in."""
+    """EPERM by every way in, and @status says for each that the topic is Kafka's own."""
     client.engine.create_topic("__consumer_offsets")
     for path in ("__consumer_offsets/log", "__consumer_offsets/0/log", "__consumer_offsets/config"):
         with refused("EPERM"):
@@ -322,3 +327,19 @@ async def test_internal_topics_are_not_written_by_users(client: MountClient):
         await client.mkdir("__consumer_offsets/1")
     with refused("EPERM"):
         await client.rmdir("__consumer_offsets")
+    told = [line.partition(" error ")[2] for line in client.context.reports.lines()]
+    assert ["__consumer_offsets is one of Kafka's own topics"] * 5 == [
+        line.partition(": ")[2] for line in told
+    ]
+    assert {"", "/log", "/0/log", "/config", "/1"} == {
+        line.partition(": ")[0][len("__consumer_offsets") :] for line in told
+    }
+
+
+async def test_records_of_internal_topics_are_not_deleted(engine: Engine, tmp_path: Path):
+    """EPERM, as a broker refuses it, also where records may be deleted."""
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        client.engine.create_topic("__consumer_offsets")
+        with refused("EPERM"):
+            await client.append("__consumer_offsets/0/start", b"0\n")
+        assert "__consumer_offsets/0/start: __consumer_offsets is one of Kafka's own" in client.reports
