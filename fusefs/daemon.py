@@ -76,6 +76,9 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 But for SIGHUP where there are settings to read again, unless it says that the terminal is gone.
 """
 
+LONGEST_SOURCE = 1000
+"""Bytes of a source; the kernel takes a page for all options, and each byte may become four."""
+
 MAINTENANCE_SECONDS = 0.5
 """Time between two questions to the engine whether a duty is due."""
 MAINTENANCE_TASKS = 2
@@ -291,7 +294,7 @@ class _Daemon:
             await trio.sleep(period / 2)
 
     def _mount_options(self) -> set[str]:
-        options = {*pyfuse3.default_options, "fsname=topicfs", "subtype=topicfs"}
+        options = {*pyfuse3.default_options, f"fsname={_source(self._options)}", "subtype=topicfs"}
         if self._options.allow_other:
             options.add("allow_other")
         if self._options.read_only:
@@ -425,6 +428,16 @@ def _log_stacks() -> None:
     log.warning("stacks asked for:")
     for line in describe_stacks().splitlines():
         log.warning("%s", line)
+
+
+def _source(options: MountOptions) -> str:
+    """Return what mount(8) and df(1) show as the source, as fstab(5) names it, with the escapes of libfuse's options."""
+    source = ",".join(str(path.absolute()) for path in options.directories) or _named(options)
+    octets = os.fsencode(source)
+    if len(octets) > LONGEST_SOURCE:
+        return "topicfs"
+    # pyfuse3 takes ASCII, and libfuse cuts options at commas; it undoes octal escapes.
+    return "".join(chr(one) if 32 < one < 127 and chr(one) not in ",\\" else f"\\{one:03o}" for one in octets)
 
 
 def _named(options: MountOptions) -> str:

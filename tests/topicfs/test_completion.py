@@ -79,6 +79,9 @@ LINES = [
     ("topicfs work b", ["baking"]),
     ("topicfs cat --iso", ["--isolation"]),
     ("topicfs cat --isolation ", ["read_committed", "read_uncommitted"]),
+    ("topicfs cat --format ", ["csv", "arrow", "parquet"]),
+    ("topicfs config orders retention.", ["retention.bytes=", "retention.ms="]),
+    ("topicfs topics create t --config cleanup", ["cleanup.policy="]),
     ("topicfs cat --data nowhere ord", []),
 ]
 
@@ -99,7 +102,28 @@ def test_other_shells_offer_the_same(data: Path, shell: str, script: str) -> Non
 def test_no_space_follows_a_name_that_goes_on(data: Path) -> None:
     """In bash; behind a partition one does."""
     assert "compopt -o nospace" in offered("bash", BASH, "topicfs cat wi", data)[1]
+    assert "compopt -o nospace" in offered("bash", BASH, "topicfs config orders retention.m", data)[1]
     assert "nospace" not in offered("bash", BASH, "topicfs cat ord", data)[1]
+
+
+def test_fish_shows_a_whole_help(data: Path) -> None:
+    """Commas in it are no end."""
+    script = 'topicfs completion fish | source; complete -C "$line"'
+    done, _ = offered("fish", script, "topicfs to", data)
+    assert "Watch topics: rates, sizes, lag, and who reads and writes them." in " ".join(done)
+
+
+@pytest.mark.fuse
+def test_mountpoints_are_offered_to_unmount(topicfs, data: Path, tmp_path: Path) -> None:
+    """In full, and as they are named from here; no other directory is."""
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "mine").mkdir()
+    subprocess.run([BINARIES / "topicfs", "mount", data, tmp_path / "mnt"], check=True)
+    try:
+        for word, expected in ((f"{tmp_path}/m", f"{tmp_path}/mnt"), ("m", "mnt"), ("./m", "./mnt")):
+            assert [expected] == offered("bash", BASH, f"topicfs umount {word}", data)[0]
+    finally:
+        subprocess.run([BINARIES / "topicfs", "umount", tmp_path / "mnt"], check=True)
 
 
 def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:

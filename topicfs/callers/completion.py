@@ -21,14 +21,16 @@ DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
 NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
 """Names in a partition that a command reads; records and ranges are without number."""
 
-_NO_SPACE = {
-    "bash": {"    return 0\n": "    [[ ${COMPREPLY[0]} == */ ]] && compopt -o nospace\n    return 0\n"},
+_CHANGED = {
+    "bash": {"    return 0\n": "    [[ ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace\n    return 0\n"},
+    "fish": {'string split "," $completion': 'string split --max 1 "," $completion'},
     "zsh": {
-        "        compadd -U -V unsorted -a completions\n": '        [[ "$completions[1]" == */ ]] && '
+        "        compadd -U -V unsorted -a completions\n": '        [[ "$completions[1]" == *[/=] ]] && '
         'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
     },
 }
-"""Lines of click's scripts, and what stands there so that no space follows a name that goes on, such as a topic's; fish adds none."""
+"""Lines of click's scripts, and what stands there: no space follows a name that goes on, such as a topic's or a setting's (fish adds none);
+fish gets the whole text of a help, which may have commas."""
 
 
 def instructed(cli: click.Command) -> int | None:
@@ -42,7 +44,7 @@ def script(cli: click.Command, shell: str) -> str:
     shells = get_completion_class(shell)
     assert shells is not None
     text = shells(cli, {}, "topicfs", VARIABLE).source()
-    for written, wanted in _NO_SPACE.get(shell, {}).items():
+    for written, wanted in _CHANGED.get(shell, {}).items():
         assert written in text, f"click's script for {shell} has no {written!r} any more"
         text = text.replace(written, wanted)
     return text
@@ -95,6 +97,30 @@ def _groups(context: click.Context, kind: str | None = None) -> list[str]:
             return sorted(one.name for one in place.listed() if kind in (None, one.type))
     except Exception:  # noqa: BLE001 - a TAB has nobody to tell
         return []
+
+
+def settings(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer `retention.ms=`."""
+    from storage.config.topic import SETTINGS  # noqa: PLC0415 - only where settings are asked for
+
+    return _items([f"{name}=" for name in SETTINGS], incomplete)
+
+
+def formats(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the formats that have a name."""
+    return _items(["csv", "arrow", "parquet"], incomplete)
+
+
+def mountpoints(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the mountpoints of topics: as they are named from here, if that is how the word begins."""
+    from fusefs.mounting.limits import mounts  # noqa: PLC0415 - as above
+    from fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415 - as above
+
+    found = sorted(mounts(FSTYPE))
+    here = [os.path.relpath(path) for path in found] if incomplete and not incomplete.startswith("/") else []
+    return _items([*(found if not here else ()), *here, *(f"./{path}" for path in here)], incomplete)
 
 
 def _items(names: Iterator[str] | list[str], incomplete: str) -> list[CompletionItem]:

@@ -76,6 +76,7 @@ Signature: TypeAlias = tuple[int, ...]
     "-F",
     "shown_as",
     metavar="FORMAT",
+    shell_complete=completion.formats,
     help="Records as csv, arrow or parquet, or as a text with kcat's tokens: %s %k %h, %S %K (lengths), %R, %t %p %o %T.",
 )
 @click.option(

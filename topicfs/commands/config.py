@@ -57,7 +57,7 @@ STYLES = {
     ),
 )
 @click.argument("topic", required=False, shell_complete=completion.topics)
-@click.argument("changes", metavar="[NAME[=VALUE]]…", nargs=-1)
+@click.argument("changes", metavar="[NAME[=VALUE]]…", nargs=-1, shell_complete=completion.settings)
 @click.option(
     "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"
 )

@@ -14,6 +14,7 @@ from cluster.place import is_cluster
 from storage.config.broker import EngineConfig
 from storage.errors import StorageError
 from storage.model import Isolation
+from topicfs.callers import completion
 from topicfs.callers.permissions import GROUP, UMASK, USER
 from topicfs.data_directory import read_config, warn_of_ignored, without_option
 from topicfs.examples import ExampleCommand
@@ -294,7 +295,9 @@ def _opener(
     cls=ExampleCommand,
     examples=(("topicfs umount ./mnt", "flush everything, unmount, and wait until the daemon is gone"),),
 )
-@click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))
+@click.argument(
+    "mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path), shell_complete=completion.mountpoints
+)
 def umount(mountpoint: Path) -> None:
     """Unmount MOUNTPOINT; when the command returns everything is on disk.
 

@@ -69,6 +69,7 @@ topics.add_command(topic_replicas)
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=completion.settings,
     help="A setting of the topic, by Kafka's name.",
 )
 @click.option(

@@ -104,6 +104,14 @@ def test_df_shows_both_disks(both: Mount) -> None:
     wait_until(agree, "they say the same")
 
 
+@pytest.mark.parametrize("name", ["one", "one,two", "a b", "back\\slash", "ümlaut"])
+def test_df_names_the_directories_as_the_source(unmounted: Mount, name: str) -> None:
+    """Whatever characters are in them; so that mount(8) knows a line of fstab that is mounted already."""
+    directories = ",".join(f"{unmounted.base}/{one}" for one in name.split(","))
+    mount = unmounted.start(directories=directories)
+    assert directories == mount.bash("df --output=source . | tail -n 1").stdout.strip()
+
+
 @pytest.fixture
 def place(unmounted: Mount) -> Iterator[Mount]:
     """Where a person mounts by hand."""
