@@ -144,7 +144,7 @@ class ClusterEngine:
     def topic(self, name: str) -> ClusterTopic:
         found = self._catalog.topics.get(name)
         if found is None:
-            raise UnknownTopicError(f"{name}: no such topic")
+            raise UnknownTopicError.of(name)
         return found
 
     def partition(self, topic: str, number: int) -> ClusterPartition:

@@ -35,6 +35,7 @@ from fusefs.tree.topics import TopicDirectory
 from schemas.places import SchemaPlaces
 from storage.disk.native import system_clock
 from storage.engine import Engine
+from storage.messages import did_you_mean
 from storage.model import Isolation, Offset
 
 T = TypeVar("T")
@@ -98,6 +99,10 @@ class MountReader:
             return self._step(directory, self._filesystem.readlink(node.node_id))
         except FileError as error:
             path = f"{directory.path}/{name}" if directory.path else name
+            if error.number == errno.ENOENT and isinstance(directory, Directory):
+                error.reason = (
+                    f"{error.reason or os.strerror(error.number)}{did_you_mean(name, directory.names())}"
+                )
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:

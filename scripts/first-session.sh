@@ -100,6 +100,8 @@ play_with_mount() {
     show "topicfs explain $topic/0/$line 2>/dev/null"
 
     printf '\nThe mount is up. Go on: tail -f mnt/orders/0/log   (and in another shell: echo five >> mnt/orders/0/log)\n'
+    # shellcheck disable=SC2016 # The shell that reads it expands it.
+    printf 'The command is .venv/bin/topicfs. For this shell: export PATH="$PWD/.venv/bin:$PATH"\n'
     printf 'Stop: make stop\n'
 }
 
@@ -125,6 +127,8 @@ play_without_mount() {
     show "topicfs explain text/0/$line"
     show 'topicfs topics list'
     printf '\nGo on: echo five | topicfs append orders/0; topicfs cat --follow orders/0\n'
+    # shellcheck disable=SC2016 # The shell that reads it expands it.
+    printf 'The command is .venv/bin/topicfs. For this shell: export PATH="$PWD/.venv/bin:$PATH"\n'
     printf 'Nothing is mounted or running, so there is nothing to stop.\n'
 }
 

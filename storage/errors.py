@@ -19,6 +19,16 @@ class InvalidNameError(StorageError):
 class UnknownTopicError(StorageError):
     """No such topic or partition."""
 
+    topic: str | None = None
+    """The name, where no topic has it."""
+
+    @classmethod
+    def of(cls, topic: str) -> UnknownTopicError:
+        """Return the error about a name that no topic has."""
+        error = cls(f"{topic}: no such topic")
+        error.topic = topic
+        return error
+
 
 class TopicExistsError(StorageError):
     """The topic exists, or its name collides with one (`a.b` and `a_b`)."""

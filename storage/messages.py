@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -44,6 +44,14 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message about a name that is unknown: the known one that it looks like; empty if none does."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only where something is unknown
+
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class PrintableFormatter(logging.Formatter):

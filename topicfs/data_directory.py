@@ -13,7 +13,8 @@ import click
 from cluster.place import is_cluster
 from storage.config.broker import EngineConfig, FromProperties
 from storage.config.properties import PropertiesError, parse_properties
-from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError
+from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError, UnknownTopicError
+from storage.messages import did_you_mean
 from topicfs.callers import completion
 from topicfs.lines import say
 
@@ -120,7 +121,7 @@ def opened_for_reading(
     from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
-    with closing(open_directories(directories, read_only=True, config=config)) as engine:
+    with closing(open_directories(directories, read_only=True, config=config)) as engine, suggesting(engine):
         yield engine
 
 
@@ -149,8 +150,18 @@ def opened_for_writing(
         engine = open_directories(directories, may_be_mirrored=may_be_mirrored, left_out=left_out)
     except DirectoryLockedError as error:
         raise _in_use(error, directories, through_mount) from None
-    with closing(engine):
+    with closing(engine), suggesting(engine):
         yield engine
+
+
+@contextmanager
+def suggesting(engine: Engine) -> Iterator[None]:
+    """Add to an error about an unknown topic the topic whose name looks like it."""
+    try:
+        yield
+    except UnknownTopicError as error:
+        hint = "" if error.topic is None else did_you_mean(error.topic, engine.topics())
+        raise UnknownTopicError(f"{error}{hint}") from error
 
 
 @contextmanager

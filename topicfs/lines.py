@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from shutil import get_terminal_size
+from typing import TextIO
+
 import click
 
 from storage.messages import printable
@@ -9,4 +13,14 @@ from storage.messages import printable
 
 def say(text: str, *, error: bool = False) -> None:
     """Print one line on standard output (or error); names and texts in it may come from anywhere."""
-    click.echo(printable(text), err=error)
+    click.echo(fitted(printable(text), sys.stderr) if error else printable(text), err=error)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return a message in lines that fit a terminal and break between words; on one line for all else than a terminal."""
+    if not stream.isatty():
+        return text
+    from textwrap import fill  # noqa: PLC0415 - a pipe needs none of it
+
+    width = get_terminal_size().columns
+    return fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

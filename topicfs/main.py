@@ -75,8 +75,12 @@ class LazyGroup(ExampleGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
-        del ctx
         if cmd_name not in COMMANDS:
+            from storage.messages import did_you_mean  # noqa: PLC0415 - as in `describe`
+
+            hint = "" if ctx.resilient_parsing else did_you_mean(cmd_name, COMMANDS)
+            if hint:
+                raise click.UsageError(f"No such command {cmd_name!r}{hint}", ctx)
             return None
         place, short_help = COMMANDS[cmd_name]
         module, attribute = place.split(":")
@@ -192,12 +196,13 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
 
 def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
     from storage.messages import printable  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.lines import fitted  # noqa: PLC0415 - as above
 
     if debug:
         import traceback  # noqa: PLC0415 - for the one who asks for it
 
         traceback.print_exception(error, file=errors)
-    click.echo(f"topicfs: {printable(describe(error))}", file=errors)
+    click.echo(fitted(f"topicfs: {printable(describe(error))}", errors), file=errors)
     return status_of(error)
 
 

@@ -17,6 +17,7 @@ from topicfs.data_directory import (
     opened_for_writing,
     option_of_data,
     parse_directories,
+    suggesting,
     warn_of_ignored,
 )
 
@@ -47,7 +48,10 @@ class Place:
             with opened_for_reading(self.directories, config=config) as engine:
                 yield engine
         else:
-            with closing(open_cluster(self.cluster, security_of(self.client_config))) as engine:
+            with (
+                closing(open_cluster(self.cluster, security_of(self.client_config))) as engine,
+                suggesting(engine),
+            ):
                 yield engine
 
     @contextmanager
@@ -65,8 +69,11 @@ class Place:
                 yield engine
         else:
             security = security_of(self.client_config)
-            with closing(open_cluster(self.cluster, security, read_only=False)) as engine:
-                yield engine
+            with (
+                closing(open_cluster(self.cluster, security, read_only=False)) as cluster,
+                suggesting(cluster),
+            ):
+                yield cluster
 
 
 def open_cluster(

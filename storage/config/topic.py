@@ -30,6 +30,7 @@ from storage.config.kinds import (
 )
 from storage.config.setting import Setting, SettingRow, Synonym, read_table, synonyms
 from storage.errors import InvalidConfigError
+from storage.messages import did_you_mean
 from storage.model import TimestampType
 
 MILLISECONDS_PER_MINUTE = 60_000
@@ -436,5 +437,5 @@ def setting(name: str) -> Setting:
     """Look up a setting by Kafka's name; raises InvalidConfigError."""
     found = SETTINGS.get(name)
     if found is None:
-        raise InvalidConfigError(f"{name}: no such topic setting")
+        raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, SETTINGS)}")
     return found

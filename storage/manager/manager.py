@@ -165,7 +165,7 @@ class LogManager:
     def topic(self, name: str) -> LogTopic:
         found = self._topics.get(name)
         if found is None:
-            raise UnknownTopicError(f"{name}: no such topic")
+            raise UnknownTopicError.of(name)
         return found
 
     def partition(self, topic: str, number: int) -> Partition:

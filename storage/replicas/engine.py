@@ -184,7 +184,7 @@ class ReplicatedEngine:
     def topic(self, name: str) -> ReplicatedTopic:
         found = self._table.topics.get(name)
         if found is None:
-            raise UnknownTopicError(f"{name}: no such topic")
+            raise UnknownTopicError.of(name)
         return found
 
     def partition(self, topic: str, number: int) -> Partition:

@@ -13,6 +13,7 @@ from storage.disk import names
 from storage.engine import Partition
 from storage.errors import InvalidConfigError, PartitionOfflineError
 from storage.log.log import Log
+from storage.messages import did_you_mean
 from storage.topics.partitions import Partitions, Served, Unopened
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -198,7 +199,7 @@ def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None
         elif name in SETTINGS:
             merged.pop(name, None)
         else:
-            raise InvalidConfigError(f"{name}: no such topic setting")
+            raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, SETTINGS)}")
     return merged
 
 

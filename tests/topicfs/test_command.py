@@ -93,7 +93,8 @@ def test_the_version_is_the_distributions(topicfs):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("mout",), "topicfs: No such command 'mout'"),
+        (("mout",), "topicfs: No such command 'mout'; did you mean mount?"),
+        (("nonsense",), "topicfs: No such command 'nonsense'"),
         (("cat",), "topicfs: Missing argument"),
         (("cat", "--nonsense", "a/0"), "topicfs: No such option"),
         (("mount", "--acks", "2", "data", "mnt"), "topicfs: acks=2: must be 0, 1, all or -1"),

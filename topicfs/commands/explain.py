@@ -77,7 +77,7 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
         else:
             screen = console()
             for text in as_text(explanation):
-                screen.print(text)
+                screen.print(text, soft_wrap=not screen.is_terminal)
 
 
 class Explainer(Protocol[Explained_contra]):
