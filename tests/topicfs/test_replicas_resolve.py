@@ -185,6 +185,23 @@ def test_a_directory_that_is_not_named_is_not_kept(forked):
     assert b"c: is not one of a, b" in ran.errors
 
 
+def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(topicfs):
+    """Behind the damage of the other one nothing is compared."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
+        for number in range(9):
+            appended(engine, f"line {number}")
+    for one, other in ((A, B), (B, A)):
+        with closing(started(one, left_out=(other,))) as engine:
+            appended(engine, f"{one}1")
+    for one, lost in ((A, 10), (B, 12)):
+        log = min((one / "orders-0").glob("*.log"))
+        log.write_bytes(log.read_bytes()[:-lost])
+    assert 0 == topicfs(*RESOLVE, "--yes").status
+    with closing(started(A, B)) as engine:
+        assert "offsets 3 to 3 are missing" in str(engine.partition("orders", 0).status().missing)
+
+
 def test_a_damaged_log_is_not_kept_unseen(topicfs):
     """Where it cannot be read it cannot be compared: the message names the file and the remedy, and the other can be kept."""
     with closing(started(A, B)) as engine:

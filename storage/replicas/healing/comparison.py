@@ -124,7 +124,8 @@ def _parting(kept: Log, lost: Log) -> Offset:
     if start >= min(kept.log_end_offset, lost.log_end_offset):
         return lost.log_start_offset
     agreed: Offset | None = None
-    for ours, theirs in zip(_batches(kept, start), _readable(lost, start), strict=False):
+    # In this order: behind damage of `lost` nothing is compared, so that `kept` may be damaged there, too.
+    for theirs, ours in zip(_readable(lost, start), _batches(kept, start), strict=False):
         if not _same(ours, theirs):
             problem = scan(ours.data, check_crc=True).problem
             if problem is not None:

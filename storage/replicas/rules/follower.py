@@ -89,8 +89,7 @@ def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
 
 def _rolls(follower: Log, fetched: Fetched) -> bool:
     """Return whether what was fetched begins a segment in which the follower is not yet."""
-    base_offset = follower.chain.base_offsets[-1]
-    return fetched.segment_base_offset > base_offset and follower.log_end_offset > base_offset
+    return fetched.segment_base_offset > follower.chain.base_offsets[-1]
 
 
 def append_fetched(follower: Log, fetched: Fetched) -> None:

@@ -273,3 +273,21 @@ def test_an_index_that_was_cut_in_use_hides_no_batches():
     made.disk(1).write_bytes(path, made.disks.read_bytes(path)[:3])
     for log in made.engine.controller.logs(made.partition().name).values():
         assert () == torn_segments(log)
+
+
+def test_a_new_disk_filled_from_a_log_with_a_gap_at_its_start_has_the_gap_too():
+    """The log start is where the gap begins; what follows it is not put in front of it."""
+    made = filled()
+    for number in (1, 2):
+        remove(made, number, 1)
+    made.open()
+    made.partition().delete_records(Offset(10))
+    made.engine.keep_log_starts()
+    made.engine.close()
+    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
+    made.disk(2).sync_directory(DISKS[1].parent)
+    made.open(left_out=(DISKS[1],))
+    made.engine.catch_up()
+    made.engine.close()
+    made.open(DISKS[1], left_out=(DISKS[0],))
+    assert (LINES[20:], True) == (made.lines(), "offsets 10 to 19 are missing" in str(missing(made)))
