@@ -98,7 +98,7 @@ def mend_epochs(logs: Iterable[Log], warn: Say) -> None:
     """
     damaged: CorruptionError | None = None
     different = list(logs)
-    if len(different) > 1 and len({log.epochs.entries for log in different}) == 1:
+    if len(different) > 1 and len({log.epochs.entries or log for log in different}) == 1:
         return
     for log in different:
         try:

@@ -75,7 +75,7 @@ class Place:
     damaged: dict[Path, bytes] = field(default_factory=dict)
     """The content that damaged files had, by their paths, until the directory serves again."""
     torn: bool = False
-    """True once a segment was damaged: what says that it was on disk stays sound from then on."""
+    """True once a segment was damaged: what says that it was on disk, and where the log began, stays sound from then on."""
 
     @property
     def away(self) -> Path:
@@ -123,7 +123,9 @@ class Place:
         for partition in sorted(self.path.glob("*-[0-9]")):
             files += [partition / name for name in PARTITION_FILES]
         present = [file for file in files if file.is_file() and file not in self.damaged]
-        present = [file for file in present if not (self.torn and file.name in FLUSHED)]
+        present = [
+            file for file in present if not (self.torn and file.name in {*FLUSHED, names.LEADER_EPOCHS})
+        ]
         if not present:
             return None
         # What the directories agree on as often as all others together.
@@ -139,7 +141,7 @@ class Place:
 
         What is behind a cut in a segment that was not flushed goes with it at the next start, as after a loss of power.
         """
-        if FLUSHED & {file.name for file in self.damaged}:
+        if {*FLUSHED, names.LEADER_EPOCHS} & {file.name for file in self.damaged}:
             return None
         clean = (self.path / names.CLEAN_SHUTDOWN).exists()
         points = read_offsets(NativeFileSystem(read_only=True), self.path / names.RECOVERY_POINTS)

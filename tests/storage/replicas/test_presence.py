@@ -237,6 +237,15 @@ def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
     assert good == two.files(1) == two.files(2)
 
 
+def test_a_new_disk_has_no_leader_epochs_either(two):
+    """That both have none does not prove that the batches have none."""
+    put(two, 1, LEADER_EPOCHS, b"")
+    two.disks.disks[two.roots[1]] = two.disk(2).__class__(seed=9)
+    two.disk(2).sync_directory(two.roots[1].parent)
+    two.open(left_out=(two.roots[1],))
+    assert 0 == two.engine.controller.logs(ORDERS)[1].epochs.epoch_for_offset(Offset(59))
+
+
 def test_a_damaged_batch_makes_no_leader_epochs(two):
     """An epoch is under no checksum: one batch that disagrees with the file and with all others is damaged itself."""
     put(two, 1, LEADER_EPOCHS, b"0\n1\n0 0\n")
