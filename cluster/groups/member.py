@@ -382,8 +382,7 @@ class ClusterMember:
 
     def _drop_deleted(self) -> None:
         """Hold no partition of a deleted topic any longer; join again if the topic was made again."""
-        before, self._ids = self._ids, self._topics.topic_ids()
-        ids = self._ids
+        before, self._ids = self._ids, (ids := self._topics.topic_ids())
         gone = {one for one in self._held.partitions if ids.get(one.topic) != before.get(one.topic)}
         if gone:
             self._hold(self._held.without(gone))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from pathlib import Path
 
 from fusefs.appending.flags import Access
@@ -24,7 +23,6 @@ from fusefs.nodes.nodes import (
 from storage.engine import Engine
 from storage.errors import ReadOnlyError, UnknownGroupError
 from storage.membership import Subscription
-from storage.model import Offset
 
 
 class GroupLogNode(FileNode):
@@ -76,12 +74,8 @@ class GroupLogNode(FileNode):
             clock=context.clock,
         )
         asker = Program(context.waiting, pid, what.path)
-
-        def look() -> Mapping[tuple[str, int], Offset]:
-            check_group_exists(context.engine, what.group)
-            return ends_of(what) if what.limit.drains else {}
-
-        ends = await what.blocking.patiently(look, asker)
+        await what.blocking.patiently(lambda: check_group_exists(what.engine, what.group), asker)
+        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if what.limit.drains else {}
         handle = GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )
