@@ -105,12 +105,15 @@ without_option = click.option(
 
 def require_directories(directories: Sequence[Path]) -> None:
     """Raise StorageError where one of them is no directory to read."""
+    from storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
+
     for directory in directories:
         if not directory.is_dir() or not any(directory.iterdir()):
             raise StorageError(
-                f"{directory}: no data directory there; name one with --data DIR or {VARIABLE}, "
-                f"or make a topic: topicfs topics create orders"
+                f"{directory}: no data directory there; name one that is there, or make a topic: "
+                f"topicfs topics create orders --data {directory}"
             )
+        check_not_mounted(directory.absolute())
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pipeline.errors import PipelineError
-from storage.directories.contents import Contents
+from storage.directories.contents import Contents, check_not_mounted
 from storage.disk.filesystem import DirectoryEntry
 from storage.disk.names import META_PROPERTIES
+from storage.errors import NotALogDirectoryError
 from storage.messages import reason_of
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
@@ -89,14 +90,10 @@ def _local(name: str) -> str:
 
 def _check_is_not_mounted(path: Path) -> None:
     """Check that the path is not in a mount of topicfs, which has no segments to be read (PipelineError)."""
-    for directory in (path, *path.parents):
-        status = directory / "@status"
-        if directory.is_mount() and status.is_file():
-            lines = (line.partition(" ") for line in status.read_text().splitlines())
-            there = ",".join(value for name, _, value in lines if name == "directory")
-            raise PipelineError(
-                f"{path}: lies in a mount of topicfs; name the data directory behind it: {there}"
-            )
+    try:
+        check_not_mounted(path)
+    except NotALogDirectoryError as error:
+        raise PipelineError(str(error)) from None
 
 
 def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], contents: Contents) -> None:

@@ -60,6 +60,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
             continue
         parsed = parse_partition_directory(entry.name)
         if parsed is None:
+            check_not_mounted(directory)
             raise NotALogDirectoryError(
                 f"{directory / entry.name}: neither a partition's directory nor another of Kafka's; "
                 f"give a data directory of its own, as {directory / 'data'}"
@@ -74,6 +75,18 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
             f"give a data directory, or an empty or a new one"
         )
     return Contents(frozenset(partitions), marked)
+
+
+def check_not_mounted(path: Path) -> None:
+    """Raise NotALogDirectoryError for a path in a mount of topicfs, which shows topics and keeps none."""
+    for directory in (path, *path.parents):
+        status = directory / "@status"
+        if directory.is_mount() and status.is_file():
+            lines = (line.partition(" ") for line in status.read_text().splitlines())
+            there = ",".join(value for name, _, value in lines if name in {"directory", "cluster"})
+            raise NotALogDirectoryError(
+                f"{path}: lies in a mount of topicfs; name what is behind it: {there}"
+            )
 
 
 def _marks(file: str) -> bool:

@@ -216,6 +216,23 @@ def test_a_record_too_large_is_refused(topicfs):
         (("append", "absent/0"), "absent: no such topic"),
         (("append", "orders/0", "/nonexistent"), "/nonexistent: No such file or directory"),
         (("cat", "orders/0", "--data", "elsewhere"), "elsewhere: no data directory there"),
+        (("check", "elsewhere"), "make a topic: topicfs topics create orders --data elsewhere"),
+        (("takeover", "elsewhere", "new"), "elsewhere: no data directory there; name one that is there"),
+        (
+            ("cat", "orders/0/log.jsn"),
+            "no selector; those are 42, 42-99, 42-, -10, @TIME, @TIME-@TIME and @TIME-; did you mean log.json?",
+        ),
+        (("cat", "order/0"), "order: no such topic; did you mean orders?"),
+        (("append", "odrers"), "odrers: no such topic; did you mean orders?"),
+        (("topics", "describe", "Orders"), "Orders: no such topic; did you mean orders?"),
+        (
+            ("config", "orders", "retention.m=1"),
+            "retention.m: no such topic setting; did you mean retention.ms?",
+        ),
+        (
+            ("config", "orders", "retention.m="),
+            "retention.m: no such topic setting; did you mean retention.ms?",
+        ),
     ],
 )
 def test_what_does_not_exist_is_said_in_one_line(orders, words, message):

@@ -43,11 +43,23 @@ def test_reading_says_nothing_of_the_daemon(mnt):
     assert (0, b"one\ntwo\nthree\nfour\n", b"") == (ran.returncode, ran.stdout, ran.stderr)
 
 
+@pytest.mark.parametrize("place", ["mnt", "mnt/orders"])
+@pytest.mark.parametrize(
+    "words", [("topics", "list", "-d"), ("append", "orders/0", "-d"), ("check",), ("mount", "--nonempty")]
+)
+def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
+    """The message names the directory behind it, and moves nobody's files."""
+    where = [place, "data"] if words[0] == "mount" else [place]
+    ran = subprocess.run([str(TOPICFS), *words, *where], capture_output=True, check=False)
+    expected = f"{Path(place).absolute()}: lies in a mount of topicfs; name what is behind it: {directory}\n"
+    assert (1, f"topicfs: {expected}") == (ran.returncode, ran.stderr.decode())
+
+
 def test_lines_are_appended_through_the_mount(orders, mnt):
     """From standard input, and from a file, which is checked first; a last line without its end is a record, too."""
     Path("lines").write_text("five\nsix")
-    assert (0, b"", b"") == orders("append", "orders/0", stdin=b"four\n")
-    assert (0, b"", b"") == orders("append", "orders", "lines")
+    assert (0, b"") == orders("append", "orders/0", stdin=b"four\n")[:2]
+    assert (0, b"") == orders("append", "orders", "lines")[:2]
     assert "one two three four five six" == " ".join((mnt / "orders/0/log").read_text().split())
     Path("wrong").write_text('{"payload":"seven"}\nno JSON\n')
     ran = orders("append", "orders/0/log.json", "wrong")
@@ -55,7 +67,7 @@ def test_lines_are_appended_through_the_mount(orders, mnt):
     assert b"nothing was appended" in ran.errors
     assert 6 == len((mnt / "orders/0/log").read_text().split())
     batches = orders("cat", "orders/0/log.batch").output
-    assert (0, b"", b"") == orders("append", "orders/0/log.batch", stdin=batches)
+    assert (0, b"") == orders("append", "orders/0/log.batch", stdin=batches)[:2]
     assert 12 == len((mnt / "orders/0/log").read_text().split())
 
 

@@ -205,8 +205,11 @@ class FilePrinter:
         with closing(reader):
             file = reader.find(path)
             async with aclosing(reader.contents(file)) as contents:
+                data: bytes | memoryview = b"\n"
                 async for data in contents:
                     self.output.write(data)
+            if data[-1:] != b"\n" and self.output.isatty():
+                self.output.write(b"\n")  # A prompt, or the next file, begins a line.
             return reader.end_of(file)
 
     def flush(self) -> None:

@@ -1,0 +1,43 @@
+"""What commands print on a terminal and not into a pipe."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def on_a_terminal(*words: str, columns: int = 80) -> str:
+    """Run the command with a terminal as its output; what that shows, without colours."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    command = [str(Path(sys.executable).with_name("topicfs")), *words]
+    with open(ours, "rb", buffering=0) as screen:
+        subprocess.run(command, stdout=theirs, env=environment, check=True)
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # EIO: the end of a terminal.
+            while data := screen.read(4096):
+                shown += data
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_a_newline_behind_a_record(orders):
+    """A prompt would stand in the same line; a pipe gets the record's bytes alone."""
+    assert "one\ntwo\none\ntwo\nthree\n" == on_a_terminal("cat", "orders/0/0", "orders/0/1", "orders/0")
+    assert b"onetwo" == orders("cat", "orders/0/0", "orders/0/1").output
+
+
+def test_an_explanation_breaks_no_word(orders):
+    """Its lines fit a terminal, and have the words of the longer lines in a pipe."""
+    shown = on_a_terminal("explain", "orders/0/1", columns=50)
+    assert 50 >= max(map(len, shown.splitlines()))
+    assert orders("explain", "orders/0/1").text.split() == shown.split()
