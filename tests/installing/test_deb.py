@@ -171,3 +171,61 @@ def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
     said = inside(fresh, tmp_path, packages, script)
     owned = "topicfs /var/lib/topicfs/orders/served-0"
     assert ["hello", "Permission denied", "0", owned, owned] == said
+
+
+HOSTILE = [
+    "log-file=/etc/cron.d/mine",
+    "config=/etc/shadow",
+    "config=/root/settings",
+    "client-config=/etc/shadow",
+    "schema-dir=/root",
+    "without=/root",
+    "allow-other",
+    "metrics=80",
+    "partitioner=evil:evil",
+    "suid,dev,allow-other",
+    "fsname=/,subtype=ext4",
+    "--config=/etc/shadow",
+    "acks=all\\n-o",
+    "\\033[2J",
+]
+"""Options that would read, write or claim what the user may not."""
+AS_ANOTHER = r"""
+ln -sf /proc/self/mounts /etc/mtab
+mkdir -m 777 /tmp/theirs && cd /tmp/theirs
+echo 'import pathlib; pathlib.Path("/tmp/theirs/imported").touch()' > evil.py
+echo a.secret=yes > /root/settings
+theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@"; }
+useradd --no-create-home --uid 4321 they
+theirs mkdir mnt
+while read -r option; do
+    status=0
+    theirs mount.topicfs /tmp/theirs/data /tmp/theirs/mnt -o "$(printf -- "$option")" > said 2>&1 || status=$?
+    grep -q ' /tmp/theirs/mnt ' /proc/self/mounts && echo "mounted by $option" && theirs topicfs umount /tmp/theirs/mnt
+    grep -q -e root: -e secret -e "$(printf '\033')" said && cat said
+    echo "$status"
+done < /options
+ls /etc/cron.d/mine /tmp/theirs/imported 2>&1 | grep -v 'No such file' || true
+theirs mount.topicfs /tmp/theirs/data /usr 2> /dev/null || echo "$?"
+theirs mount.topicfs /tmp/theirs/data /tmp/theirs/mnt -o uid=0,gid=0
+grep -o ' /tmp/theirs/mnt fuse.topicfs rw,nosuid,nodev' /proc/self/mounts
+ls /tmp/theirs/mnt > /dev/null 2>&1 || echo "root stays outside"
+theirs topicfs umount /tmp/theirs/mnt
+"""
+
+
+def test_options_give_another_user_nothing(fresh, packages, tmp_path):
+    """Each is refused without a word of a private file; a mount that is made is nosuid, nodev and the user's own."""
+    (tmp_path / "options").write_text("".join(f"{option}\n" for option in HOSTILE))
+    script = f"{INSTALLED} > /dev/null\n{FUSE}\n{AS_ANOTHER}"
+    done = run_inside(
+        fresh(NEEDED),
+        tmp_path / "changes",
+        script.replace("set -eu", "set -u"),
+        shared={packages: "/packages", tmp_path / "options": "/options"},
+    )
+    *refusals, usr, mounted, outside = done.stdout.splitlines()
+    assert {"1", "32"} == set(refusals), done.stdout + done.stderr
+    assert len(HOSTILE) == len(refusals)
+    assert "32" == usr
+    assert (" /tmp/theirs/mnt fuse.topicfs rw,nosuid,nodev", "root stays outside") == (mounted, outside)

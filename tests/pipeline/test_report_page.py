@@ -261,3 +261,23 @@ def test_a_moment_is_drawn_as_one():
 def test_numbers_are_told_shortly(expected, actual):
     """As a person would say them."""
     assert expected == actual
+
+
+HOSTILE = (
+    '</svg></title><script src=//evil></script>\'" onload=alert(1) x="<img src=x onerror=alert(1)>&#60;b&#62;'
+)
+
+
+def test_no_name_makes_an_element():
+    """Of topics, groups and places, which a directory from elsewhere chooses: all are shown as text."""
+    usual_numbers = [numbers_of("orders", stamped=True), numbers_of("clicks")]
+    usual_numbers[0].groups = (GroupLag("billing", 1, 1),)
+    plain = page(usual_numbers, heading())
+    numbers = [numbers_of(HOSTILE, stamped=True), numbers_of(f"{HOSTILE}2")]
+    numbers[0].groups = (GroupLag(HOSTILE, 1, 1),)
+    shown = page(numbers, heading(place=HOSTILE))
+    attacked, usual = Elements(shown), Elements(plain)
+    assert {tag for tag, _ in usual.found} >= {tag for tag, _ in attacked.found}
+    attributes = {name for _, given in usual.found for name in given}
+    assert attributes >= {name for _, given in attacked.found for name in given}
+    assert " ".join(f"Topics of {HOSTILE}".split()) in attacked.texts

@@ -40,6 +40,7 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
         ("allow_other=yes", "allow_other=yes: takes no value"),
         ("foreground", "foreground: no option of a mount"),
         ("remount,ro", "remount: no option of a mount"),
+        ("\x1b[2J\nforged", r"\x1b[2J\nforged: no option of a mount"),
     ],
 )
 def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from storage.messages import printable
 from topicfs.commands.mount import mount
 from topicfs.main import FAILURE, MISUSE, SUCCESS, run
 
@@ -41,7 +42,7 @@ def helped(arguments: Sequence[str]) -> int:
     try:
         words = mount_words(arguments)
     except OptionError as error:
-        print(f"mount.topicfs: {error}", file=sys.stderr)  # noqa: T201 - as every command does
+        print(f"mount.topicfs: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - as every command does
         return WRONG_CALL
     if words is None:
         return SUCCESS

@@ -1,0 +1,165 @@
+"""A daemon that is given little, and files that ask for much: little memory, few descriptors, bombs of compression."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.codec.headers import Codec
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines
+from tests.doubles.hostile import sealed
+from tests.fusefs.mounted.conftest import Mount
+
+pytestmark = [pytest.mark.fuse, pytest.mark.slow]
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+MIB = 1 << 20
+FORMS = [
+    "log",
+    "log.kv",
+    "log.json",
+    "log.avro.json",
+    "1",
+    "1.kv",
+    "1.json",
+    "1.batch",
+    "0-",
+    "latest",
+    "../log",
+]
+MOST_OF_A_REQUEST = 300 * MIB
+"""docs/mount.md, "What a mount takes at most"."""
+
+
+@pytest.fixture
+def bombs(unmounted_directory: Mount) -> Mount:
+    """A topic for each codec: a record, and a batch of some KB that inflates to 300 MiB of zeros."""
+    mount = unmounted_directory
+    engine = open_engine(mount.data)
+    codecs = [codec for codec in Codec if codec is not Codec.NONE]
+    for codec in codecs:
+        engine.create_topic(codec.name)
+        append_lines(engine.partition(codec.name, 0), "first\n")
+    engine.close()
+    for codec in codecs:
+        batch = bytearray(sealed(bytes(300 * MIB), codec=codec))
+        batch[:8] = (1).to_bytes(8, "big")
+        with (mount.data / f"{codec.name}-0" / f"{0:020d}.log").open("ab") as log:
+            log.write(batch)
+    (mount.data / ".kafka_cleanshutdown").unlink()
+    return mount.start()
+
+
+@pytest.fixture
+def unmounted_directory(tmp_path: Path) -> Iterator[Mount]:
+    mount = Mount(tmp_path)
+    yield mount
+    mount.clean_up()
+
+
+def peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
+    """In each form and codec it is EFBIG, its neighbor is read, and the batch itself is copied as it is."""
+    before = peak_bytes(bombs.pid)
+    for codec in Codec:
+        if codec is Codec.NONE:
+            continue
+        for form in FORMS:
+            read = bombs.bash(f"cat {codec.name}/0/{form} | head -c 6; exit ${{PIPESTATUS[0]}}")
+            assert "File too large" in read.stderr, (codec, form)
+        assert "first\n" == bombs.bash(f"cat {codec.name}/0/0").stdout + "\n"
+        assert "" == bombs.bash(f"cat {codec.name}/0/log.batch > /dev/null").stderr
+    assert peak_bytes(bombs.pid) - before < MOST_OF_A_REQUEST
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 100 MB: the file that takes processes into it."""
+    old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    name = f"topicfs-{uuid.uuid4()}"
+    group, limit = (old / name, "memory.limit_in_bytes") if old.is_dir() else (new / name, "memory.max")
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(100 * MIB))
+    except OSError as error:
+        pytest.skip(f"no control group to be had: {error}")
+    yield group / "cgroup.procs"
+    group.rmdir()
+
+
+@pytest.mark.root
+def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
+    """With records of the default size at most: a million lines, eight readers, and records that are compressed."""
+    script = """
+        set -eu
+        sh -c 'echo $$ > "$procs"; exec "$topicfs" mount --log-file log data mnt'
+        mkdir mnt/plain mnt/compressed
+        echo compression.type=zstd > mnt/compressed/config
+        seq 1000000 > lines
+        cat lines >> mnt/plain/0/log
+        cmp lines mnt/plain/0/log
+        (head -c 900000 /dev/zero | tr '\\0' x; echo) > large
+        for _ in 1 2 3 4 5 6 7 8; do cat large >> mnt/compressed/0/log; done
+        readers=
+        for _ in 1 2 3 4; do
+            cat mnt/plain/0/log.json > /dev/null & readers="$readers $!"
+            cat mnt/compressed/0/log.json > /dev/null & readers="$readers $!"
+        done
+        for reader in $readers; do wait $reader; done
+        "$topicfs" umount mnt
+        "$topicfs" check data
+    """
+    (tmp_path / "mnt").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "topicfs": str(TOPICFS), "procs": str(little_memory)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    subprocess.run(["umount", "-l", tmp_path / "mnt"], capture_output=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    assert done.stderr.startswith("no findings in 2 partitions")
+
+
+def test_64_descriptors_are_enough_for_200_partitions(tmp_path: Path) -> None:
+    """Files are closed and opened again as needed; 100 files of the mount stay open meanwhile."""
+    script = """
+        set -eu
+        (ulimit -n 64; "$topicfs" mount --log-file log data mnt)
+        mkdir mnt/many mnt/many/199
+        for number in $(seq 0 199); do echo "line $number" >> mnt/many/$number/log; done
+        exec 9> /dev/null
+        for number in $(seq 0 99); do tail --follow mnt/many/$number/log >&9 & readers="${readers-} $!"; done
+        for number in $(seq 0 199); do cat mnt/many/$number/log; done > read
+        for number in $(seq 0 199); do echo "line $number"; done | cmp - read
+        kill $readers
+        wait $readers || true
+        "$topicfs" umount mnt
+        "$topicfs" check data
+    """
+    (tmp_path / "mnt").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "topicfs": str(TOPICFS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    subprocess.run(["umount", "-l", tmp_path / "mnt"], capture_output=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    assert done.stderr.startswith("no findings in 200 partitions")

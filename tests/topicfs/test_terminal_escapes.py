@@ -1,0 +1,83 @@
+"""Records, groups and producers that try to command the terminal of whoever looks at them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+from pathlib import Path
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.forks import COMMAND, FORKS
+
+pytestmark = pytest.mark.slow
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
+RECORD = {"key": f"{EVIL}key", "payload": f"{EVIL}\rvalue", "headers": [f"{EVIL}name", f"{EVIL}text"]}
+GROUP, PRODUCER = f"{EVIL}group", f"{EVIL}producer"
+OBEYED = {"\x1b", "\x07", "\x9b", "\u202e"}
+OUR_OWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Colors, and the movements of a progress bar: those that topicfs itself prints."""
+LOG = f"data/orders-0/{0:020d}.log"
+
+
+@pytest.fixture
+def evil(topicfs, directory: Path):
+    """A topic with such a record, and such a group with a position in it."""
+    topicfs("topics", "create", "orders")
+    lines = directory.parent / "lines"
+    lines.write_text(json.dumps(RECORD) + "\n")
+    assert 0 == topicfs("append", "--producer", PRODUCER, "orders/0/log.json", str(lines)).status
+    engine = open_engine(directory)
+    engine.groups.create(GROUP)
+    engine.close()
+    return topicfs
+
+
+COMMANDS = [
+    ("topics", "list"),
+    ("topics", "describe", "orders"),
+    ("groups", "list"),
+    ("groups", "describe", GROUP),
+    ("groups", "reset", GROUP, "--topic", "orders", "--to-earliest"),
+    ("groups", "delete", GROUP),
+    ("explain", "orders/0/0"),
+    ("config", "orders"),
+    ("cat", "orders/status"),
+    ("cat", "orders/0/status"),
+    ("maintain", "data"),
+    ("check", "data"),
+    ("scrub", "data"),
+    ("dump", LOG),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words).replace(EVIL, "…"))
+def test_a_command_prints_what_no_terminal_obeys(evil, words):
+    """Whatever records and groups are called; `cat` of records alone prints bytes as they are, as cat(1) does."""
+    ran = evil(*words)
+    text = (ran.output + ran.errors).decode()
+    assert not OBEYED & set(text)
+
+
+def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
+    """Into a file or a pipe it is what Kafka's own tool prints."""
+    outside, terminal = pty.openpty()
+    dumping = FORKS.start(
+        COMMAND, "dump", "--print-data-log", str(directory.parent / LOG), files=(None, terminal, terminal)
+    )
+    os.close(terminal)
+    printed = b""
+    try:
+        while block := os.read(outside, 65536):
+            printed += block
+    except OSError:
+        pass  # So a terminal ends.
+    os.close(outside)
+    assert 0 == dumping.wait(60)
+    text = OUR_OWN.sub("", printed.decode())
+    assert "owned" in text
+    assert not OBEYED & set(text)
