@@ -35,6 +35,7 @@ SUFFIXES = {".md", ".pxd", ".py", ".pyi", ".sh", ".toml", ".xml"}
 SPECIFICATION = ("docs/kafka-storage.md", "docs/kafka-coordinators.md")
 
 _DOCUMENT = re.compile(r"(?<![\w./:#-])(?P<document>(?:[\w.-]+/)*[\w-]+\.md)\b(?:#(?P<anchor>[\w-]*))?")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _OWN_SECTION = re.compile(r"\]\(#([\w-]+)\)")
 _SECTION_NUMBER = re.compile(r"(?<!RFC \d{3} )(?<!RFC \d{4} )§")
 
@@ -114,6 +115,26 @@ def test_every_section_that_is_named_is_there():
         for each in CITATIONS
         if each.anchor is not None and each.target is not None and known[each.target][each.anchor] != 1
     ]
+
+
+def test_every_test_that_a_document_names_is_there():
+    """As `tests/PATH.py::NAME`: a promise whose test is gone is held by nothing."""
+    named = {(path, *found) for path in DOCUMENTS for found in _TEST.findall(TEXTS[path])}
+    assert "docs/security.md" in {shown(path) for path, _, _ in named}
+    missing = [
+        f"{shown(path)}: {module}::{name}"
+        for path, module, name in sorted(named)
+        if not re.search(rf"(?m)^(async )?def {name}\(", TEXTS.get(ROOT / module, ""))
+    ]
+    assert [] == missing
+
+
+def test_each_line_of_who_is_trusted_names_a_test():
+    """Each row of a table of docs/security.md but its head."""
+    rows = [line for line in TEXTS[ROOT / "docs/security.md"].splitlines() if line.startswith("| ")]
+    heads = [row for row in rows if row.endswith("| test |")]
+    assert 4 == len(heads)
+    assert [] == [row for row in rows if row not in heads and not _TEST.search(row)]
 
 
 def test_sections_are_cited_by_name():
