@@ -2,21 +2,32 @@
 
     CREATE TABLE orders USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')
 
-Spark keeps the schema of such a table and passes that on. So the options are stored there, as metadata of the first
-column, when Spark asks for the schema; reads and writes of the table find them in it. The schema of a DataFrame stays as
-it is: Spark names a provider only for a table.
+Spark keeps the schema of such a table and passes that on. So the options are stored there, as metadata of the column
+`topic`, when Spark asks for the schema; reads and writes of the table find them in it. The schema of a DataFrame stays
+as it is: Spark names a provider only for a table.
+
+A column that a query selects keeps its metadata, so a write may see the options of the table that its rows come from.
+They are the target's only if Spark has matched the rows with the target's columns: it then takes over the target's
+metadata, but without the note of a VARCHAR, which `topic` therefore is. Its length differs from table to table, because
+Spark does not match columns that are the same already. All other writes need the options `path` and `topic`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from zlib import crc32
 
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.errors import InvalidOptionError
+from pipeline.places.paths import absolute
 
 METADATA = "topicfs.options"
+_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Spark's note of a VARCHAR's length, in the metadata of a column of strings."""
+_COLUMN = "topic"
+_SHORTEST, _LENGTHS = 1000, 1 << 20
 _PROVIDER, _OPTION = "provider", "option."
 _PLACE = ("path", "without")
 _OF_WRITING = frozenset({"topic", "committimeout"})
@@ -29,10 +40,16 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
     if _PROVIDER not in options:
         return schema
     kept = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
-    kept |= {name: options[name] for name in _PLACE if name in options}
-    first, *others = schema.fields
-    noted = StructField(first.name, first.dataType, first.nullable, {METADATA: json.dumps(kept)})
-    return StructType([noted, *others])
+    kept |= {name: absolute(options[name]) for name in _PLACE if name in options}
+    text = json.dumps(kept)
+    length = _SHORTEST + crc32(text.encode()) % _LENGTHS
+    metadata = {METADATA: text, _VARCHAR: f"varchar({length})"}
+    return StructType(
+        [
+            StructField(one.name, one.dataType, one.nullable, metadata if one.name == _COLUMN else None)
+            for one in schema.fields
+        ]
+    )
 
 
 def without_options(schema: StructType) -> StructType:
@@ -42,23 +59,41 @@ def without_options(schema: StructType) -> StructType:
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options of a read: those given, and of a table those that it was made with (InvalidOptionError)."""
-    kept = _kept(given, schema)
-    return {name: value for name, value in kept.items() if name not in _OF_WRITING} | dict(given)
+    if _names_place(given):
+        return dict(given)
+    for field in schema.fields:
+        if METADATA in field.metadata:
+            kept = _kept(field)
+            return {name: value for name, value in kept.items() if name not in _OF_WRITING} | dict(given)
+    if given:
+        return dict(given)
+    raise InvalidOptionError(
+        "this table's options are not known: Spark hands them on where a table is made without columns of its own "
+        "(CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')), or make a temporary view"
+    )
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write, in the same way."""
-    kept = _kept(given, schema)
-    return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(given)
-
-
-def _kept(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a write, in the same way (InvalidOptionError if its target is not certain)."""
+    if _names_place(given):
+        return dict(given)
     for field in schema.fields:
-        if METADATA in field.metadata:
-            return {str(name): str(value) for name, value in json.loads(field.metadata[METADATA]).items()}
-    if not given:
-        raise InvalidOptionError(
-            "this table's options are not known: Spark hands them on where a table is made without columns of its own "
-            "(CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')), or make a temporary view"
-        )
-    return {}
+        if field.name == _COLUMN and METADATA in field.metadata and _VARCHAR not in field.metadata:
+            kept = _kept(field)
+            return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(
+                given
+            )
+    raise InvalidOptionError(
+        "this write's target is not known: Spark does not pass on the options of a table that is created by AS SELECT, "
+        "with columns of its own, or written by toTable; use INSERT INTO with a list of columns into a table made by "
+        "CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders', topic 'orders'), "
+        "or format('topicfs') with the options path and topic"
+    )
+
+
+def _names_place(given: Mapping[str, str]) -> bool:
+    return any(name.lower() in {"path", "paths"} for name in given)
+
+
+def _kept(field: StructField) -> dict[str, str]:
+    return {str(name): str(value) for name, value in json.loads(field.metadata[METADATA]).items()}

@@ -38,6 +38,12 @@ def left_out(text: str) -> tuple[Path, ...]:
     return tuple(Path(_local(one.strip())).absolute() for one in text.split(",") if one.strip())
 
 
+def absolute(text: str) -> str:
+    """Return the same names of directories as absolute paths; globs stay globs."""
+    names = [text] if Path(text).is_dir() else [one.strip() for one in text.split(",")]
+    return ",".join(str(Path(_local(name)).absolute()) for name in names)
+
+
 def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Return each directory once, absolute, in the order named; those of a glob ascending.
 

@@ -1,0 +1,98 @@
+"""SQL tables: what they read and write, whatever tables their rows come from."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines, read_lines
+
+pytestmark = pytest.mark.spark
+
+REFUSED = "this write's target is not known"
+
+
+@pytest.fixture
+def tables(spark, tmp_path):
+    """Tables `source`, which reads and writes the topic `x`, and `target`, which reads `x` and writes `y`; a topic `z`."""
+    with closing(open_engine(tmp_path / "data")) as engine:
+        for name in "xyz":
+            engine.create_topic(name)
+        append_lines(engine.partition("x", 0), "a\nb\n")
+    for name, topic in (("source", "x"), ("target", "y")):
+        spark.sql(
+            f"CREATE TABLE {name} USING topicfs OPTIONS ({place(tmp_path)}, subscribe 'x', topic '{topic}')"
+        )
+    yield spark
+    for name in ("source", "target", "made"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def place(tmp_path):
+    return f"path '{tmp_path / 'data'}'"
+
+
+def written(tmp_path):
+    """The lines of each topic."""
+    with closing(open_engine(tmp_path / "data", read_only=True)) as engine:
+        return {name: read_lines(engine.partition(name, 0)) for name in "xyz"}
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        "INSERT INTO target SELECT * FROM source",
+        "INSERT INTO target (key, value) SELECT key, value FROM source",
+        "INSERT INTO target BY NAME SELECT value FROM source",
+        "INSERT INTO target (value) VALUES (X'61'), (X'62')",
+    ],
+)
+def test_an_insert_writes_to_its_own_table(tables, tmp_path, insert):
+    """Rows of another table bring that table's columns, and not its topic."""
+    tables.sql(insert)
+    assert {"x": ["a", "b"], "y": ["a", "b"], "z": []} == written(tmp_path)
+
+
+@pytest.mark.parametrize("columns", ["*", "key, value"])
+def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, columns):
+    """Spark passes on no options of AS SELECT: nothing is written, and no table stays."""
+    options = f"{place(tmp_path)}, subscribe 'z', topic 'z'"
+    with pytest.raises(Exception, match=REFUSED):
+        tables.sql(f"CREATE TABLE made USING topicfs OPTIONS ({options}) AS SELECT {columns} FROM source")
+    assert {"x": ["a", "b"], "y": [], "z": []} == written(tmp_path)
+    assert not tables.catalog.tableExists("made")
+
+
+def test_a_dataframe_of_a_table_needs_a_target(tables, tmp_path):
+    """Neither the topic nor the path of the table is that of the write."""
+    rows = tables.table("target").select("key", "value").write.format("topicfs").mode("append")
+    with pytest.raises(Exception, match="where to write to"):
+        rows.option("path", str(tmp_path / "data")).save()
+    rows.options(path=str(tmp_path / "data"), topic="z").save()
+    assert {"x": ["a", "b"], "y": [], "z": ["a", "b"]} == written(tmp_path)
+
+
+def test_a_stream_into_a_table_is_refused(tables, tmp_path):
+    """It says what to use instead of toTable."""
+    sink = tables.readStream.table("source").writeStream.option(
+        "checkpointLocation", str(tmp_path / "progress")
+    )
+    query = sink.trigger(availableNow=True).toTable("target")
+    with pytest.raises(Exception, match=REFUSED):
+        query.awaitTermination()
+    assert {"x": ["a", "b"], "y": [], "z": []} == written(tmp_path)
+
+
+def test_a_tables_relative_path_is_made_absolute(spark, tmp_path):
+    """A table outlives the session, whose working directory the next one need not have."""
+    from pipeline.source.query.schema import full_schema  # noqa: PLC0415 (as above)
+    from pipeline.sql_tables import METADATA, with_options  # noqa: PLC0415 (needs Spark)
+
+    given = {"provider": "topicfs", "path": "data, ~/b*", "option.subscribe": "x"}
+    schema = with_options(full_schema(include_headers=False), given)
+    (noted,) = [field.metadata[METADATA] for field in schema.fields if field.metadata]
+    assert {"subscribe": "x", "path": f"{Path.cwd()}/data,{Path.home()}/b*"} == json.loads(noted)
