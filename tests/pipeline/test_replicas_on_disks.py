@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.pipeline.test_replicated_directories import TWO, lines, path_of, stream, write

@@ -11,7 +11,7 @@ import pytest
 
 from storage.disk.native import system_clock
 from storage.errors import MissingReplicasError, StorageError
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down

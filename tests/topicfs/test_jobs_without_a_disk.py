@@ -13,7 +13,7 @@ import pytest
 
 from storage.config.broker import EngineConfig
 from storage.model import TopicPartition
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 from tests.doubles.engines import append_lines, read_lines
 from tests.topicfs.conftest import Topicfs
 from topicfs.groups.engine import EngineGroups

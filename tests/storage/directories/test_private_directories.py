@@ -14,7 +14,7 @@ from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.manager import open_engine
 from storage.messages import WarningBook
 from storage.model import Timestamp
-from storage.replicas.startup import open_directories
+from storage.replicas import open_directories
 
 
 @pytest.fixture(autouse=True)
