@@ -9,6 +9,7 @@ survive a fork. Those of pyarrow and NumPy may be missing.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -63,6 +64,7 @@ def main() -> None:
         # They run as programs, which a module that is imported already would be warned of.
         del sys.modules[module]
     gc.freeze()
+    faulthandler.register(signal.SIGUSR1)  # See testing/stacks.py.
     request = serve(listening, int(owner))
     if request is not None:
         run(request)

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from testing.java import quick_start
 from testing.spark_home import spark_home
 from testing.spark_python import spark_python
+from testing.stacks import printed_if_late
 
 FUSE_DEVICE = Path("/dev/fuse")
 
@@ -57,6 +59,13 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Print what Spark's processes do where a test waits for them nearly as long as it may."""
+    with printed_if_late() if item.get_closest_marker("spark") else nullcontext():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

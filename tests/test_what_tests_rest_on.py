@@ -25,6 +25,7 @@ from testing.broker.broker import Broker, BrokerError
 from testing.broker.libraries import Java
 from testing.java import archive_of, quick_start
 from testing.spark_python import spark_python
+from testing.stacks import printed_if_late
 from tests.build_machine import is_build_machine
 from tests.doubles.waiting import wait_until
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
@@ -148,7 +149,7 @@ def sockets():
         yield folder
 
 
-def spark_daemon(folder, sockets):
+def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
     """A daemon of Spark's, as Spark starts it."""
     variables = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets}
     return subprocess.Popen(
@@ -157,7 +158,7 @@ def spark_daemon(folder, sockets):
         env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
     )
 
 
@@ -201,6 +202,16 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
     with spark_daemon(tmp_path, sockets) as daemon:
         assert int.from_bytes(daemon.stdout.read(4))
     assert look(forks) is not None
+
+
+@pytest.mark.spark
+def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
+    """Of what was forked for it, so that a test which is ended says where it waited."""
+    with spark_daemon(tmp_path, sockets, errors=None) as daemon:
+        daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
+        with printed_if_late(0.01):
+            wait_until(lambda: "in manager" in capfd.readouterr().err, "it prints its stack")
+        daemon.stdin.close()
 
 
 @pytest.mark.java

@@ -1,0 +1,40 @@
+"""The stacks of Spark's processes, printed before a test that waits for them is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PATIENCE_S = 240
+"""Shorter than the time that a test has."""
+
+
+@contextmanager
+def printed_if_late(seconds: float = PATIENCE_S) -> Iterator[None]:
+    """Have each Java and Python process of this process's Spark print its stacks if the block takes longer."""
+    timer = threading.Timer(seconds, print_stacks)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def print_stacks() -> None:
+    """Java prints them at SIGQUIT on its output; what `testing/spark_forks.py` forks prints them at SIGUSR1 on its errors."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if _parent(process) == os.getpid() and words[0].endswith(b"java"):
+                os.kill(int(process.name), signal.SIGQUIT)
+            elif b"testing.spark_forks" in words and str(os.getpid()).encode() in words:
+                os.kill(int(process.name), signal.SIGUSR1)
+
+
+def _parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
