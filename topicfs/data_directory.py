@@ -51,7 +51,12 @@ def parse_directories(text: str) -> tuple[Path, ...]:
 
 
 def refuse_broker(text: str) -> None:
-    """Raise click.BadParameter for a broker's address without its scheme, unless a directory has that name."""
+    """Raise click.BadParameter for a broker's address without its scheme, or with another, unless a directory has that name."""
+    scheme, _, rest = text.partition("://")
+    if rest and scheme != "file" and not Path(text).exists():
+        raise click.BadParameter(
+            f"{text}: {scheme} is no scheme of a place; a cluster is given as kafka://{rest}"
+        )
     if _BROKERS.fullmatch(text) and not Path(text).exists():
         raise click.BadParameter(
             f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
@@ -108,6 +113,10 @@ def require_directories(directories: Sequence[Path]) -> None:
     from storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
 
     for directory in directories:
+        if directory.exists() and not directory.is_dir():
+            raise StorageError(
+                f"{directory}: no data directory but a file; give the data directory that holds the topics"
+            )
         if not directory.is_dir() or not any(directory.iterdir()):
             raise StorageError(
                 f"{directory}: no data directory there; name one that is there, or make a topic: "

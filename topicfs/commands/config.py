@@ -21,7 +21,7 @@ from storage.config.listing import (
 from storage.config.topic import TopicConfig
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
-from storage.messages import printable
+from storage.messages import did_you_mean, printable
 from topicfs.callers import completion
 from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
@@ -106,7 +106,8 @@ def config(
             settings = given_by_file(engine.topic(topic).settings(), given)
     for name in changes:
         if name not in {one.name for one in settings}:
-            raise InvalidConfigError(f"{name}: no such topic setting")
+            names = [one.name for one in settings]
+            raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, names)}")
     _print(matching(settings, (*patterns, *changes), only_set=only_set), as_program=as_program)
 
 

@@ -32,6 +32,8 @@ class Shown(NamedTuple):
 
 def file_of(group: str, path: str, *, follow: bool) -> str:
     """Return the path of `orders/log.kv` as a member reads it, to its end or for ever. Raises InvalidNameError."""
+    if "/" in group or group in {"", ".", ".."}:
+        raise InvalidNameError(f"{group!r}: a group is a directory of a mount, and this is the name of none")
     topics, _, name = path.strip("/").partition("/")
     suffix = (name or "log").removeprefix("log")
     if suffix not in {"", *SUFFIXES}:

@@ -50,8 +50,8 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
     Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
     """
-    yield f"Log starting offset: {base_offset_of(path)}"
     with closing(files.open(path, read_only=True)) as file:
+        yield f"Log starting offset: {base_offset_of(path)}"
         size = file.size()
         data = file.map(min(size, options.max_bytes))
         position = Position(0)
