@@ -66,6 +66,8 @@ HELD_SECONDS = 0.5
 """Time after which an unmount looks whether the mount is left elsewhere."""
 UNMOUNT_SECONDS = 60.0
 """Time that an unmount waits for its daemon to flush and end."""
+BUSY_SECONDS = 1.0
+"""Time that an unmount waits for who uses the mount: other commands read its `@status` for a moment."""
 
 
 class MountError(StorageError):
@@ -246,6 +248,27 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
         command = [fusermount, "-u", *(["-z"] if lazily else []), mountpoint]
     else:
         raise MountError("fusermount3 is missing; install the package fuse3")
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words and a path
-    if result.returncode:
-        raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words and a path
+        if not result.returncode:
+            return
+        users = _users(mountpoint) if "busy" in result.stderr else []
+        if users and time.monotonic() > deadline:
+            raise MountError(
+                f"{mountpoint}: is in use by {', '.join(users)}; end them, or have them leave it"
+            )
+        if "busy" not in result.stderr or time.monotonic() > deadline:
+            raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
+        time.sleep(0.05)
+
+
+def _users(mountpoint: str) -> list[str]:
+    """The processes that stand in a mount or have one of its files open, those that can be seen."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            places = [one.readlink() for one in (process / "cwd", *(process / "fd").iterdir())]
+            if any(f"{place}/".startswith(f"{mountpoint}/") for place in places):
+                found.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
+    return found

@@ -24,6 +24,7 @@ from tests.schemas.examples import ORDER, ORDER_PROTO
 
 ANSWERS = {
     "/schemas/ids/7": {"schema": json.dumps(ORDER)},
+    "/schemas/ids/7?subject=orders-value": {"schema": json.dumps(ORDER)},
     "/schemas/ids/7?subject=%3A.staging%3Ausers%2F1-value": {"schema": '"int"'},
     "/schemas/ids/8": {"schema": ORDER_PROTO, "schemaType": "PROTOBUF", "references": []},
     f"/schemas/guids/{UUID(int=7)}": {"schema": json.dumps(ORDER), "guid": str(UUID(int=7))},

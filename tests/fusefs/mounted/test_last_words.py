@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.mountpoint import LastWords, read_last_words, shortened
+from fusefs.mounting.mountpoint import LastWords, MountError, read_last_words, shortened, unmount
 from testing.processes import started
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
@@ -60,6 +61,21 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
     done = umount(mount)
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
     assert 0 == ended(mount)
+
+
+def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the processes that stand in it or have a file open; it stays mounted, and unmounts once they have gone."""
+    (mount.path / "orders").mkdir()
+    with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
+        try:
+            with pytest.raises(MountError, match=rf"is in use by sleep \({sleeping.pid}\); end them"):
+                unmount(mount.path)
+            assert mount.works()
+        finally:
+            sleeping.kill()
+    status = (mount.path / "@status").open()
+    monkeypatch.setattr(time, "sleep", lambda _seconds: status.close())  # While it waits to try again.
+    assert None is unmount(mount.path)
 
 
 def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) -> None:
