@@ -197,11 +197,13 @@ class UnsizedHandle(Handle):
         self._handle = handle
         self._told_size = told_size
         self._stopped_at: int | None = 0
-        """Where the last read ended; None once one found the end."""
+        """Where the last read ended; None if it found the end, or failed and so told that something is wrong."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
+        self._stopped_at = None
         data = await self._handle.read(position, size)
-        self._stopped_at = position + len(data) if data else None
+        if data:
+            self._stopped_at = position + len(data)
         return data
 
     async def flush(self) -> None:

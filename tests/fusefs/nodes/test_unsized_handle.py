@@ -1,0 +1,33 @@
+"""A log whose size is not known before it is read: what its close(2) says."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from fusefs.errors import FileError
+from fusefs.nodes.handles import Handle, UnsizedHandle
+
+
+class Stale(Handle):
+    """A file whose records are gone."""
+
+    async def read(self, position: int, size: int) -> bytes:
+        raise FileError(errno.ESTALE)
+
+
+def test_a_read_that_failed_is_told_once():
+    """close(2) has no error of its own then, unlike that of a program that read nothing."""
+
+    async def closed(*, read: bool) -> None:
+        handle = UnsizedHandle(Stale(), lambda: 0)
+        if read:
+            with pytest.raises(FileError):
+                await handle.read(0, 4096)
+        await handle.flush()
+
+    trio.run(lambda: closed(read=True))
+    with pytest.raises(FileError, match="not known before it is read"):
+        trio.run(lambda: closed(read=False))
