@@ -18,6 +18,7 @@ from pathlib import Path
 from struct import Struct
 
 from storage.disk.filesystem import File
+from storage.errors import CorruptionError
 from storage.model import Position
 
 
@@ -64,10 +65,13 @@ class SlotFile:
         """Return the used slots and their number, in agreement; ask again for each lookup.
 
         Never more than the used ones: the file may be trimmed at any moment, and a page behind its end cannot be
-        read.
+        read. Raises CorruptionError if the file was cut by someone else.
         """
         entries = self.entries
-        return self._file.map(entries * self._slot_bytes), entries
+        try:
+            return self._file.map(entries * self._slot_bytes), entries
+        except ValueError as error:
+            raise CorruptionError(self.path, self._file.size(), f"{entries} entries were here") from error
 
     def append(self, *fields: int) -> None:
         """Use one more slot; there is one, the caller has looked."""

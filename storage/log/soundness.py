@@ -73,7 +73,7 @@ def _ends_at(segment: Segment, stop: Offset) -> bool:
     """Return whether the last batch ends with the segment's file and the offset before `stop`, as the index leads to it."""
     try:
         last = segment.find_batch(stop - 1, segment.size)
-    except (CorruptionError, ValueError):  # Its index is cut.
+    except CorruptionError:  # Its index is cut.
         return False
     return last is not None and (last.end_offset, last.end_position) == (stop, segment.size)
 
