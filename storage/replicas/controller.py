@@ -184,6 +184,21 @@ class ReplicaController:
                 self._cut_at_holes(one)
             changes = {one.name: begun(*self._presence(one)) for one in concerned}
             self._agree_and_take_roles(concerned, changes)
+            for one in concerned:
+                if one.lacking and one.leader is not None:
+                    self._settle_gaps(one)
+
+    def _settle_gaps(self, partition: ReplicatedPartition) -> None:
+        """Have gaps that followers have now from their leader on disk as such, and the one lead that begins first."""
+        logs = self.logs(partition.name)
+        for number in self.find_absences(partition):
+            with suppress(OSError, StorageError):  # It is found out where it is appended to.
+                logs[number].sync()
+                self._members[number].engine.keep_offsets()
+        there = partition.replicas_in_sync
+        first = min(there, key=lambda one: one.log.log_start_offset)
+        if first.log.log_start_offset < there[0].log.log_start_offset:
+            self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
         """Cut those in sync where a loss of power took what another one has, so that the one without the hole leads.
@@ -298,6 +313,8 @@ class ReplicaController:
                 return False
             partition.state = joined(state, replica)
             try:
+                # A gap that it has from its leader would look like one that a loss of power left.
+                self._members[replica].engine.keep_offsets()
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:
                 partition.state = state

@@ -138,7 +138,8 @@ class ReplicaMoves:
                 arrived.follow(arrived.log_end_offset)
                 # Where it begins is in no file of its own yet.
                 catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
-                member.engine.keep_log_starts()
+                arrived.sync()
+                member.engine.keep_offsets()
                 self._controller.moved(partition, arrived)
             self._remove_old(partition, move.source)
         _LOGGER.info(

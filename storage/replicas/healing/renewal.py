@@ -172,15 +172,11 @@ class Renewals:
         self, partition: ReplicatedPartition, member: ReplicatingDirectory, entry: ReplicatedTopicEntry
     ) -> None:
         """Put the copy, which has everything, in the replica's place; appends wait."""
-        name, leader = partition.name, partition.leader
-        assert leader is not None, "checked before"
+        name = partition.name
         self._controller.leave(partition, member.number)
         member.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
         arrived = opened_again(member, name)
         arrived.follow(Offset(arrived.log_end_offset))
-        # Where it begins is in no file of its own yet.
-        catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
-        member.engine.keep_log_starts()
         self._controller.join(partition, member.number, arrived)
 
     def _check_going_on(self) -> None:

@@ -39,7 +39,7 @@ class Absence(NamedTuple):
     """The file about which it is."""
     cause: str
     elsewhere: bool
-    """True if another replica in sync lacks nothing: it is copied from that one."""
+    """True if another replica in sync lacks nothing and goes as far: it is copied from that one."""
 
 
 def lacking(
@@ -84,9 +84,11 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
         if number in found or segments:
             each = [*filter(None, [found.get(number)]), *(one.cause for one in segments)]
             causes[number] = ", ".join(dict.fromkeys(each))
-    whole = len(causes) < len(logs)
+    # From one that ends before it, the replica would be copied without its last records.
+    reach = max((one.end_offset for number, one in holdings.items() if number not in causes), default=-1)
+    copied = {number for number in found if holdings[number].end_offset <= reach}
     return {
-        number: Absence(_path(logs[number], torn[number]), cause, whole and number in found)
+        number: Absence(_path(logs[number], torn[number]), cause, number in copied)
         for number, cause in causes.items()
     }
 

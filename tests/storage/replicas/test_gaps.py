@@ -1,0 +1,95 @@
+"""A gap that a copy has from its leader: it stays what it is after a kill, whatever was flushed before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.storage.replicas.test_presence import LINES, filled, logs, remove
+
+GAP = "offsets 20 to 29 are missing"
+LEFT = LINES[:20] + LINES[30:]
+
+
+def new_disk(made: Replicated) -> None:
+    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
+    made.disk(2).sync_directory(DISKS[1].parent)
+
+
+def older_copy() -> Replicated:
+    """The second directory ends at 15; the first one went on alone, and lost what is below 30."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES[:15]:
+        made.append(line + "\n")
+    made.engine.close()
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    for line in LINES[15:]:
+        made.append(line + "\n")
+    made.engine.close()
+    for _ in range(3):
+        remove(made, 1, 0)
+    return made
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
+    """The recovery point is on disk before it is in sync."""
+    made = older_copy()
+    made.open()
+    made.engine.catch_up()
+    assert ((1, 2), 2) == (made.in_sync(), made.leader())
+    before = made.files(2)
+    (made.crash if power else made.kill)()
+    assert before == made.files(2)
+    assert LINES[:15] + LINES[30:] == made.lines()
+    assert "offsets 15 to 29 are missing" in str(made.partition().status().missing)
+
+
+def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
+    """Also alone, after the process was killed."""
+    made = filled()
+    remove(made, 1, 2)
+    new_disk(made)
+    made.open(left_out=(DISKS[1],))
+    made.engine.catch_up()
+    made.open(DISKS[1], left_out=(DISKS[0],))
+    assert LEFT == made.lines()
+    assert GAP in str(made.partition().status().missing)
+
+
+def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
+    """The move is agreed on after the recovery point is on disk."""
+    made = Replicated(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES:
+        made.append(line + "\n")
+    made.engine.close()
+    remove(made, 1, 2)
+    made.open()
+    made.engine.move_replica(ORDERS, "/b")
+    made.engine.catch_up()
+    assert ({2: "live"}, 5) == (made.names(), len(logs(made, 2)))
+    made.kill()
+    assert LEFT == made.lines()
+
+
+def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
+    """The end was lost with the power in one, the beginning was damaged in the other: each keeps what only it has."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES[:15]:
+        made.append(line + "\n")
+    made.partition().sync()
+    for line in LINES[15:]:
+        made.append(line + "\n")
+    made.engine.controller.logs(ORDERS)[2].sync()
+    for number in (1, 2):
+        made.disk(number).crash(keep=0)
+    for _ in range(3):
+        remove(made, 2, 0)
+    made.open()
+    assert (1, (1, 2)) == (made.leader(), made.in_sync())
+    assert LINES[:15] + LINES[30:] == made.lines()
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    assert LINES[:15] + LINES[30:] == made.lines()
