@@ -202,17 +202,40 @@ def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(
         assert "offsets 3 to 3 are missing" in str(engine.partition("orders", 0).status().missing)
 
 
-def test_a_damaged_log_is_not_kept_unseen(topicfs):
-    """Where it cannot be read it cannot be compared: the message names the file and the remedy, and the other can be kept."""
+def forked_in_segments() -> list[Path]:
+    """Two directories that have the offsets 0 to 8, and each two more, in segments of three; return the first one's."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
             appended(engine, f"line {number}")
     for one, other in ((A, B), (B, A)):
         with closing(started(one, left_out=(other,))) as engine:
-            appended(engine, f"{one}1", f"{one}2")
-    log = min((A / "orders-0").glob("*.log"))
-    log.write_bytes(log.read_bytes()[:-10])
+            for number in range(8):
+                appended(engine, f"{one}{number}")
+    return sorted((A / "orders-0").glob("*.log"))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
+def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, which):
+    """Logs that have the same batch had the same ones before it: nothing is lost, and the next start heals it."""
+    log = forked_in_segments()[which]
+    before = files(A / "orders-0")
+    damage(log)
+    ran = topicfs(*RESOLVE, "--yes")
+    assert (0, True) == (ran.status, "8 records, offsets 9 to 16" in ran.text)
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        lines = [*(f"line {number}" for number in range(9)), *(f"a{number}" for number in range(8))]
+        assert lines == read_lines(engine.partition("orders", 0))
+        assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
+    assert before[log] == log.read_bytes()
+
+
+def test_a_damaged_log_is_not_kept_unseen(topicfs):
+    """Where it cannot be read it cannot be compared: the message names the file and the remedy, and the other can be kept."""
+    log = [one for one in forked_in_segments() if int(one.stem) <= 9][-1]
+    os.truncate(log, 10)
     before = files(A, B)
     ran = topicfs(*RESOLVE, "--yes")
     assert (1, before) == (ran.status, files(A, B))
@@ -220,10 +243,10 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
     assert b"what is kept cannot be compared; put the file back, or keep another directory" in ran.errors
     ran = topicfs("replicas", "resolve", "--keep", "b", BOTH, "--save", "lost", "--yes")
     assert (0, True) == (ran.status, f"{log.name}: position" in ran.text)
-    assert b"a1" in Path("lost/orders-0.batch").read_bytes()  # Behind the damage, in the last segment.
+    assert b"a7" in Path("lost/orders-0.batch").read_bytes()  # Behind the damage, in the last segment.
     with closing(started(A, B)) as engine:
         engine.catch_up()
-        assert ["b1", "b2"] == read_lines(engine.partition("orders", 0))[-2:]
+        assert ["b6", "b7"] == read_lines(engine.partition("orders", 0))[-2:]
         assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
 
 

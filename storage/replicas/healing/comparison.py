@@ -119,19 +119,33 @@ class Parting:
 
 
 def _parting(kept: Log, lost: Log) -> Offset:
-    """Return the end of what both logs have from where both begin on; where they cannot be compared, the start of `lost`."""
+    """Return the end of what both logs have from where both begin on; where they cannot be compared, the start of `lost`.
+
+    Logs that have the same batch had the same ones before it, so that damage of `kept` in front of one is passed over.
+    """
     start = max(kept.log_start_offset, lost.log_start_offset)
     if start >= min(kept.log_end_offset, lost.log_end_offset):
         return lost.log_start_offset
     agreed: Offset | None = None
+    unsure = list[str]()
+    batches, ours = _batches(kept, start, unsure), None
     # In this order: behind damage of `lost` nothing is compared, so that `kept` may be damaged there, too.
-    for theirs, ours in zip(_readable(lost, start), _batches(kept, start), strict=False):
-        if not _same(ours, theirs):
-            problem = scan(ours.data, check_crc=True).problem
-            if problem is not None:
-                raise CorruptionError(kept.directory, ours.header.position, f"not compared: {problem.cause}")
+    for theirs in _readable(lost, start):
+        ours = ours or next(batches, None)
+        if ours is None:
             break
-        agreed = theirs.header.end_offset
+        if theirs.header.end_offset <= ours.header.base_offset:
+            unsure.append(f"offset {theirs.header.base_offset} is missing")
+        elif _same(ours, theirs):
+            agreed, ours = theirs.header.end_offset, None
+            unsure.clear()
+        elif (problem := scan(ours.data, check_crc=True).problem) is not None:
+            unsure.append(f"position {ours.header.position}: {problem.cause}")
+            ours = None
+        else:
+            break
+    if unsure:
+        raise CorruptionError(kept.directory, 0, f"not compared: {unsure[0]}")
     return lost.log_start_offset if agreed is None else agreed
 
 
