@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,6 +20,20 @@ def quiet() -> Iterator[None]:
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("seed", "lives", "segments"),
+    [
+        pytest.param(100019, (0, 2, 3, 4, 5), True, id="a gap that a copy has from its leader"),
+        pytest.param(110006, (1, 2, 4, 5, 6), False, id="a directory alone that knows of no other"),
+        pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
+    ],
+)
+def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:
+    """What a long run found stays repaired."""
+    failure = run_lives(seed, lives, segments=segments)
+    assert failure is None, failure.report()
 
 
 @pytest.mark.slow

@@ -24,10 +24,12 @@ class Failed:
     lives: Sequence[int]
     log: Sequence[str]
     error: str
+    segments: bool
 
     def report(self) -> str:
         """Return the lives, the error and the command that runs them again."""
-        again = f"again: python -m tests.soak restarts --seed {self.seed} --only {spelled(self.lives)}"
+        mode = "" if self.segments else " --small-files"
+        again = f"again: python -m tests.soak restarts{mode} --seed {self.seed} --only {spelled(self.lives)}"
         return "\n".join([*self.log, self.error, again])
 
 
@@ -60,7 +62,7 @@ def run_lives(
         counts["saved"] += world.expected.saved
         counts["destroyed"] += world.expected.destroyed
     except Exception:  # noqa: BLE001 (whatever it is, it is the failure that is looked for)
-        return Failed(seed, done, log, traceback.format_exc())
+        return Failed(seed, done, log, traceback.format_exc(), segments)
     finally:
         shutil.rmtree(base, ignore_errors=True)
     return None

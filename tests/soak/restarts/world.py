@@ -252,6 +252,10 @@ class World:
             place = next(one for one in named if message.startswith(f"{one.path}:"))
             place.replace_disk()
             self.expected.forget_destroyed(self._disks())
+        elif "; name more, or give --replicas" in message:
+            # A directory that lost `topicfs.replicas`, and went on alone, knows of no other one.
+            self._bring_all_back()
+            self.named = self.places
         elif without:
             assert not without <= left_out, f"does not help: {message}"
             left_out |= without
