@@ -129,7 +129,7 @@ class ReplicaController:
     def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
         """Compare the logs in sync by what they lack; return that, as far as they can be read."""
         logs, in_sync = self.logs(partition.name), partition.state.in_sync
-        others = {number: one for number, one in partition.lacking.items() if number not in in_sync}
+        others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
         found: Mapping[ReplicaId, Absence] = {}
         try:
             found = absences({number: log for number, log in logs.items() if number in in_sync})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from storage.errors import PartitionOfflineError
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.storage.replicas.test_lone_copies import went_on_alone
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove
 
 GAP = "offsets 20 to 29 are missing"
@@ -93,3 +95,19 @@ def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
     assert LINES[:15] + LINES[30:] == made.lines()
     made.open(DISKS[0], left_out=(DISKS[1],))
     assert LINES[:15] + LINES[30:] == made.lines()
+
+
+def test_what_a_log_lacks_is_named_while_it_is_offline():
+    """It cannot be compared then; the other one is copied from what can still be read of it."""
+    made = went_on_alone()
+    remove(made, 1, 2)
+    made.open()
+    made.disk(1).fail("pwrite", suffix=".log")
+    made.disk(1).fail("truncate", suffix=".log")
+    with pytest.raises(PartitionOfflineError):
+        made.append("one\n")
+    assert GAP in str(made.partition().status().missing)
+    made.disk(1).heal()
+    made.engine.catch_up()
+    assert (1, 2) == made.in_sync()
+    assert GAP in str(made.partition().status().missing)
