@@ -161,6 +161,14 @@ class Place:
         os.truncate(file, size)
         return f"{self.path.name}: cut {file.relative_to(self.path)} to {size}"
 
+    def serves(self) -> None:
+        """Forget the damage, of which others go by now; only a topic's id, which never changes, can still be put back."""
+        self.damaged = {
+            file: content
+            for file, content in self.damaged.items()
+            if file.name == names.PARTITION_METADATA and (not file.is_file() or content != file.read_bytes())
+        }
+
     def repair(self) -> list[str]:
         """Put the files back that were damaged; return their names."""
         repaired: list[str] = []

@@ -236,7 +236,7 @@ class World:
         self._note(f"serves in {' '.join(path.name for path in serving)}")
         for place in self.places:
             if place.path in serving:
-                place.damaged.clear()
+                place.serves()
         if _has_topics(engine):
             there = [place.path for place in self.places if not place.away.exists()]
             serving = [path for path in serving if path in there]
