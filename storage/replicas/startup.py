@@ -114,7 +114,7 @@ def _number(
     next_number = max(content.directories, default=0) + 1
     for member in found:
         known = by_id.get(member.directory_id) if member.directory_id else None
-        if known is None and not member.directory_id and not _is_empty(member, opening):
+        if known is None and not member.directory_id and not member.is_blank():
             known = by_path.get(str(member.path))  # It is the one that was there.
             if known is not None and member.failure == NOT_OPENED:
                 _try(member, partial(check_identity, member))
@@ -157,14 +157,6 @@ def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
             raise  # The caller named a wrong directory.
         member.failure = reason_of(error)
     return member.failure in {None, NOT_OPENED}
-
-
-def _is_empty(member: ReplicatingDirectory, opening: Opening) -> bool:
-    """Return whether a directory can be read and has nothing in it, or is to be made."""
-    try:
-        return not opening.files.exists(member.path) or not opening.files.list_directory(member.path)
-    except OSError:
-        return False
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from storage.checkpoints.atomic import TEMPORARY_SUFFIX
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from storage.config.live_settings import LiveSettings
@@ -168,9 +169,16 @@ class ReplicatingDirectory:
         if not files.exists(self.path):
             files.make_directory(self.path, private=True)
             files.sync_directory(self.path.parent)
-        if read_meta_properties(files, self.path) is None and not files.list_directory(self.path):
+        if read_meta_properties(files, self.path) is None and self.is_blank():
             meta = MetaProperties(cluster_id, self.number, new_id())
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
+
+    def is_blank(self) -> bool:
+        """Return whether it can be read and has nothing, or only what a start that was killed left before it had an id."""
+        with suppress(OSError):
+            entries = self.files.list_directory(self.path) if self.files.exists(self.path) else []
+            return all(one.name == names.LOCK or one.name.endswith(TEMPORARY_SUFFIX) for one in entries)
+        return False
 
     def fail(self, reason: str) -> None:
         """Go on without the directory. Its engine is closed by `close`."""

@@ -389,6 +389,24 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
     assert (["a"], (1, 3)) == (two.lines(), two.in_sync())
 
 
+def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
+    """The process was killed before the disk had an identity: it does not lead, and empties no older copy."""
+    two = two_with("a\n")
+    two.open(B, left_out=(A,))
+    two.append("b\n")
+    two.engine.close()
+    two.disks.disks[B] = SimulatedDisk()
+    two.disks.sync_directory(Path("/"))
+    two.disks.make_directory(B)
+    for name in (".lock", "meta.properties.tmp"):
+        two.disks.write_bytes(B / name, b"version=1\n")
+    before = two.files(1)
+    refused(two, MissingReplicasError, match=r"^/b \(another disk\) may have later records")
+    two.open(left_out=(B,))
+    two.engine.catch_up()
+    assert before == two.files(1)
+
+
 def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """A start that is refused, or that only reads, fills nothing, and says nothing of it."""
     two = two_with("a\n")
