@@ -29,6 +29,7 @@ def quiet() -> Iterator[None]:
         pytest.param(110006, (1, 2, 4, 5, 6), False, id="a directory alone that knows of no other"),
         pytest.param(310115, range(4), True, id="a gap of a leader that is offline"),
         pytest.param(320059, (2, 3), False, id="a partition that stays damaged in a directory that serves"),
+        pytest.param(340210, (4, 5), False, id="two directories that know of no other"),
         pytest.param(330006, (1, 3, 4), True, id="a new disk that a killed start began to fill"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
     ],

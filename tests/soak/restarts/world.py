@@ -256,6 +256,10 @@ class World:
             # A directory that lost `topicfs.replicas`, and went on alone, knows of no other one.
             self._bring_all_back()
             self.named = self.places
+        elif "; move one of the two away" in message:
+            # Both lost `topicfs.replicas`; `--without OTHER` meant this one.
+            left_out |= {Path(one) for one in re.findall(r"is in (\S+) and in another", message)}
+            self.named = [place for place in named if place.path not in left_out]
         elif without:
             assert not without <= left_out, f"does not help: {message}"
             left_out |= without
