@@ -159,6 +159,7 @@ class World:
         if place.bring_back():
             self._note(f"{place.path.name}: the disk that was away is thrown away")
             self.expected.replaced = True
+            self.expected.forget_destroyed(self._disks())
 
     def _elect_unclean(self, engine: ReplicatedEngine) -> None:
         """Go on without the disks that were thrown away."""
