@@ -30,6 +30,8 @@ def quiet() -> Iterator[None]:
         pytest.param(310115, range(4), True, id="a gap of a leader that is offline"),
         pytest.param(320059, (2, 3), False, id="a partition that stays damaged in a directory that serves"),
         pytest.param(340210, (4, 5), False, id="two directories that know of no other"),
+        pytest.param(500232, (6, 9, 11), True, id="a number that two new disks got"),
+        pytest.param(600098, (3, 4, 5), False, id="a disk that is thrown away in a start"),
         pytest.param(330006, (1, 3, 4), True, id="a new disk that a killed start began to fill"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
     ],

@@ -279,6 +279,22 @@ def test_a_log_that_cannot_be_read_is_not_saved(forked):
     check_resolved()
 
 
+def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
+    """Each of two directories went on with a new disk at one path: resolving the fork of one disk hides no other fork."""
+    new = Path("c")
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders")
+        appended(engine, "common")
+    for one, other in ((A, B), (B, A)):
+        shutil.rmtree(new, ignore_errors=True)
+        with closing(started(one, new, left_out=(other,))) as engine:
+            appended(engine, f"{one}1")
+    assert 0 == topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes").status
+    with pytest.raises(ForkedReplicasError):
+        started(A, B, new)
+    assert "orders/0: only in" in topicfs("replicas", "resolve", "--keep", "a", "a,b,c").text
+
+
 def test_a_directory_that_was_not_named_has_forked_still(topicfs):
     """It may have records that the one which was given up in its place lacked: they are shown before they are lost."""
     three = (A, B, Path("c"))

@@ -48,6 +48,8 @@ def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDi
         number: other.copy.runs
         for other in members
         if other is not member and other.copy is not None and (number := numbers.get(other.directory_id))
+        # After a fork, histories give the same number to different new disks.
+        if (own := other.copy.directories.get(number)) and own.directory_id == other.directory_id
     }
     return completed(copy.runs, known)
 
