@@ -195,9 +195,8 @@ class ReplicaController:
             with suppress(OSError, StorageError):  # It is found out where it is appended to.
                 logs[number].sync()
                 self._members[number].engine.keep_offsets()
-        there = partition.replicas_in_sync
-        first = min(there, key=lambda one: one.log.log_start_offset)
-        if first.log.log_start_offset < there[0].log.log_start_offset:
+        first = min(partition.replicas_in_sync, key=lambda one: one.log.log_start_offset)
+        if first.log.log_start_offset < partition.log_start_offset:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
@@ -313,7 +312,6 @@ class ReplicaController:
                 return False
             partition.state = joined(state, replica)
             try:
-                # A gap that it has from its leader would look like one that a loss of power left.
                 self._members[replica].engine.keep_offsets()
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:

@@ -339,6 +339,27 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
         assert [] == read_lines(engine.partition("orders", 0))
 
 
+@pytest.mark.parametrize("made", [False, True], ids=["to be made", "empty"])
+def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
+    """Its path had the only replica in sync: nothing is left to wait for, as after a start has filled it."""
+    three = (A, B, Path("c"))
+    with closing(started(*three)) as engine:
+        engine.create_topic("orders", replicas=3)
+    with closing(started(B, left_out=three)) as engine:
+        appended(engine, "b")
+    started(*three).close()
+    shutil.rmtree(B)
+    for one in (A, three[2]):
+        with closing(started(one, left_out=three)) as engine:
+            engine.create_topic(str(one), replicas=1)
+    if made:
+        B.mkdir()
+    assert 1 == topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes").status
+    assert 0 == topicfs("replicas", "resolve", "--keep", "a", "a,b,c", "--yes").status
+    with closing(started(*three, left_out=(B,))) as engine:
+        assert {"orders", "a"} == set(engine.topics())
+
+
 def test_a_kept_replica_in_sync_must_be_there(topicfs):
     """Without it nothing tells which records the others have alone: the message names its directory."""
     three = (A, B, Path("c"))

@@ -131,8 +131,7 @@ def _parting(kept: Log, lost: Log) -> Offset:
     batches, ours = _batches(kept, start, unsure), None
     # In this order: behind damage of `lost` nothing is compared, so that `kept` may be damaged there, too.
     for theirs in _readable(lost, start):
-        ours = ours or next(batches, None)
-        if ours is None:
+        if (ours := ours or next(batches, None)) is None:
             break
         if theirs.header.end_offset <= ours.header.base_offset:
             unsure.append(f"offset {theirs.header.base_offset} is missing")

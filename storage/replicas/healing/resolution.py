@@ -82,6 +82,7 @@ class Resolution:
         if str(kept) in self.left_alone:
             raise StorageError(f"{kept} cannot be kept: {self.left_alone[str(kept)]}; keep another directory")
         check_same_set(self._members)
+        self._blank = [str(one) for one in self._members if one.is_blank()]
         self._group(kept)
         for loser in self.losers:
             if str(loser) in self.left_alone:
@@ -154,7 +155,7 @@ class Resolution:
         """
         in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
-        there = {None, *map(str, self._members)}
+        there = {None, *map(str, self._members), *self._blank}
         replaced = not in_sync & numbers and there.issuperset(map(paths.get, in_sync))
         logs: list[tuple[bool, LogEnd, bool, Log]] = []
         for member in self._others_kept:
