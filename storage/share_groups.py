@@ -171,7 +171,7 @@ class ShareSession(Protocol):
     def take(self) -> Leased | None:
         """Lease the next record to this session; None: there is none now (*changes*).
 
-        A record that others gave back comes first. What kills its readers comes alone, so that it takes no neighbour
+        A record that others gave back comes first. What kills its readers comes alone, so that it takes no neighbor
         along (kafka-coordinators.md#poison-records).
 
         Raises SessionClosedError, UnknownTopicError (its topics are gone), CorruptionError (the batch cannot be read;

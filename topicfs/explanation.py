@@ -25,7 +25,7 @@ from storage.segment.trace import (
     SegmentTaken,
 )
 
-SHOWN_NEIGHBOURS = 3
+SHOWN_NEIGHBORS = 3
 """Number of segments or passed batches that are named on either side of the chosen one."""
 
 SHOWN_BYTES = 60
@@ -164,12 +164,12 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
 
 def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
     """Name the batches or segments that were passed: of many the first and the last ones."""
-    skipped = len(steps) - 2 * SHOWN_NEIGHBOURS
+    skipped = len(steps) - 2 * SHOWN_NEIGHBORS
     for index, step in enumerate(steps):
         label = f"{number} segment" if isinstance(step, SegmentPassed) and not index else ""
-        if skipped > 0 and index == SHOWN_NEIGHBOURS:
+        if skipped > 0 and index == SHOWN_NEIGHBORS:
             yield _line("", Text(f"… {skipped} more …", style="quiet"))
-        if skipped <= 0 or not SHOWN_NEIGHBOURS <= index < len(steps) - SHOWN_NEIGHBOURS:
+        if skipped <= 0 or not SHOWN_NEIGHBORS <= index < len(steps) - SHOWN_NEIGHBORS:
             yield _line(label, Text(_passed(step), style="quiet"))
 
 
@@ -206,7 +206,7 @@ def _record_text(number: int, found: ExplainedRecord) -> Iterator[Text]:
 def _choice(base_offsets: Sequence[int], chosen: int) -> Text:
     """Name the segments around the chosen one."""
     place = base_offsets.index(chosen)
-    first, last = max(0, place - SHOWN_NEIGHBOURS), place + SHOWN_NEIGHBOURS + 1
+    first, last = max(0, place - SHOWN_NEIGHBORS), place + SHOWN_NEIGHBORS + 1
     text = Text("… " if first else "")
     for base_offset in base_offsets[first:last]:
         text.append(

@@ -1,4 +1,4 @@
-"""Output: plain text to pipes, colours to terminals."""
+"""Output: plain text to pipes, colors to terminals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIPE_COLUMNS = 1000
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console on standard output (or error); colours and boxes only where it is a terminal."""
+    """Return a console on standard output (or error); colors and boxes only where it is a terminal."""
     screen = Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
     if not screen.is_terminal:
         # A table in a pipe has no window to fit into: nothing of it is cut.

@@ -25,8 +25,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 SPREAD = "#333333"
-OUR_COLOUR = "#0b6e99"
-OTHER_COLOURS = ("#9aa5ab", "#d9a441", "#7fb685", "#b07aa1", "#c97b63", "#5f6b73")
+OUR_COLOR = "#0b6e99"
+OTHER_COLORS = ("#9aa5ab", "#d9a441", "#7fb685", "#b07aa1", "#c97b63", "#5f6b73")
 BAR_INCHES = 0.21
 WIDTH_INCHES = 8.0
 
@@ -49,10 +49,10 @@ def _by_unit(result: BenchmarkResult) -> Iterator[tuple[Unit, Sequence[CaseResul
         yield unit, [case for case in result.cases if case.unit == unit]
 
 
-def _colours(cases: Sequence[CaseResult]) -> dict[str, str]:
-    others = itertools.cycle(OTHER_COLOURS)
+def _colors(cases: Sequence[CaseResult]) -> dict[str, str]:
+    others = itertools.cycle(OTHER_COLORS)
     sides = dict.fromkeys(figures.side for case in cases for figures in case.figures)
-    return {side: OUR_COLOUR if side == OURS else next(others) for side in sides}
+    return {side: OUR_COLOR if side == OURS else next(others) for side in sides}
 
 
 def _axes(figure: Figure, heights: Sequence[float]) -> Sequence[Axes]:
@@ -69,26 +69,26 @@ def _figure(result: BenchmarkResult) -> Figure:
     heights = [BAR_INCHES * sum(len(case.figures) + 1 for case in cases) + 0.6 for _unit, cases in parts]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
     figure.suptitle(result.question)
-    colours = _colours(result.cases)
+    colors = _colors(result.cases)
     for axes, (unit, cases) in zip(_axes(figure, heights), parts, strict=True):
         _scale(axes, unit, logarithmic=result.logarithmic)
-        _groups(axes, cases, colours, points=result.logarithmic)
-        _legend(axes, cases, colours)
+        _groups(axes, cases, colors, points=result.logarithmic)
+        _legend(axes, cases, colors)
     return figure
 
 
-def _groups(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str], *, points: bool) -> None:
+def _groups(axes: Axes, cases: Sequence[CaseResult], colors: dict[str, str], *, points: bool) -> None:
     places: list[float] = []
     place = 0.0
     for case in cases:
         for index, figures in enumerate(case.figures):
-            colour = colours[figures.side]
+            color = colors[figures.side]
             if points:
-                axes.plot(figures.median, place + index, "o", color=colour)
+                axes.plot(figures.median, place + index, "o", color=color)
             else:
-                axes.barh(place + index, figures.median, height=0.85, color=colour)
+                axes.barh(place + index, figures.median, height=0.85, color=color)
             axes.hlines(
-                place + index, figures.low, figures.high, color=colour if points else SPREAD, linewidth=1
+                place + index, figures.low, figures.high, color=color if points else SPREAD, linewidth=1
             )
             axes.annotate(
                 number(figures.median),
@@ -118,7 +118,7 @@ def _scale(axes: Axes, unit: Unit, *, logarithmic: bool) -> None:
     axes.set_xlabel(f"{unit.name}{scale}; {word}")
 
 
-def _legend(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str]) -> None:
+def _legend(axes: Axes, cases: Sequence[CaseResult], colors: dict[str, str]) -> None:
     sides = dict.fromkeys(figures.side for case in cases for figures in case.figures)
-    handles = [Patch(color=colours[side], label=side) for side in sides]
+    handles = [Patch(color=colors[side], label=side) for side in sides]
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)

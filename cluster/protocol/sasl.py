@@ -1,4 +1,4 @@
-"""Authentication by SASL: the client's messages, and its judgement of the broker's.
+"""Authentication by SASL: the client's messages, and its judgment of the broker's.
 
 PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that yields what to send, gets the broker's
 answer, and ends when the client is satisfied; it raises ValueError where the broker's answer is wrong.

@@ -1,6 +1,6 @@
 """The decoded result of a partition's read: runs of readable records, and between them the batches that cannot be read.
 
-A damaged batch costs its own records only. Its neighbours are found by its size, which the log walks by; where the
+A damaged batch costs its own records only. Its neighbors are found by its size, which the log walks by; where the
 size is damaged too, by probing for the next offset that the log can read from.
 """
 

@@ -1,6 +1,6 @@
 """Prints the package's copyright file: topicfs, and the Python packages that stand with it in one folder.
 
-Run by the Python of that folder. A package's own licence texts are in its `.dist-info` there.
+Run by the Python of that folder. A package's own license texts are in its `.dist-info` there.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import importlib.metadata
 import sysconfig
 
 
-def licence(package: importlib.metadata.Distribution) -> str:
-    """Return what a package says of its licence, in one line."""
+def license_of(package: importlib.metadata.Distribution) -> str:
+    """Return what a package says of its license, in one line."""
     about = package.metadata
     classified = [
         text.rpartition(" :: ")[2] for text in about.get_all("Classifier", []) if text.startswith("License")
@@ -29,9 +29,9 @@ print("/usr/share/common-licenses/Apache-2.0.\n")
 print(
     f"Beside it stand other Python packages, unchanged, in {folder.partition('/usr/')[1]}{folder.partition('/usr/')[2]}."
 )
-print("Their licences, whose texts are in NAME-VERSION.dist-info there:\n")
+print("Their licenses, whose texts are in NAME-VERSION.dist-info there:\n")
 for package in sorted(
     importlib.metadata.distributions(path=[folder]), key=lambda one: one.metadata["Name"].lower()
 ):
     if package.metadata["Name"] != "topicfs":
-        print(f"  {package.metadata['Name']} {package.version}: {licence(package)}")
+        print(f"  {package.metadata['Name']} {package.version}: {license_of(package)}")

@@ -5,7 +5,7 @@ shows most counts, and of all only what lies below the high watermark, as a cons
 opened read-only first: directories that do not go together are refused, and only replicas in sync are read.
 
 A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
-in favour of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
+in favor of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
 and a record is in the file, whole and with its checksum, before its append returns: so all of that is shown, and a
 query that begins after an append finds it. (If a write fails on a full or broken disk, a reader may see for a moment a
 batch that is cut off again and never acknowledged, as in any log that is read while it is written.)

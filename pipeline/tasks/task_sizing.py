@@ -13,12 +13,12 @@ FILE_BYTES = 64 << 10
 
 
 def pack(sizes: Sequence[int], *, task_bytes: int = TASK_BYTES) -> list[range]:
-    """Pack neighbours, by their numbers; the largest tasks come first, for they should start first.
+    """Pack neighbors, by their numbers; the largest tasks come first, for they should start first.
 
     A piece larger than `task_bytes` is a task of its own. The same sizes make the same tasks, wherever they run.
     """
     costs = [size + FILE_BYTES for size in sizes]
-    # Two neighbouring tasks are together larger than one may be.
+    # Two neighboring tasks are together larger than one may be.
     most = max(task_bytes, 2 * sum(costs) // MAX_TASKS)
     tasks: list[range] = []
     first, filled = 0, 0

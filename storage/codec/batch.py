@@ -488,7 +488,7 @@ def _first_mismatch(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Return whether the checksums of three neighbouring batches are right; not said of large and of old ones."""
+    """Return whether the checksums of three neighboring batches are right; not said of large and of old ones."""
     if cython.compiled:
         one: cython.p_longlong = row + at
         two: cython.p_longlong = one + fields.ROW_SIZE

@@ -78,7 +78,7 @@ def columns_of(records: Sequence[Record]) -> Columns:
 
 
 def _store(data: bytearray, block: array[int], at: int, stride: int, octets: bytes | None) -> None:
-    """Note position and length of `octets` in two neighbouring columns, and keep them."""
+    """Note position and length of `octets` in two neighboring columns, and keep them."""
     block[at] = len(data)
     block[at + stride] = -1 if octets is None else len(octets)
     if octets is not None:

@@ -1,4 +1,4 @@
-"""Groups of neighbouring segments that a pass merges into one (kafka-storage.md#segment-groups)."""
+"""Groups of neighboring segments that a pass merges into one (kafka-storage.md#segment-groups)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SegmentGroupLimits(NamedTuple):
 def group(
     segments: Sequence[GroupingSegment], *, limits: SegmentGroupLimits, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
-    """Return groups of neighbours whose sums keep to the limits and whose offsets fit one index.
+    """Return groups of neighbors whose sums keep to the limits and whose offsets fit one index.
 
     A segment's last offset is taken as its successor's base minus one, so that it need not be read; `end_offset` is
     the successor of the last one.

@@ -1,5 +1,5 @@
 """Inspection of what is on disk, without changing it.
 
 `dump` prints files in the text of Kafka's own tool, `check` finds what is not as it must be, `explain` lists the steps
-of a lookup. All three give values (lines, findings, steps); printing, colours and exit statuses are the command's.
+of a lookup. All three give values (lines, findings, steps); printing, colors and exit statuses are the command's.
 """

@@ -114,7 +114,7 @@ class LogReplacer:
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbours none of which is active.
+        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbors none of which is active.
 
         A crash at any step leaves the old ones or the new one: its files become `.swap` (from here on recovery
         brings it in), the old ones `.deleted`, then the `.swap` goes. False, with nothing changed, when one of

@@ -3,7 +3,7 @@
 A batch's checksum begins behind its base offset, length, leader epoch and magic. A broker's recovery does not look at the
 base offset and takes any magic above 1, so that it keeps such a batch and all that follows; here offsets always
 ascend, and what does not belong would end the log. So a batch whose checksum is right gets the value back that its
-neighbours leave it:
+neighbors leave it:
 
     magic          2, for the checksum is that of format v2
     length         the one that is one bit away and makes the checksum right
@@ -55,7 +55,7 @@ class Repair(NamedTuple):
     written: int
 
     def __str__(self) -> str:
-        return f"position {self.position}: {self.field} {self.found} does not fit, its neighbours and checksum say {self.written}"
+        return f"position {self.position}: {self.field} {self.found} does not fit, its neighbors and checksum say {self.written}"
 
 
 class _Bounds(NamedTuple):

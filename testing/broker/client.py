@@ -243,7 +243,7 @@ class Client:
 
     @contextmanager
     def transaction(self, producer: Producer, *, commit: bool = True) -> Iterator[None]:
-        """A transaction of an initialised producer, committed or aborted at the end."""
+        """A transaction of an initialized producer, committed or aborted at the end."""
         producer.begin_transaction()
         yield
         producer.flush(TIMEOUT_SECONDS)

@@ -209,7 +209,7 @@ def test_places_are_known_where_much_was_inflated():
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
-    """Its neighbours are read, a read across it fails, saying by which bound, and its positions hold nothing."""
+    """Its neighbors are read, a read across it fails, saying by which bound, and its positions hold nothing."""
     partition, likewise = MemoryPartition(), MemoryPartition()
     for each, size in ((partition, MAX_CONTENT_BYTES + 1), (likewise, 1)):
         each.add(b"before")

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import Mutant, StaleEditError, read_mutants
+from tests.mutants.catalog import Mutant, StaleEditError, read_mutants
 from tests.mutants.results import Results, score
 from tests.mutants.trial import Scratch, TrialError, Verdict
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalog import Mutant
 from tests.mutants.trial import Verdict
 
 

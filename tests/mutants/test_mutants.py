@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import Mutant, StaleEditError, read_mutants
+from tests.mutants.catalog import Mutant, StaleEditError, read_mutants
 from tests.mutants.results import Results, score
 from tests.mutants.trial import Scratch, Verdict, compiled_modules
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalog import Mutant
 from tests.randomness import FIRST_FAILURE
 
 EACH_TEST_S, ALL_TESTS_S = 120, 2400

@@ -174,7 +174,7 @@ def test_what_only_ours_refuses(sinks):
     """Said in the documents: unknown options, and a topic that is not there even where no row is for it."""
     frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
     for options, said in (
-        (SUNK | {"colour": "red"}, "colour: no option"),
+        (SUNK | {"color": "red"}, "color: no option"),
         ({"topic": "none"}, "no such topic"),
     ):
         sinks.write("kafka", frame, options)

@@ -308,7 +308,7 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ORDERS | {"colour": "red"}, "colour: no option of topicfs"),
+        (ORDERS | {"color": "red"}, "color: no option of topicfs"),
         (ORDERS | {"maxOffsetsPerTrigger": "x"}, "expected a positive number"),
         (ORDERS | {"startingOffsetsByTimestamp": of_orders(-3, 0, 0)}, "no time -3"),
         ({"subscribePattern": "\\p{Lower}"}, "is no pattern"),

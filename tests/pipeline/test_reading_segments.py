@@ -135,7 +135,7 @@ def test_headers_and_their_absence():
 
 
 def test_headers_in_one_record_of_a_part(tmp_path):
-    """One record's headers do not hang on those of its neighbours."""
+    """One record's headers do not hang on those of its neighbors."""
     engine = open_engine(tmp_path)
     partition = engine.create_topic("orders", partitions=1).partitions()[0]
     for at in range(3):

@@ -100,8 +100,8 @@ def test_a_page_needs_nothing_else(fifty):
     names = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(set(names)) == len(names)
     assert {address[1:] for address in addresses} <= set(names)
-    colours = set(re.findall(r"#[0-9a-f]{6}\b", fifty.partition("</style>")[2]))
-    assert set() == colours
+    colors = set(re.findall(r"#[0-9a-f]{6}\b", fifty.partition("</style>")[2]))
+    assert set() == colors
 
 
 def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):

@@ -65,7 +65,7 @@ def test_the_most_exact_option_of_an_end_counts():
     ("given", "message"),
     [
         ({"subscribPattern": "x"}, "did you mean subscribePattern"),
-        ({"colour": "red"}, "colour: no option of topicfs"),
+        ({"color": "red"}, "color: no option of topicfs"),
         ({"assign": '{"orders":[0]}'}, "exactly one of"),
         ({"startingOffsets": "latest"}, "leaves a batch query nothing"),
         ({"startingOffsets": '{"orders":{"0":-1}}'}, "begins at latest"),

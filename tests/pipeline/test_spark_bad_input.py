@@ -64,7 +64,7 @@ def told(error):
 
 
 ASKED = [
-    ({"colour": "red"}, "colour: no option of topicfs"),
+    ({"color": "red"}, "color: no option of topicfs"),
     ({"subscribe": "payments"}, "subscribe: no such topic: payments; there are bad, orders"),
     ({"path": "empty"}, EMPTY),
     (
@@ -117,7 +117,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"colour": "red"}, "colour: no option of writing to topicfs"),
+        ({"color": "red"}, "color: no option of writing to topicfs"),
         ({"topic": "payments"}, "payments: no such topic; make it first: topicfs topics create payments"),
         (
             {"path": "empty"},

@@ -238,7 +238,7 @@ def test_a_directory_that_is_none_is_refused(tmp_path):
         ([10, 500, 10, 10], [range(1, 2), range(2, 4), range(1)]),
     ],
 )
-def test_neighbours_make_a_task_and_the_largest_comes_first(sizes, tasks):
+def test_neighbors_make_a_task_and_the_largest_comes_first(sizes, tasks):
     """A huge segment is a task of its own; every segment is in one task."""
     assert tasks == pack([size * FILE_BYTES for size in sizes], task_bytes=100 * FILE_BYTES)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def on_a_terminal(*words: str, columns: int = 80) -> str:
-    """Run the command with a terminal as its output; what that shows, without colours."""
+    """Run the command with a terminal as its output; what that shows, without colors."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     command = [str(Path(sys.executable).with_name("topicfs")), *words]

@@ -169,7 +169,7 @@ def test_the_screen_at_a_terminal(orders, directory):
 
 
 SELECTED = r"\x1b\[1;7m{} "
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]m")
+COLOR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]m")
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_keys_at_a_terminal(orders, directory):
     with terminal("top", "--interval", "60", str(directory)) as screen:
         screen.until(r"more topics")
         screen.press("n")
-        assert COLOUR.search(screen.until(SELECTED.format("orders")))
+        assert COLOR.search(screen.until(SELECTED.format("orders")))
         moves = [
             ("\x1b[B", "t00"),
             ("\x1bOB", "t01"),
@@ -204,11 +204,11 @@ def test_keys_at_a_terminal(orders, directory):
 
 
 @pytest.mark.slow
-def test_no_colour_where_none_is_wanted(orders, directory):
-    """NO_COLOR takes the colours; the selection stays."""
+def test_no_color_where_none_is_wanted(orders, directory):
+    """NO_COLOR takes the colors; the selection stays."""
     del orders
     with terminal("top", str(directory), NO_COLOR="1") as screen:
-        assert not COLOUR.search(screen.until(r"q quit"))
+        assert not COLOR.search(screen.until(r"q quit"))
 
 
 @pytest.mark.fuse

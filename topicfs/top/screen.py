@@ -377,7 +377,7 @@ def table_of(
 
 
 def _style(row: TopRow, column: TopColumn) -> str:
-    """Return the colour of a number: what moves is green, and what is behind is yellow."""
+    """Return the color of a number: what moves is green, and what is behind is yellow."""
     if column.key in ("r", "b"):
         return "green" if row.records_per_second else "dim"
     return "yellow" if column.key == "l" and row.lag else ""

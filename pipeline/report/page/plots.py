@@ -1,6 +1,6 @@
 """The plots of a report, drawn by matplotlib: each a piece of SVG to stand in a page.
 
-Colours are drawn under names and become the page's own (`var(--ink)`, …), so that one drawing serves a light and a dark
+Colors are drawn under names and become the page's own (`var(--ink)`, …), so that one drawing serves a light and a dark
 page; text stays text. The same numbers make the same bytes.
 """
 
@@ -39,10 +39,10 @@ NAMES = {
     KEYS: "--keys",
     VALUES: "--values",
     LAG: "--lag",
-    **{colour: f"--shade-{number}" for number, colour in enumerate(SHADES)},
-    **{colour: f"--codec-{codec}" for codec, colour in CODECS.items()},
+    **{color: f"--shade-{number}" for number, color in enumerate(SHADES)},
+    **{color: f"--codec-{codec}" for codec, color in CODECS.items()},
 }
-"""The page's variable for each colour of a drawing; a drawing has no others."""
+"""The page's variable for each color of a drawing; a drawing has no others."""
 
 _DAY_MS = 86_400_000
 _SETTINGS: dict[str, Any] = {
@@ -101,10 +101,10 @@ def over_time(
         below = np.zeros(len(series[0]))
         for number, amounts in enumerate(series):
             upper = below + np.asarray(amounts, np.float64)
-            colour = SHADES[number % len(SHADES)]
+            color = SHADES[number % len(SHADES)]
             # `stairs` would look for the limits of the axes in each line of a patch; they are set below.
             axes.add_artist(
-                StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=colour, linewidth=0)
+                StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=color, linewidth=0)
             )
             below = upper
         _time_ticks(axes, edges)
@@ -119,8 +119,8 @@ def sizes(
     """Draw numbers of keys and values by size; the sizes in powers of two, from `bounds`' first bin to its last."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
-        for histogram, colour in ((values, VALUES), (keys, KEYS)):
-            _steps(axes, histogram, bounds, colour)
+        for histogram, color in ((values, VALUES), (keys, KEYS)):
+            _steps(axes, histogram, bounds, color)
         _size_ticks(axes, bounds)
         _no_heights(axes)
     return drawing.svg
@@ -194,7 +194,7 @@ def _cut(name: str) -> str:
     return name if len(name) <= 30 else f"{name[:16]}…{name[-13:]}"
 
 
-def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], colour: str) -> None:
+def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], color: str) -> None:
     """Draw how many are in each bin, as an outline that is filled faintly, whose area is the same for any number of them.
 
     Bins are not equally wide on a logarithmic axis: so heights are shares by width.
@@ -204,8 +204,8 @@ def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], colour
     counts = [histogram.bins.get(number, 0) for number in range(bounds[0], bounds[1] + 1)]
     edges = _edges(bounds)
     heights = np.asarray(counts, np.float64) / histogram.count / np.diff(edges)
-    axes.stairs(heights, edges, fill=True, color=colour, alpha=0.25, linewidth=0)
-    axes.stairs(heights, edges, color=colour, linewidth=1.4)
+    axes.stairs(heights, edges, fill=True, color=color, alpha=0.25, linewidth=0)
+    axes.stairs(heights, edges, color=color, linewidth=1.4)
 
 
 def _no_heights(axes: Axes) -> None:
@@ -287,7 +287,7 @@ _FRACTION = re.compile(r"(\d\.\d)\d+")
 
 
 def _svg(figure: Figure) -> str:
-    """Return the figure as an `<svg>` element, in the page's colours."""
+    """Return the figure as an `<svg>` element, in the page's colors."""
     output = io.StringIO()
     figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = output.getvalue()
@@ -295,8 +295,8 @@ def _svg(figure: Figure) -> str:
     for pattern, replacement in _SIMPLER:
         text = pattern.sub(replacement, text)
     text = _TAG.sub(lambda tag: _FRACTION.sub(r"\1", tag[0]), text)
-    for colour, variable in NAMES.items():
-        text = text.replace(colour, f"var({variable})")
+    for color, variable in NAMES.items():
+        text = text.replace(color, f"var({variable})")
     return text
 
 

@@ -1,7 +1,7 @@
 """The combination of states of records: those that were known, and those that changed.
 
 Of two states of a record the one that was delivered more often counts, of equally often delivered ones the later state
-by its number. What is below the start offset is dropped, and neighbours in the same state become one batch. The steps
+by its number. What is below the start offset is dropped, and neighbors in the same state become one batch. The steps
 are Kafka's, so that a snapshot has the same batches (kafka-coordinators.md#share-state-records).
 """
 

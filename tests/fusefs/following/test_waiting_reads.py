@@ -14,7 +14,7 @@ from fusefs.following.signals import DescriptorHolder, Look
 from fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
 from fusefs.threads.blocking_calls import BlockingCalls
 
-CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
+CALM, SIGNALED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
 
 
 class Bench:
@@ -123,7 +123,7 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     await trio.sleep(60)
     assert {} == bench.ends
 
-    bench.processes[8] = SIGNALLED
+    bench.processes[8] = SIGNALED
     await trio.sleep(0.2)
 
     assert bench.ends == {"b": errno.EINTR}
@@ -187,7 +187,7 @@ async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Be
         await trio.sleep(0.01)
     assert {} == bench.ends
 
-    bench.processes[9] = SIGNALLED
+    bench.processes[9] = SIGNALED
     while not bench.ends:
         await trio.sleep(0.01)
 

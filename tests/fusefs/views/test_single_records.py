@@ -114,7 +114,7 @@ def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
 
 
 def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
-    """With the file and the position; its neighbours are found."""
+    """With the file and the position; its neighbors are found."""
     partition = MemoryPartition()
     for number in range(3):
         partition.add(b"value %d" % number)

@@ -422,7 +422,7 @@ def test_short_checksums_are_the_librarys(size: int):
     "sizes", [(1, 1, 1), (1, 50, 900), (900, 50, 1), (70_000, 1, 2), (40_000, 39_999, 1)]
 )
 @pytest.mark.parametrize("damaged", range(6))
-def test_checksums_of_neighbours_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
+def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
     """They are computed three at a time, of batches that end one after the other: a wrong one is still found where it is."""
     batches = [encode([Record(0, 0, None, b"v" * size)]) for size in sizes * 2]
     position = sum(len(batch) for batch in batches[:damaged])

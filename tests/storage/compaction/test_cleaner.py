@@ -37,7 +37,7 @@ def test_records_beyond_the_cleaned_section_stay():
     assert [2, 3, 4] == [r.offset for r in log.records()]
 
 
-def test_neighbours_are_merged():
+def test_neighbors_are_merged():
     """Row 114: seven segments of five records become one."""
     log = CompactedLog()
     log.fill(keys=5, rounds=7)

@@ -119,7 +119,7 @@ def grouped(rows, end=1000, limits=LIMITS):
     ]
 
 
-def test_neighbours_merge_up_to_the_segment_size():
+def test_neighbors_merge_up_to_the_segment_size():
     """Row 114: exactly full is still full."""
     assert [[0, 10], [20]] == grouped([(0, 50, 0, 0), (10, 50, 0, 0), (20, 1, 0, 0)])
 

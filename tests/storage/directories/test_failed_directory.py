@@ -92,7 +92,7 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
 
 
 def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
-    """A flush that fails says something of one file; its neighbours in the directory go on."""
+    """A flush that fails says something of one file; its neighbors in the directory go on."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     disks.disks[B].fail("sync", suffix="t-1/00000000000000000000.log")

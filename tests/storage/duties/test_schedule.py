@@ -164,7 +164,7 @@ def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Young records keep their segment, whatever their neighbours' age."""
+    """Young records keep their segment, whatever their neighbors' age."""
     engine, partition = topic_of(disk, clock, 3, {"retention.ms": "3600000"})
     clock.advance(3_000_000)
     for _ in range(4):

@@ -42,7 +42,7 @@ def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("record", range(RECORDS - 1))
-def test_a_base_offset_gets_the_value_that_its_neighbours_leave_it(record: int) -> None:
+def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -> None:
     """First, middle or last batch of any segment, whichever bit: the files are again what they were."""
     on_disk = filled()
     whole = logs(on_disk)
@@ -71,7 +71,7 @@ def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
         assert whole == logs(on_disk), f"bit {bit}"
 
 
-def test_nothing_is_made_of_a_neighbour_that_may_be_wrong_itself() -> None:
+def test_nothing_is_made_of_a_neighbor_that_may_be_wrong_itself() -> None:
     """The end of a batch that is out of its place is none for the last one to begin at."""
     on_disk = gapped(3, 5, 17, 90)
     name = f"{0:020d}.log"
@@ -97,7 +97,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
         log = on_disk.load(clean=False)
     name = f"{record - record % 3:020d}.log"
     assert [
-        f"{DIRECTORY}/{name}: position {record % 3 * 100}: magic {2 ^ bit} does not fit, its neighbours and checksum say 2"
+        f"{DIRECTORY}/{name}: position {record % 3 * 100}: magic {2 ^ bit} does not fit, its neighbors and checksum say 2"
     ] == caplog.messages
     assert list(range(RECORDS)) == offsets_of(log)
     log.close()
@@ -210,13 +210,13 @@ def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         on_disk.load(clean=False)
     assert [
-        f"{DIRECTORY}/{3:020d}.log: position 100: base offset 5 does not fit, its neighbours and checksum say 4",
-        f"{DIRECTORY}/{6:020d}.log: position 100: magic 6 does not fit, its neighbours and checksum say 2",
+        f"{DIRECTORY}/{3:020d}.log: position 100: base offset 5 does not fit, its neighbors and checksum say 4",
+        f"{DIRECTORY}/{6:020d}.log: position 100: magic 6 does not fit, its neighbors and checksum say 2",
     ] == caplog.messages
 
 
 def test_several_bits_are_no_obstacle() -> None:
-    """Where the offsets leave no gap there is one place for each batch; two damaged neighbours have none."""
+    """Where the offsets leave no gap there is one place for each batch; two damaged neighbors have none."""
     on_disk = filled()
     for record in (1, 3, 6, 9):
         flip(on_disk, record, 20)

@@ -63,7 +63,7 @@ class Worker(threading.Thread):
 
 
 def test_each_job_is_done_once_whoever_dies(tmp_path: Path, chance: Random):
-    """The poison record is rejected after five deliveries, and takes none of its neighbours along."""
+    """The poison record is rejected after five deliveries, and takes none of its neighbors along."""
     # Leases end by this clock: a worker that a busy machine holds up for half a minute keeps its jobs.
     engine = open_engine(tmp_path / "data", machine=Machine(clock=ManualClock()))
     topic = engine.create_topic("orders", partitions=PARTITIONS)

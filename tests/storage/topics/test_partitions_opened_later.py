@@ -361,7 +361,7 @@ def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
 def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
-    """Sealed segments where they are compacted, more bytes than are kept: not so its neighbour with one small segment."""
+    """Sealed segments where they are compacted, more bytes than are kept: not so its neighbor with one small segment."""
     engine = several_segments(SimulatedDisk(), clock)
     duties(engine, clock, HOUR_MS)
     assert [] == open_now(engine)
@@ -392,7 +392,7 @@ def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock
 
 
 def test_what_is_open_has_its_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Neighbours that are not open keep none of them away."""
+    """Neighbors that are not open keep none of them away."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 0)
     append_lines(partition, "more\n", timestamp=clock())

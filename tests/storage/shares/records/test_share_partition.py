@@ -389,7 +389,7 @@ def test_a_batch_that_always_fails_is_narrowed_to_its_records():
     assert (8, {}) == (bench.partition.start_offset, bench.states())
 
 
-def test_a_poison_record_takes_no_neighbour_along():
+def test_a_poison_record_takes_no_neighbor_along():
     """Eight records, of which the sixth kills its reader: seven are accepted, one is archived."""
     bench = Bench((0, 7))
     done = []

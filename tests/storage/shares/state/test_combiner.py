@@ -38,7 +38,7 @@ B = StateBatch
     ],
 )
 def test_two_batches(known: StateBatch, changed: StateBatch, expected: list[StateBatch]):
-    """Row 168: the higher count wins, then the higher state; alike neighbours become one."""
+    """Row 168: the higher count wins, then the higher state; alike neighbors become one."""
     assert tuple(expected) == combine([known], [changed], -1)
 
 
