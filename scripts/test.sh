@@ -58,6 +58,8 @@ shellcheck "${shell_scripts[@]}"
 step ruff
 ruff check .
 ruff format --check .
+step codespell
+git ls-files -z | xargs -0 codespell
 
 if $quick; then
     begin_beside types_and_imports

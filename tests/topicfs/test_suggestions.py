@@ -23,7 +23,7 @@ from topicfs.terminal import THEME
         ("cat order/0", "; did you mean orders?"),
         ("cat orders/0/log.jsn", "; did you mean log.json?"),
         ("config orders retention.m=3", "; did you mean retention.ms?"),
-        ("topics create t --config cleanup.polcy=compact", "; did you mean cleanup.policy?"),
+        ("topics create t --config cleanup.polici=compact", "; did you mean cleanup.policy?"),
         ("cat orders/0 --isolatoin x", "Did you mean '--isolation'?"),
     ],
 )

@@ -180,8 +180,8 @@ def test_every_position_round_trips(position):
 
 def test_a_name_that_the_schema_lacks_is_a_mistake():
     """A misspelt field never vanishes silently."""
-    with pytest.raises(KeyError, match="no field ofset"):
-        group_records.OFFSET_COMMIT_VALUE.write({"ofset": 1}, 4)
+    with pytest.raises(KeyError, match="no field offsets"):
+        group_records.OFFSET_COMMIT_VALUE.write({"offsets": 1}, 4)
 
 
 def test_null_where_the_version_has_none_is_a_mistake():
