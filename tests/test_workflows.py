@@ -1,0 +1,85 @@
+"""The workflows of `.github` call the project's own commands, on the Pythons that the project supports."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TEXTS = {path.name: path.read_text() for path in WORKFLOWS}
+JOBS = {name: yaml.safe_load(text)["jobs"] for name, text in TEXTS.items()}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = [
+    found[1]
+    for classifier in PROJECT["classifiers"]
+    if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", classifier))
+]
+
+
+def steps(name: str) -> list[dict[str, Any]]:
+    return [step for job in JOBS[name].values() for step in job["steps"]]
+
+
+def commands(name: str) -> list[str]:
+    """Return the commands of a workflow's jobs, one for each line."""
+    return [line.strip() for step in steps(name) for line in step.get("run", "").splitlines()]
+
+
+def test_the_supported_pythons_begin_with_the_oldest():
+    """The classifiers name the oldest Python that `requires-python` allows, and no older one."""
+    assert f">={PYTHONS[0]}" == PROJECT["requires-python"]
+
+
+def test_quick_checks_run_on_each_supported_python():
+    """The job `quick` has one run for each Python of the classifiers."""
+    assert PYTHONS == JOBS["checks.yml"]["quick"]["strategy"]["matrix"]["python"]
+
+
+def test_wheels_are_built_for_each_supported_python():
+    """scripts/wheel.sh reads PYTHONS, and setup-python installs these Pythons."""
+    built = yaml.safe_load(TEXTS["wheels.yml"])["env"]["PYTHONS"]
+    assert [f"python{each}" for each in PYTHONS] == built.split()
+    (installed,) = [
+        step["with"]["python-version"]
+        for step in steps("wheels.yml")
+        if step.get("uses", "").startswith("actions/setup-python@")
+    ]
+    assert PYTHONS == installed.split()
+
+
+def test_the_checks_are_those_of_a_developer():
+    """The quick checks and the full suite are one command each, which works in any checkout."""
+    checks = commands("checks.yml")
+    assert {"make quick", ".ci/run"} <= {*checks}
+    assert [] == [line for line in checks if "pytest" in line or "mypy" in line or "ruff" in line]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_scripts_that_a_workflow_names_exist(name: str):
+    """A workflow calls a script, or starts after a change of it, by its path in the checkout."""
+    named = {*re.findall(r"(?:scripts|\.ci)/[\w.-]+", TEXTS[name])}
+    assert named
+    assert [] == sorted(path for path in named if not (ROOT / path).is_file())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_actions_have_a_full_version(name: str):
+    """A tag such as v6 moves with each release of an action; v6.0.2 does not."""
+    used = [step["uses"] for step in steps(name) if "uses" in step]
+    assert used
+    assert [] == [action for action in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", action)]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_workflow_may_only_read(name: str):
+    """The token of a job cannot change the repository, and no step after the checkout can read it."""
+    assert {"contents": "read"} == yaml.safe_load(TEXTS[name])["permissions"]
+    checkouts = [step for step in steps(name) if step.get("uses", "").startswith("actions/checkout@")]
+    assert len(JOBS[name]) == len(checkouts)
+    assert [] == [step for step in checkouts if step["with"]["persist-credentials"] is not False]
