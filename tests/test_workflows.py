@@ -61,9 +61,9 @@ def test_the_checks_are_those_of_a_developer():
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_scripts_that_a_workflow_names_exist(name: str):
-    """A workflow calls a script, or starts after a change of it, by its path in the checkout."""
-    named = {*re.findall(r"(?:scripts|\.ci)/[\w.-]+", TEXTS[name])}
+def test_the_files_that_a_workflow_names_exist(name: str):
+    """A workflow reads a file, or starts after a change of it, by its path in the checkout."""
+    named = {*re.findall(r"(?:scripts|\.ci)/[\w.-]+|requirements\.lock", TEXTS[name])}
     assert named
     assert [] == sorted(path for path in named if not (ROOT / path).is_file())
 
