@@ -220,7 +220,7 @@ class LogLoader:
             and file.kind is SegmentFileKind.LOG
             and file.base_offset < start
         ]
-        if deleted and earliest is not None and earliest.start_offset < start:
+        if deleted and earliest and min(deleted).base_offset <= earliest.start_offset < start:
             last = max(deleted, key=lambda file: file.base_offset)
             end = self._end_of(self._directory / segment_file(*last), last.base_offset)
             self._epochs.truncate_from_start(min(end, start))

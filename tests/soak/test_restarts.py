@@ -33,6 +33,7 @@ def quiet() -> Iterator[None]:
         pytest.param(500232, (6, 9, 11), True, id="a number that two new disks got"),
         pytest.param(600098, (3, 4, 5), False, id="a disk that is thrown away in a start"),
         pytest.param(500173, (3, 4, 5), True, id="a fork, and empty disks in the places of the others"),
+        pytest.param(500426, (0, 3, 4, 5, 6, 7), True, id="a dropped segment, and a lost one before it"),
         pytest.param(330006, (1, 3, 4), True, id="a new disk that a killed start began to fill"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
     ],

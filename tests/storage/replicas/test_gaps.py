@@ -111,3 +111,13 @@ def test_what_a_log_lacks_is_named_while_it_is_offline():
     made.engine.catch_up()
     assert (1, 2) == made.in_sync()
     assert GAP in str(made.partition().status().missing)
+
+
+def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
+    """It was cut off, or dropped as the leader had not rolled there, and not deleted from the front."""
+    made = filled()
+    for _ in range(3):
+        remove(made, 1, 0)
+    made.disk(1).write_bytes(logs(made, 1)[0].with_name(f"{20:020}.log.deleted"), b"")
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    assert "offsets 0 to 29 are missing" in str(made.partition().status().missing)
