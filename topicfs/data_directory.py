@@ -42,6 +42,11 @@ def parse_directories(text: str) -> tuple[Path, ...]:
             "a cluster's copy has them: topicfs mirror"
         )
     refuse_broker(text)
+    scheme, _, rest = text.partition("://")
+    if rest and not Path(text).exists():
+        raise click.BadParameter(
+            f"{text}: {scheme} is no scheme of a place; a cluster is given as kafka://{rest}"
+        )
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
@@ -51,12 +56,7 @@ def parse_directories(text: str) -> tuple[Path, ...]:
 
 
 def refuse_broker(text: str) -> None:
-    """Raise click.BadParameter for a broker's address without its scheme, or with another, unless a directory has that name."""
-    scheme, _, rest = text.partition("://")
-    if rest and scheme != "file" and not Path(text).exists():
-        raise click.BadParameter(
-            f"{text}: {scheme} is no scheme of a place; a cluster is given as kafka://{rest}"
-        )
+    """Raise click.BadParameter for a broker's address without its scheme, unless a directory has that name."""
     if _BROKERS.fullmatch(text) and not Path(text).exists():
         raise click.BadParameter(
             f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"

@@ -47,7 +47,7 @@ def test_the_engine_has_them_and_the_log_says_which(engine: LogManager, caplog: 
         "settings: log.retention.bytes: 7 in place of -1",
         "settings: node.id: 3 in place of 1, from the next start on",
         "settings: read again, the same as before",
-    ] == [record.message for record in caplog.records if record.name == "topicfs"]
+    ] == [record.getMessage() for record in caplog.records if record.name == "topicfs"]
     assert not reports.lines()
 
 
