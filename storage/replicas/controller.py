@@ -312,7 +312,8 @@ class ReplicaController:
                 return False
             partition.state = joined(state, replica)
             try:
-                self._members[replica].engine.keep_offsets()
+                engine = self._members[replica].engine
+                (engine.keep_offsets if partition.lacking else engine.keep_log_starts)()
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:
                 partition.state = state
