@@ -93,7 +93,7 @@ class ClusterEngine:
     foreign = False
     doing: str | None = None
     scrub: str | None = None
-    scrubbing: None = None
+    scrubber: None = None
 
     def __init__(
         self,

@@ -386,7 +386,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def scrubbing(self) -> ScrubOnDemand | None:
+    def scrubber(self) -> ScrubOnDemand | None:
         """Its scrub; None where it has none (*known*)."""
         ...
 

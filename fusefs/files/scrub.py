@@ -44,10 +44,10 @@ class ScrubFile(TextFile):
 
     def render(self) -> str:
         leave_event_loop()
-        scrubbing = self.context.engine.scrubbing
+        scrubbing = self.context.engine.scrubber
         lines = [] if scrubbing is None else scrubbing.report()
         return "".join(f"{printable(line)}\n" for line in lines)
 
     def target(self) -> LineTarget | None:
-        scrubbing = self.context.engine.scrubbing
+        scrubbing = self.context.engine.scrubber
         return None if scrubbing is None else ScrubTarget(self.path, scrubbing)

@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from storage.compaction.cleaner import cleaning_params
 from storage.compaction.selection import CleanableSegment, CleaningPlan, plan
+from storage.duties.due_logs import roll_due, roll_parameters
 from storage.log.log import Log
 from storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
 from storage.retention.decision import LogFacts, Reason, decide_retention
-from storage.segment.roll import RollParameters, RollReason, roll_reason, waited_ms
-from storage.validation.batches import AppendRules
+from storage.segment.roll import waited_ms
 
 ALL_GOES = "all of it goes"
 
@@ -77,30 +77,8 @@ def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
     return (*rolls, *deletions, *_planned_cleaning(log, now, rolled=reason is not None))
 
 
-def roll_due(log: Log, now: Timestamp) -> RollReason | None:
-    """Return why a record that came now would make the log roll, however small it was."""
-    return roll_reason(_parameters(log, now)) if log.chain.active.size else None
-
-
-def _parameters(log: Log, now: Timestamp) -> RollParameters:
-    active, rules = log.chain.active, AppendRules.of(log.config)
-    return RollParameters(
-        size_bytes=active.size,
-        base_offset=active.base_offset,
-        first_timestamp=active.first_timestamp,
-        created_ms=active.created_ms,
-        index_full=active.index_full,
-        max_segment_bytes=rules.max_segment_bytes,
-        max_wait_ms=rules.max_segment_ms - active.settings.jitter_ms,
-        append_bytes=0,
-        append_last_offset=log.log_end_offset,
-        append_max_timestamp=now,
-        now=now,
-    )
-
-
 def _planned_roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
-    active, parameters = log.chain.active, _parameters(log, now)
+    active, parameters = log.chain.active, roll_parameters(log, now)
     return PlannedRoll(
         TopicPartition(log.topic, log.number),
         active.base_offset,

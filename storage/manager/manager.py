@@ -30,7 +30,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
-from storage.manager.made_once import MadeOnce, end_all, make_all
+from storage.membership import Groups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp
 from storage.topics.changes import TopicChanges, for_each
@@ -40,11 +40,9 @@ from storage.topics.topic import LogTopic, own_overrides
 from storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
-    from storage.duties.log_cleaner import LogCleaner
     from storage.duties.plan import PlannedStep
     from storage.duties.scrubber import Scrubber
-    from storage.duties.staged_writes import StagedWrites
-    from storage.groups.runtime.service import EmbeddedGroups
+    from storage.manager.services import Services
     from storage.shares.groups import QueueGroups
 
 T = TypeVar("T")
@@ -74,50 +72,9 @@ class LogManager:
         directories.on_failure = self._directory_failed
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
-        self._lock, self._duty_lock = RLock(), Lock()
+        self._lock, self._duty_lock, self._making = RLock(), Lock(), Lock()
         self._closed = False
-        if not directories.read_only:
-            make_all(self)  # A reader makes what it is asked for: their modules take longer than most reads.
-
-    @MadeOnce
-    def groups(self) -> EmbeddedGroups:
-        from storage.manager.groups import make_groups  # noqa: PLC0415 - most readers ask for no group
-
-        config, clock = self._directories.config, self._directories.clock
-        return make_groups(self, config, clock, follows=self.groups_are_served_elsewhere)
-
-    @MadeOnce
-    def share_groups(self) -> QueueGroups:
-        from storage.shares.groups import QueueGroups  # noqa: PLC0415 - most readers ask for no group
-        from storage.shares.journal import OnePlace  # noqa: PLC0415 - as above
-
-        place = OnePlace(self._directories.online[0].data.path)
-        return QueueGroups(self, self._directories.files, place, self._directories.clock)
-
-    @MadeOnce
-    def _staged(self) -> StagedWrites:
-        from storage.duties.staged_writes import StagedWrites  # noqa: PLC0415 - a reader appends nothing
-
-        return StagedWrites(self._directories, self, warn=self._warnings.add)
-
-    @MadeOnce
-    def _cleaner(self) -> LogCleaner:
-        from storage.duties.log_cleaner import LogCleaner  # noqa: PLC0415 - a reader cleans nothing
-
-        return LogCleaner(
-            self._directories.settings,
-            self._logs,
-            clock=self._directories.clock,
-            warn=self._warnings.add,
-            write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
-            lend=self._lend,
-        )
-
-    @MadeOnce
-    def scrubber(self) -> Scrubber:
-        from storage.duties.scrubber import scrubber_of_logs  # noqa: PLC0415 - most readers scrub nothing
-
-        return scrubber_of_logs(self.topics, self._directories, self._warnings.add)
+        self._made = None if directories.read_only else self._make_services()
 
     # What is there.
 
@@ -144,12 +101,39 @@ class LogManager:
         return self._changes.progress.line
 
     @property
-    def scrubbing(self) -> Scrubber:
-        return self.scrubber
+    def _services(self) -> Services:
+        with self._making:
+            self._made = self._made or self._make_services()
+            return self._made
+
+    def _make_services(self) -> Services:
+        """Make what a reader seldom needs: the imports take longer than most reads."""
+        from storage.manager.services import Services  # noqa: PLC0415 - see above
+
+        return Services(
+            self,
+            self._directories,
+            self._warnings.add,
+            logs=self._logs,
+            write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
+            lend=self._lend,
+        )
+
+    @property
+    def scrubber(self) -> Scrubber:
+        return self._services.scrubber
 
     @property
     def scrub(self) -> str | None:
-        return self.scrubber.line
+        return self._services.scrubber.line
+
+    @property
+    def groups(self) -> Groups:
+        return self._services.groups
+
+    @property
+    def share_groups(self) -> QueueGroups:
+        return self._services.queues
 
     @property
     def replication(self) -> Replication | None:
@@ -287,11 +271,8 @@ class LogManager:
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
         """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
-        from storage.duties.plan import plan_log  # noqa: PLC0415 - most readers plan nothing
-
         self._open_all()
-        logs = [log for log in self._logs() if log.offline_reason is None]
-        return tuple(step for log in logs for step in plan_log(log, now))
+        return self._services.plan(now)
 
     def _do(self, now: Timestamp, choose: Callable[[Timestamp], tuple[Duty, ...]]) -> None:
         with self._duty_lock:
@@ -304,15 +285,15 @@ class LogManager:
             for directory in self._directories.online:
                 directory.reserve.restore()
         if Duty.POSITIONS in due:
-            self._keep(Duty.POSITIONS.value, lambda: self.groups.expire(now))
+            self._keep(Duty.POSITIONS.value, lambda: self._services.groups.expire(now))
         if Duty.STAGED_WRITES in due:
-            self._staged.run_where_changed()
-        self._keep("share groups", lambda: self.share_groups.maintain(now))
+            self._services.staged.run_where_changed()
+        self._keep("share groups", lambda: self._services.queues.maintain(now))
         if Duty.SCRUB in due and not self.groups_are_served_elsewhere:
-            self.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
+            self._services.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
-            self._cleaner.run(now)
+            self._services.cleaner.run(now)
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
@@ -323,10 +304,11 @@ class LogManager:
     def commit_staged_writes(self) -> None:
         """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
         if not self.read_only:
-            self._staged.run()
+            self._services.staged.run()
 
     def close(self) -> None:
-        end_all(self)
+        if self._made is not None:
+            self._made.close()
         with self._duty_lock, self._lock:
             if self._closed:
                 return
@@ -422,8 +404,8 @@ class LogManager:
                     self._warn(log, what, error)
 
     def _retain(self, log: Log, now: Timestamp) -> None:
-        if not self._cleaner.retains(log):
-            self._cleaner.retain(log, now)
+        if not self._services.cleaner.retains(log):
+            self._services.cleaner.retain(log, now)
 
     def _lend(self, log: Log, action: Callable[[], T], /) -> T:
         directory = self._directories.by_partition.get(name_of(log))

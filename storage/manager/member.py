@@ -143,7 +143,7 @@ class MemberManager(LogManager):
 
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
         """Clean these partitions no more until others are named; a cleaning of one that is under way ends."""
-        self._cleaner.pause(partitions)
+        self._services.cleaner.pause(partitions)
 
     def close(self) -> None:
         with self._lock:

@@ -152,10 +152,6 @@ class ReplicatedEngine:
         self._healer.run_wanted()
 
     @property
-    def scrubbing(self) -> Scrubber:
-        return self.scrubber
-
-    @property
     def scrub(self) -> str | None:
         return self._healer.scrubber.line
 

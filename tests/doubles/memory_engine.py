@@ -64,7 +64,7 @@ class MemoryEngine:
     read_only = foreign = remote = False
     doing: str | None = None
     scrub: str | None = None
-    scrubbing: None = None
+    scrubber: None = None
     groups = NoGroups("there are none in this engine")
     share_groups = NoShareGroups("an engine in memory has none")
 

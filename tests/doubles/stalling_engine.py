@@ -220,7 +220,7 @@ class StallingEngine:
     remote = True
     doing: str | None = None
     scrub: str | None = None
-    scrubbing: None = None
+    scrubber: None = None
     share_groups = NoShareGroups("an engine that stalls has none")
     warnings: Sequence[str] = ()
     groups = NoGroups("there are none in this engine")

@@ -282,12 +282,12 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
     """While the engine serves, and whatever the last one left off."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
-    assert "state idle" == engine.scrubbing.report()[0]
-    engine.scrubbing.start()
+    assert "state idle" == engine.scrubber.report()[0]
+    engine.scrubber.start()
     asked_for = engine.scrubber._asked_for
     assert asked_for is not None
     asked_for.join(60)
-    state, counts, damaged = engine.scrubbing.report()
+    state, counts, damaged = engine.scrubber.report()
     logs = [topic.partitions()[0].parts.state.log_bytes() for topic in engine.topics().values()]
     assert ("state idle", "damaged 0") == (state, damaged)
     assert f"scrub read_bytes {sum(logs)} batches_healed 0 files_healed 0 damaged 0" == counts

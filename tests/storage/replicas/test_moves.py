@@ -252,7 +252,7 @@ def test_cleaning_pauses_meanwhile():
     two.engine.create_topic("orders")
     two.append("a\n")
     two.engine.alter_config("orders", {"cleanup.policy": "compact"})
-    cleaner = two.engine._members[1].engine._cleaner
+    cleaner = two.engine._members[1].engine._services.cleaner
     log = two.engine.controller.logs(ORDERS)[1]
     assert [log] == cleaner._compacted()
     two.engine.move_replica(ORDERS, "/b")
@@ -261,7 +261,7 @@ def test_cleaning_pauses_meanwhile():
     assert [log] == cleaner._compacted()
     two.engine.move_replica(ORDERS, "/b")
     two.engine.catch_up()
-    assert 1 == len(two.engine._members[2].engine._cleaner._compacted())
+    assert 1 == len(two.engine._members[2].engine._services.cleaner._compacted())
 
 
 def test_a_copy_that_is_slowed_down_can_be_cancelled():

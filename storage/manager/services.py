@@ -1,0 +1,65 @@
+"""The services of an engine over its logs: groups, queues, staged writes, compaction and scrubs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from storage.directories.directories import Directories
+from storage.duties.log_cleaner import Lend, LogCleaner
+from storage.duties.plan import PlannedStep, plan_log
+from storage.duties.scrubber import scrubber_of_logs
+from storage.duties.staged_writes import StagedWrites
+from storage.log.log import Log
+from storage.manager.groups import make_groups
+from storage.messages import Say
+from storage.model import Timestamp
+from storage.shares.groups import QueueGroups
+from storage.shares.journal import OnePlace
+
+if TYPE_CHECKING:
+    from storage.manager.manager import LogManager
+
+
+class Services:
+    """Those of one engine. They read nothing before they are used."""
+
+    def __init__(
+        self,
+        engine: LogManager,
+        directories: Directories,
+        warn: Say,
+        *,
+        logs: Callable[[], Iterable[Log]],
+        write_checkpoints: Callable[[], None],
+        lend: Lend,
+    ) -> None:
+        """Make them all; the last three arguments are the cleaner's."""
+        files, clock = directories.files, directories.clock
+        follows = engine.groups_are_served_elsewhere
+        self.groups = make_groups(engine, directories.config, clock, follows=follows)
+        self.queues = QueueGroups(engine, files, OnePlace(directories.online[0].data.path), clock)
+        self.staged = StagedWrites(directories, engine, warn=warn)
+        self.cleaner = LogCleaner(
+            directories.settings,
+            logs,
+            clock=clock,
+            warn=warn,
+            write_checkpoints=write_checkpoints,
+            lend=lend,
+        )
+        self.scrubber = scrubber_of_logs(engine.topics, directories, warn)
+        self._logs = logs
+
+    def plan(self, now: Timestamp) -> tuple[PlannedStep, ...]:
+        """Return what maintenance would roll, delete and compact now."""
+        logs = [log for log in self._logs() if log.offline_reason is None]
+        return tuple(step for log in logs for step in plan_log(log, now))
+
+    def close(self) -> None:
+        """End them; what is under way ends first."""
+        self.groups.close()
+        self.queues.close()
+        self.staged.stop()
+        self.cleaner.stop()
+        self.scrubber.stop()
