@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -48,8 +49,6 @@ def reason_of(error: BaseException) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about a name that is unknown: the known one that it looks like; empty if none does."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only where something is unknown
-
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -212,8 +212,8 @@ def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
 def mountpoint_of(pid: int | None) -> Path | None:
     """Find the mount that the process serves; None where there is none that can be seen."""
     # Only here: what it is found with belongs to machines with FUSE.
-    from fusefs.mounting.limits import mounters  # noqa: PLC0415
-    from fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415
+    from fusefs.mounting.limits import mounters  # noqa: PLC0415 - only beside a daemon
+    from fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415 - as above
 
     try:
         # Not those of other users, whose `@status` may never end.

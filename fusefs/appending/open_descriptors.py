@@ -5,7 +5,7 @@ does not say which. A descriptor is taken out of its process's table before FLUS
 lists is held by another descriptor. Only links are read: a stat would ask this very daemon, and deadlock.
 """
 
-# ruff: noqa: PTH115, PTH208 - many links are read in a row: os calls, without a Path for each
+# ruff: noqa: PTH115, PTH123, PTH208 - many files of /proc are read in a row: os calls, without a Path for each
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _descriptors(pid: int, path: str, proc: str) -> Iterator[str]:
 
 
 def _flags(path: str) -> int:
-    with suppress(OSError), open(path, encoding="ascii") as lines:  # noqa: PTH123 - as the os calls around it
+    with suppress(OSError), open(path, encoding="ascii") as lines:
         return next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
     return 0
 

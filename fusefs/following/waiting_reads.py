@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -46,9 +46,9 @@ class WaitingRead:
     """Id of the process that opened the file; 0 if it cannot be seen."""
     path: str
     """The file under the mount, `/orders/0/follow`."""
-    started: float = field(default_factory=lambda: trio.current_time())  # noqa: PLW0108 - trio may be imported later
+    started: float
     """By the event loop's clock."""
-    woken: trio.Event = field(default_factory=lambda: trio.Event())  # noqa: PLW0108 - as above
+    woken: trio.Event
     ended: int | None = None
     """The errno with which it was ended."""
     user: int | None = None
@@ -120,7 +120,7 @@ class WaitingReads:
         if len(self._reads) >= self.bound:
             raise FileError(errno.EMFILE, f"{self.bound} reads wait already", reported=True)
         self._check_user(pid)
-        read = WaitingRead(pid, path)
+        read = WaitingRead(pid, path, trio.current_time(), trio.Event())
         cancel = listen(read.woken.set)
         self._reads.add(read)
         self._some.set()

@@ -66,6 +66,8 @@ HELD_SECONDS = 0.5
 """Time after which an unmount looks whether the mount is left elsewhere."""
 UNMOUNT_SECONDS = 60.0
 """Time that an unmount waits for its daemon to flush and end."""
+BUSY_PAUSE_SECONDS = 0.05
+"""Time between two attempts: the kernel tells nobody when a mount is no longer in use."""
 BUSY_SECONDS = 1.0
 """Time that an unmount waits for who uses the mount: other commands read its `@status` for a moment."""
 
@@ -221,8 +223,8 @@ def _last_words(path: str) -> int:
     """A descriptor of the file of memory (OSError, ValueError for anything else, which is not even opened)."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        itself = f"/proc/self/fd/{found}"
-        if not os.readlink(itself).startswith(f"/memfd:{LAST_WORDS} "):  # noqa: PTH115 - the file has no path
+        itself = Path(f"/proc/self/fd/{found}")
+        if not str(itself.readlink()).startswith(f"/memfd:{LAST_WORDS} "):
             raise ValueError(path)
         return os.open(itself, os.O_RDONLY | os.O_CLOEXEC)
     finally:
@@ -260,7 +262,7 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
             )
         if "busy" not in result.stderr or time.monotonic() > deadline:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
-        time.sleep(0.05)
+        time.sleep(BUSY_PAUSE_SECONDS)
 
 
 def _users(mountpoint: str) -> list[str]:

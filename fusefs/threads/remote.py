@@ -142,20 +142,18 @@ class RemoteCalls(BlockingCalls):
         try:
             trio.lowlevel.start_thread_soon(under_way.call, deliver)
         except RuntimeError as error:  # The system has no thread left.
-            from outcome import Error  # noqa: PLC0415 - trio brings it; `topicfs cat` runs without
-
-            self._end(under_way, Error(error))
+            self._end(under_way, Answer(None, error))
 
     def _ended(self, under_way: _UnderWay, outcome: Outcome[object]) -> None:
-        self._end(under_way, outcome)
-        self._start_some()
-
-    def _end(self, under_way: _UnderWay, outcome: Outcome[object]) -> None:
-        self._running -= 1
         try:
             answer = Answer(outcome.unwrap())
         except Exception as error:  # noqa: BLE001 - any error is the answer of those that wait
             answer = Answer(None, error)
+        self._end(under_way, answer)
+        self._start_some()
+
+    def _end(self, under_way: _UnderWay, answer: Answer) -> None:
+        self._running -= 1
         if self._questions.get(under_way.key) is under_way:
             del self._questions[under_way.key]
         under_way.end(answer)

@@ -5,6 +5,7 @@ Sequence numbers count a producer's records from 0 to 2^31 - 1 and then from 0 a
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -32,9 +33,7 @@ def next_run(known: tuple[ProducerId, int] | None) -> tuple[ProducerId, int]:
     """Return id and epoch of a producer's next run, or write: it keeps its id as long as that has epochs."""
     if known is None or known[1] >= MAX_PRODUCER_EPOCH:
         # A broker counts ids up from 0; so far up they never meet.
-        import secrets  # noqa: PLC0415 - a reader makes no id, and it imports OpenSSL
-
-        return ProducerId(2**62 + secrets.randbelow(2**62)), 0
+        return ProducerId(2**62 + (int.from_bytes(os.urandom(8)) >> 2)), 0
     return known[0], known[1] + 1
 
 

@@ -151,7 +151,10 @@ def cat(
 
 
 class _Later(ModuleType):
-    """A module that is imported when something in it is first used, which may be never."""
+    """A module that is imported when something in it is first used, which may be never.
+
+    (`importlib.util.LazyLoader` imports it at the next import statement, which looks at the module's spec.)
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
