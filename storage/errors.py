@@ -20,11 +20,11 @@ class UnknownTopicError(StorageError):
     """No such topic or partition."""
 
     topic: str | None = None
-    """The name, where no topic has it."""
+    """The unknown name; None if the topic exists and only its partition is unknown."""
 
     @classmethod
     def of(cls, topic: str) -> UnknownTopicError:
-        """Return the error about a name that no topic has."""
+        """Make the error for an unknown topic."""
         error = cls(f"{topic}: no such topic")
         error.topic = topic
         return error

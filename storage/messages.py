@@ -48,7 +48,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about a name that is unknown: the known one that it looks like; empty if none does."""
+    """Return "; did you mean NAME?" with the most similar of `names`, to be appended to an error; "" if none is similar."""
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -20,9 +20,9 @@ PROGRAM = os.path.join(ROOT, "build", "spark", "python")  # noqa: PTH118 (as abo
 OWNER = "TOPICFS_TESTS_PROCESS"
 """The variable with the number of the process that runs the tests; what forks ends with it."""
 LAST_WORDS = f"{PROGRAM}.log"
-"""What the process that forks said of an error."""
+"""The errors of the forking process."""
 PATIENCE_S = 120
-"""Shorter than the time that a test has, so that the test says why it waited."""
+"""Less than the time limit of a test, so that the test can say why it waited."""
 
 
 def spark_python() -> str:

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PATIENCE_S = 240
-"""Shorter than the time that a test has."""
+"""Less than the time limit of a test."""
 
 
 @contextmanager
 def printed_if_late(seconds: float = PATIENCE_S) -> Iterator[None]:
-    """Have each Java and Python process of this process's Spark print its stacks if the block takes longer."""
+    """Have the Java and Python processes of this process's Spark print their stacks if the block takes longer."""
     timer = threading.Timer(seconds, print_stacks)
     timer.daemon = True
     timer.start()

@@ -63,14 +63,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Print what Spark's processes do where a test waits for them nearly as long as it may."""
+    """Print the stacks of Spark's processes shortly before a test that waits for them times out."""
     with printed_if_late() if item.get_closest_marker("spark") else nullcontext():
         return (yield)
 
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """Take back what a test's command set up for the logs of its process: the stream of its output ends with the test."""
+    """Remove the log handlers that a command under test installed: their output stream is closed after the test."""
     root = logging.getLogger()
     level = root.level
     yield

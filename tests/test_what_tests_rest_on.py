@@ -206,7 +206,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
 
 @pytest.mark.spark
 def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
-    """Of what was forked for it, so that a test which is ended says where it waited."""
+    """A test that waits too long shows the stacks of the processes that were forked for Spark."""
     with spark_daemon(tmp_path, sockets, errors=None) as daemon:
         daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
         with printed_if_late(0.01):

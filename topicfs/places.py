@@ -39,7 +39,7 @@ class Place:
     client_config: Path | None = None
     """Settings of the connections to the cluster."""
     left_out: tuple[Path, ...] = ()
-    """Directories with replicas that are not waited for by a change."""
+    """Replica directories that are lost, and that a change does without."""
 
     @contextmanager
     def opened(self, *, config: EngineConfig | None = None) -> Iterator[Engine]:

@@ -1,4 +1,4 @@
-"""Output: plain text to pipes, colors to terminals."""
+"""The output of commands: with colors on a terminal, as plain text into a pipe."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from storage.model import TopicPartition
 
 MOST_THREADS = 16
 LAG_SECONDS = 2.0
-"""Time for which a topic may be missing in the metadata before brokers are asked for its reason: a broker may lag behind.
+"""Time that a topic may be missing from the metadata before brokers are asked why; a broker may lag behind.
 
 One that was away for longer may lag for longer: a topic that is named again is there again.
 """
@@ -114,7 +114,7 @@ class Catalog:
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
-        """Return the topics that exist, those already known as they are, and the names of those that are denied (blocking)."""
+        """Return the existing topics, known ones unchanged, and the names of denied topics (blocking)."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()

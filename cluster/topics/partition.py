@@ -446,7 +446,7 @@ class ClusterPartition:
         self._listeners.notify()
 
     def deny(self, reason: str | None) -> None:
-        """Refuse every use for a reason from now on: a right was revoked. None: the user has the right again."""
+        """Refuse every use from now on because a right was revoked; None: allow it again."""
         self._denial = reason
         self._listeners.notify()
 

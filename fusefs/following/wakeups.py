@@ -34,7 +34,7 @@ class Waker:
         """True if others are due: a caller with work of the same kind queues behind them with `turn`."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
-        """Return what has the event loop call a function soon, from any thread. Raises RunFinishedError after its end."""
+        """Return a function with which any thread has the event loop run something soon. It raises RunFinishedError after the loop's end."""
         return trio.lowlevel.current_trio_token().run_sync_soon
 
     async def turn(self) -> None:

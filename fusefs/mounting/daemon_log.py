@@ -40,7 +40,7 @@ class LogFormat(Enum):
 def begin_log(
     chosen: LogFormat | None, file: Path | None, *, terminal: bool, debug: bool, about: Mapping[str, str]
 ) -> None:
-    """Begin the log (OSError): into `file`, or with `terminal` to standard error, or to the system's log.
+    """Start logging to `file`, with `terminal` to standard error, else to the system's log (OSError).
 
     Unless a form is `chosen` it is the journal's where standard error leads to the journal, or where there is neither
     a file nor a terminal; everywhere else, and where no journal listens, it is text. `about` has fields of every entry

@@ -45,20 +45,20 @@ def raise_read_ahead(mountpoint: str) -> None:
 
 
 def mounts(fstype: str | None = None, process: str = "self") -> dict[str, str]:
-    """Mountpoints (of one type) and their devices, `major:minor`, as a process has them, read without asking any of them."""
+    """Read the mountpoints (of one type) that a process sees, with their devices as `major:minor`; no file system is asked."""
     table = _mount_table(process)
     return {path: device for path, device, kind, _ in table if kind == fstype or fstype is None}
 
 
 def mounters(fstype: str) -> dict[str, int]:
-    """Mountpoints of FUSE mounts of one type, and the user who mounted each: the kernel's word, not the daemon's."""
+    """Read from the kernel which user mounted each FUSE file system of a type, by mountpoint."""
     users = re.compile(r"(?:^|,)user_id=(\d+)")
     table = [(path, users.search(options)) for path, _, kind, options in _mount_table() if kind == fstype]
     return {path: int(user[1]) for path, user in table if user is not None}
 
 
 def _mount_table(process: str = "self") -> Iterator[tuple[str, str, str, str]]:
-    """Yield the mountpoint, device, type and super options of each mount, later mounts over earlier ones."""
+    """Yield mountpoint, device, type and super options of each mount, in the order of mounting."""
     for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         _id, _parent, device, _root, path, *_options = fields.split(" ")

@@ -23,7 +23,7 @@ END = "."
 """The last line of a daemon that came to its end in order."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
-"""Where reading `@status` stops."""
+"""The most characters of `@status` that are read."""
 SHOWN = 5
 """Lines that are told; the daemon's log has them all."""
 
@@ -63,13 +63,13 @@ def shortened(lines: list[str]) -> str:
 FSTYPE = "fuse.topicfs"
 
 HELD_SECONDS = 0.5
-"""Time after which an unmount looks whether the mount is left elsewhere."""
+"""Time that an unmount waits for the daemon before it looks for other places where the file system is mounted."""
 UNMOUNT_SECONDS = 60.0
 """Time that an unmount waits for its daemon to flush and end."""
 BUSY_PAUSE_SECONDS = 0.05
 """Time between two attempts: the kernel tells nobody when a mount is no longer in use."""
 BUSY_SECONDS = 1.0
-"""Time that an unmount waits for who uses the mount: other commands read its `@status` for a moment."""
+"""Time that an unmount waits for programs that use the mount; other commands read its `@status` for a moment."""
 
 
 class MountError(StorageError):
@@ -128,7 +128,7 @@ def _check_empty(mountpoint: Path) -> None:
 
 
 def unmount(path: Path) -> str | None:
-    """Unmount, and wait until the daemon has flushed everything and is gone; return what was odd in a few words, or None.
+    """Unmount, and wait until the daemon has flushed everything and ended; return a remark on anything unusual, or None.
 
     Raises MountError, also for what the daemon could not keep.
     """
@@ -161,7 +161,7 @@ def unmount(path: Path) -> str | None:
 
 
 def _holders(device: str) -> str:
-    """Return where a mount is left: in mount namespaces, such as containers', a process of each, or at another path."""
+    """Return where the file system is still mounted: at other paths, or in namespaces such as containers', with a process of each."""
     found: dict[str, str] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -197,7 +197,7 @@ def daemon_values(mountpoint: str) -> dict[str, str]:
 
 
 def user_of(pid: int) -> int | None:
-    """The real user of a process; None if there is none to be seen."""
+    """Return the real user id of a process; None if there is no such process, or it is hidden."""
     seen = look(pid)
     return None if seen is None else seen.user
 
@@ -220,7 +220,7 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    """A descriptor of the file of memory (OSError, ValueError for anything else, which is not even opened)."""
+    """Open the daemon's memory file. Raises OSError; ValueError for any other file, which is not opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")
@@ -266,7 +266,7 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
 
 
 def _users(mountpoint: str) -> list[str]:
-    """The processes that stand in a mount or have one of its files open, those that can be seen."""
+    """Find the visible processes whose working directory or open files are in a mount."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

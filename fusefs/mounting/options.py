@@ -27,7 +27,7 @@ class MountOptions:
     mountpoint: Path
     """An existing directory, outside the data directories."""
     nonempty: bool = False
-    """Mount also over files, which the mount hides."""
+    """Mount over a directory that holds files; the mount hides them."""
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
     replicated: bool = False

@@ -78,7 +78,7 @@ def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
 
 
 def slow_loop_warning(asked: RequestLoop | None, chosen: RequestLoop, library: ModuleType) -> str | None:
-    """Return why requests take longer than they need; None for a shorter loop, or where the plain one was asked for."""
+    """Return why the slow request loop is used; None if a fast one is used, or the slow one was asked for."""
     if asked is not None or chosen is not RequestLoop.PLAIN:
         return None
     known = ", ".join(version + "x" for version in READ_VERSIONS)

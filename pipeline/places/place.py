@@ -33,7 +33,7 @@ class SparkPlace:
     client_config: Path | None = None
     """A file with settings of the connections to the cluster, by the names of Kafka's Java clients."""
     without: str = ""
-    """Directories with replicas that are not waited for, after commas, as the option of the format takes them."""
+    """The option `without` of `format("topicfs")`: lost replica directories, separated by commas."""
 
     @property
     def is_kafka(self) -> bool:

@@ -73,7 +73,7 @@ class CommitRequest:
         `records`: their number by topic; None: not counted.
         """
         self.left_out: Sequence[Path] = ()
-        """Directories with replicas that are not waited for."""
+        """Replica directories that are lost, and that a commit does without."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write

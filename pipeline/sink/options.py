@@ -56,7 +56,7 @@ class SinkOptions:
     """Topic of every record; None: that of its column."""
     commit_timeout_s: float
     left_out: tuple[Path, ...] = ()
-    """Directories with replicas that are not waited for, absolute."""
+    """Replica directories that are lost, and that a write does without; absolute paths."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:

@@ -137,7 +137,7 @@ class FileSystem(Protocol):
         ...
 
     def read_bytes(self, path: Path) -> bytes:
-        """Return the content of a small file. CorruptionError for one that is larger than any file beside segments."""
+        """Return the content of a small file. Raises CorruptionError if no file but a segment can be that large."""
         ...
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:

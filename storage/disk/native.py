@@ -48,7 +48,7 @@ _MAX_COPIED_BYTES = 64 << 20
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Give an error of a system call on a descriptor in the block the name of its file, as others have it."""
+    """Add the file's name to an OSError of the block; a system call on a descriptor does not know it."""
     try:
         yield
     except OSError as error:
@@ -304,7 +304,7 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file to be read: private where the file system has no shared mappings, as a topicfs mount (ValueError, OSError)."""
+    """Map a file for reading, privately if its file system has no shared mappings, as in a topicfs mount (ValueError, OSError)."""
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
     except OSError as error:

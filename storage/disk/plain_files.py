@@ -1,4 +1,4 @@
-"""Files that are opened without ever waiting: of a directory that others may have filled.
+"""Opening files of a directory that another user may have filled: it never waits.
 
 Anything else is refused by its kind.
 """
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, without ever waiting; a new file can be read by all. NotAPlainFileError, OSError.
+    """Open as os.open does, but never wait; all users may read a new file. Raises NotAPlainFileError, OSError.
 
     A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the directory.
     A data directory itself may be a link, and so may the directories above it.

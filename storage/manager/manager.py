@@ -107,7 +107,7 @@ class LogManager:
             return self._made
 
     def _make_services(self) -> Services:
-        """Make what a reader seldom needs: the imports take longer than most reads."""
+        """Make the services. A reader seldom needs them, and their imports take longer than most reads."""
         from storage.manager.services import Services  # noqa: PLC0415 - see above
 
         return Services(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """Those of one engine. They read nothing before they are used."""
+    """The services of one engine; none of them reads anything before it is used."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Services:
         write_checkpoints: Callable[[], None],
         lend: Lend,
     ) -> None:
-        """Make them all; the last three arguments are the cleaner's."""
+        """Make all services; the last three arguments are for the cleaner."""
         files, clock = directories.files, directories.clock
         follows = engine.groups_are_served_elsewhere
         self.groups = make_groups(engine, directories.config, clock, follows=follows)
@@ -57,7 +57,7 @@ class Services:
         return tuple(step for log in logs for step in plan_log(log, now))
 
     def close(self) -> None:
-        """End them; what is under way ends first."""
+        """Stop all services, after the work in progress."""
         self.groups.close()
         self.queues.close()
         self.staged.stop()

@@ -165,7 +165,7 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
                 if holder.is_this_engine
                 else "only what lies below the checkpointed high watermarks is shown"
             )
-            # A command that reads once shows all that there is; a mount goes on without what comes.
+            # A command shows everything there is now; a mount will not show later records.
             level = logging.INFO if holder.is_this_engine else logging.WARNING
             warnings.add(f"{data.path}: {owner} is writing there; {shown}", level=level)
 

@@ -186,7 +186,7 @@ class Client:
     def allow(
         self, name: str, user: str, *operations: AclOperation, kind: ResourceType = ResourceType.TOPIC
     ) -> None:
-        """Grant a user operations on a topic or a group that others are then refused; wait until the broker knows them."""
+        """Allow a user operations on a topic or group, and so refuse them to all others; wait until the broker does."""
         about = (kind, name, ResourcePatternType.LITERAL)
         bindings = [
             AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)

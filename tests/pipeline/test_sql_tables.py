@@ -77,7 +77,7 @@ def test_a_dataframe_of_a_table_needs_a_target(tables, tmp_path):
 
 
 def test_a_stream_into_a_table_is_refused(tables, tmp_path):
-    """It says what to use instead of toTable."""
+    """The error names what to write instead of `toTable`."""
     sink = tables.readStream.table("source").writeStream.option(
         "checkpointLocation", str(tmp_path / "progress")
     )

@@ -45,7 +45,7 @@ class Mistake(NamedTuple):
 
 
 def mistakes(name: str) -> list[Mistake]:
-    """Those of one transcript."""
+    """Read one transcript."""
     blocks = (TRANSCRIPTS / f"{name}.txt").read_text().removesuffix("\n").split("\n\n# ")
     return [
         Mistake(meant.removeprefix("# "), line.removeprefix("$ "), "\n".join(shown))
@@ -55,7 +55,7 @@ def mistakes(name: str) -> list[Mistake]:
 
 @contextmanager
 def prepared() -> Iterator[Path]:
-    """A folder to make mistakes in, short enough for a line: two data directories, folders and files of others."""
+    """Make a folder with two data directories, and with folders and files of other programs."""
     with tempfile.TemporaryDirectory(prefix="m") as base:
         folder = Path(base)
         for name, text in FILES.items():
@@ -109,7 +109,7 @@ def _shown(folder: Path, said: str, status: int) -> str:
 
 
 def kept(folder: Path) -> dict[str, int | None]:
-    """Every file, with its size if it holds records or is another program's, and every folder."""
+    """List all files and folders, with the sizes of segments and of files that are not ours."""
     return {
         str(path.relative_to(folder)): path.stat().st_size if path.suffix in {".log", ".txt"} else None
         for path in folder.rglob("*")

@@ -146,7 +146,7 @@ class TopScreen:
     problem: str = ""
     """The reason why the newest look at the topics failed."""
     page: int = 10
-    """Rows of a page: those that were last shown."""
+    """The number of rows that PgUp and PgDn move: as many as the last picture had."""
 
     def show(self, sample: TopSample, rows: list[TopRow]) -> None:
         """Show newer rows; the selection stays on its topic."""

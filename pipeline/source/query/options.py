@@ -122,7 +122,7 @@ class SourceOptions:
     isolation: Isolation
     skip_corrupt_batches: bool
     left_out: tuple[Path, ...] = ()
-    """Directories with replicas that are not waited for, absolute."""
+    """Replica directories that are lost, and that a read does without; absolute paths."""
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:

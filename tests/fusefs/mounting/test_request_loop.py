@@ -194,7 +194,7 @@ async def test_another_fetches_requests_while_one_is_handled_slowly():
 
 
 def test_no_version_is_installed_whose_loop_was_not_read():
-    """The package asks for those alone with which the short loops work: a newer one would be three times slower."""
+    """The package requires only versions of pyfuse3 that work with the fast loop; with others a mount is three times slower."""
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
     (wanted,) = project["project"]["optional-dependencies"]["mount"]
     assert ("pyfuse3>=3.5,<3.6", ("3.5.",)) == (wanted.partition(";")[0], request_loop.READ_VERSIONS)

@@ -101,7 +101,7 @@ def test_who_reads_on_is_stopped_once_at_the_place(
 
 
 def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
-    """In one segment, at its end and over its bound: neighbors share a place, and each place stops a reader."""
+    """A reader stops once for each run of damaged batches, also where a run ends a segment or goes on in the next one."""
     for damaged in (2, 3, 4, 7):
         partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)

@@ -276,7 +276,7 @@ def test_an_index_that_was_cut_in_use_hides_no_batches():
 
 
 def test_a_new_disk_filled_from_a_log_with_a_gap_at_its_start_has_the_gap_too():
-    """The log start is where the gap begins; what follows it is not put in front of it."""
+    """The new copy has the same log start and names the same missing offsets as the old one."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 1)
