@@ -145,7 +145,7 @@ class CheckpointWriter:
             changes = {}
             for log in loaded_logs(partitions):
                 offset = offset_of(log)
-                if written.get(log.parts.partition) != offset:
+                if written.get(log.parts.partition) != offset and not log.parts.gone:
                     changes[log.parts.partition] = offset
             if changes or name in self._malformed:
                 offsets = {**written, **changes}

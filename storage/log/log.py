@@ -12,7 +12,7 @@ they go by is published as one immutable value (`storage.log.state`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class Log:
         "append",
         "append_as_follower",
         "begin_verification",
+        "checkpoint",
         "delete_oldest_segments",
         "delete_records",
         "discard_segment",
@@ -101,6 +102,8 @@ class Log:
         self._appender = appender
         self.holes, self.hidden = loaded.holes, loaded.hidden
         """Holes that a loss of power may have left, for whoever has a copy to compare; and why it ends before its files do."""
+        self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
+        """Puts recovery points on disk; set by the engine."""
 
         self.offsets = reader.offsets
         self.visible_end = reader.visible_end
@@ -140,16 +143,14 @@ class Log:
         self.truncate_to = replacer.truncate_to
         self.truncate_fully_and_start_at = replacer.truncate_fully_and_start_at
 
-        self.lead = roles.lead
-        self.lead_alone = roles.lead_alone
+        self.lead, self.lead_alone = roles.lead, roles.lead_alone
         self.follow = roles.follow
         self.advance_high_watermark = roles.advance_high_watermark
         self.follow_high_watermark = roles.follow_high_watermark
         self.extend_as_follower = roles.extend_as_follower
         self.match_indexes = roles.match_indexes
 
-        self.mark_offline = parts.mark_offline
-        self.retire = parts.retire
+        self.mark_offline, self.retire = parts.mark_offline, parts.retire
 
     @property
     def topic(self) -> str:

@@ -43,13 +43,17 @@ class TornSegment(NamedTuple):
         return f"offsets {self.end_offset} to {self.next_offset - 1} are missing"
 
 
+def is_compacted(log: Log) -> bool:
+    """Return whether compaction removes offsets from a log, or did."""
+    return log.config.compacts or log.parts.first_dirty_offset is not None
+
+
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
     """Return the segments of a log that lack offsets, or have other bytes behind them (CorruptionError, OSError).
 
-    None of a topic that compacts, or that did: compaction removes offsets. What is missing before the first segment counts as
-    a segment, too.
+    None of a log that is compacted. What is missing before the first segment counts as a segment, too.
     """
-    if log.config.compacts or log.parts.first_dirty_offset is not None:
+    if is_compacted(log):
         return ()
     state, found, start = log.parts.state, [], true_start(log)
     if start < state.start_offset:

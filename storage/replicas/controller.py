@@ -189,11 +189,9 @@ class ReplicaController:
                     self._settle_gaps(one)
 
     def _settle_gaps(self, partition: ReplicatedPartition) -> None:
-        """Have gaps that followers have now from their leader on disk as such, and the one lead that begins first."""
-        logs = self.logs(partition.name)
+        """Have recovery points behind gaps on disk, if the file of these was lost, and the one lead that begins first."""
         for number in self.find_absences(partition):
             with suppress(OSError, StorageError):  # It is found out where it is appended to.
-                logs[number].sync()
                 self._members[number].engine.keep_offsets()
         first = min(partition.replicas_in_sync, key=lambda one: one.log.log_start_offset)
         if first.log.log_start_offset < partition.log_start_offset:
@@ -312,8 +310,7 @@ class ReplicaController:
                 return False
             partition.state = joined(state, replica)
             try:
-                engine = self._members[replica].engine
-                (engine.keep_offsets if partition.lacking else engine.keep_log_starts)()
+                self._members[replica].engine.keep_log_starts()
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:
                 partition.state = state

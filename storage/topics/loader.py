@@ -157,7 +157,7 @@ def load_found(
             counts=data.counts,
         ),
     )
-    log.parts.room = directory.reserve.room
+    log.parts.room, log.checkpoint = directory.reserve.room, directory.writer.write_recovery_points
     first_dirty = adopt(log, first_dirty, data.clock).parts.first_dirty_offset
     if first_dirty is not None:
         # What compaction has been through was on disk: holes in it are its own.

@@ -25,6 +25,7 @@ from storage.codec.columns import decode_each
 from storage.codec.headers import BatchHeader
 from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.log.log import Log
+from storage.log.soundness import is_compacted
 from storage.messages import reason_of
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, Record
 
@@ -59,9 +60,7 @@ class Parting:
     def __init__(self, kept: Log | None, lost: Log) -> None:
         """Compare the logs (CorruptionError if the one that is kept is damaged where they differ, OSError; blocking)."""
         self.kept, self.lost = kept, lost
-        self._by_record = any(
-            log.config.compacts or log.parts.first_dirty_offset is not None for log in (kept, lost) if log
-        )
+        self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
         self.offset = lost.log_start_offset if kept is None or self._by_record else _parting(kept, lost)
         """The offset from which on the log that is given up is cut."""
 

@@ -17,7 +17,7 @@ from storage.codec.batch import scan
 from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.log.parts import Hole
-from storage.log.soundness import replace_epochs, true_start
+from storage.log.soundness import is_compacted, replace_epochs, true_start
 from storage.model import NO_LEADER_EPOCH, Fetched, Offset
 from storage.replicas.rules.divergence import diverging, truncation_point
 from storage.replicas.rules.state import LogEnd
@@ -92,13 +92,26 @@ def _rolls(follower: Log, fetched: Fetched) -> bool:
     return fetched.segment_base_offset > follower.chain.base_offsets[-1]
 
 
+def _roll(follower: Log, base_offset: Offset) -> None:
+    end = follower.log_end_offset
+    follower.roll("its leader rolled", base_offset=base_offset)
+    if end < base_offset and not is_compacted(follower):
+        # Recovery drops what is behind a gap above the recovery point on disk.
+        follower.sync()
+        try:
+            follower.checkpoint([follower])
+        except OSError:
+            follower.truncate_to(end, "its recovery point cannot be written")
+            raise
+
+
 def append_fetched(follower: Log, fetched: Fetched) -> None:
     """Append what was fetched from a leader; see `fetch_once` for what is raised."""
     data = fetched.data
     if fetched.segment_base_offset < follower.chain.base_offsets[-1]:
         follower.drop_empty_segment("its leader has not rolled there")
     if _rolls(follower, fetched):
-        follower.roll("its leader rolled", base_offset=fetched.segment_base_offset)
+        _roll(follower, fetched.segment_base_offset)
     transactional = False
     pieces: list[int] = []
     for batch in scan(data):
@@ -130,7 +143,7 @@ def match_segments(leader: Log, follower: Log) -> None:
         follower.drop_empty_segment("its leader has not rolled there")
     elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
         # Also behind a hole, which a loss of power leaves where a segment ended exactly behind a batch.
-        follower.roll("its leader rolled", base_offset=base_offset)
+        _roll(follower, base_offset)
     follower.match_indexes(leader.chain.active)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from storage.disk.names import RECOVERY_POINTS
 from storage.errors import PartitionOfflineError
+from storage.replicas.rules.follower import fetch_once
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.storage.replicas.test_lone_copies import went_on_alone
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove
@@ -46,6 +48,53 @@ def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
     assert before == made.files(2)
     assert LINES[:15] + LINES[30:] == made.lines()
     assert "offsets 15 to 29 are missing" in str(made.partition().status().missing)
+
+
+@pytest.mark.parametrize("batches", [1, 3, 30])
+def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches):
+    """The recovery point is on disk before the first batch behind the gap, long before it is in sync."""
+    made = older_copy()
+    made.open()
+    leader, follower = (made.engine.controller.logs(ORDERS)[number] for number in (1, 2))
+    follower.follow(follower.log_end_offset)
+    for _ in range(batches):
+        fetch_once(leader, follower, max_bytes=1)
+    made.kill()
+    assert (1,) == made.in_sync()
+    assert 30 + batches == made.engine.controller.logs(ORDERS)[2].log_end_offset
+
+
+def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_a_gap():
+    """Neither then nor at the next attempt, until its disk takes it; both logs are in one leader epoch."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for number, line in enumerate(LINES):
+        if number == 15:
+            made.disk(2).fail("pwrite", suffix=".log")
+        made.append(line + "\n")
+    made.disk(2).heal()
+    made.engine.close()
+    for _ in range(3):
+        remove(made, 1, 0)
+    made.open()
+    made.disk(2).fail("rename", times=2, suffix=f"{RECOVERY_POINTS}.tmp")
+    for _ in range(2):
+        made.forget_failures()
+        made.engine.catch_up()
+        assert (15, (1,)) == (made.engine.controller.logs(ORDERS)[2].log_end_offset, made.in_sync())
+    made.bring_back(2)
+    assert (1, 2) == made.in_sync()
+
+
+def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
+    """They are on disk again before the start ends."""
+    made = filled()
+    for number in (1, 2):
+        remove(made, number, 2)
+        made.disk(number).unlink(DISKS[number - 1] / RECOVERY_POINTS)
+    made.open()
+    made.kill()
+    assert LEFT == made.lines()
 
 
 def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
