@@ -167,7 +167,7 @@ class LogLoader:
             chain=chain,
             end_offset=end_offset,
             start_offset=log_start_offset,
-            recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
+            recovery_point=end_offset if clean else min(self._checkpointed.recovery_point, end_offset),
             high_watermark=high_watermark,
             as_closed=not self._changed,
             holes=tuple(self._holes),
@@ -315,10 +315,13 @@ class LogLoader:
             if recovered.cut_bytes and lost:
                 return segments[: index + 1]
             if following and recovered.end_offset < following[0].base_offset:
-                if self._options.dense:
+                if not self._options.dense:
+                    self._holes.append(Hole(recovered.end_offset, following[0].base_offset))
+                elif (point := following[0].base_offset) > self._options.checkpointed.recovery_point:
                     self._retire(following)
                     return segments[: index + 1]
-                self._holes.append(Hole(recovered.end_offset, following[0].base_offset))
+                else:  # No loss of power left this gap: later recoveries begin behind it.
+                    self._checkpointed = self._checkpointed._replace(recovery_point=point)
         return segments
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:

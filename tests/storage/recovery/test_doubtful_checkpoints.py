@@ -101,6 +101,20 @@ def test_a_recovery_point_beyond_the_end_skips_no_segment():
     assert (5, 0) == (log.log_end_offset, log.recovery_point)
 
 
+def test_a_gap_below_the_recovery_point_on_disk_stays():
+    """Also if the log ends below that point, so that recovery begins in front of the gap; the next one keeps it, too."""
+    on_disk = filled(12)
+    on_disk.log.close()
+    on_disk.disk.unlink(DIRECTORY / f"{3:020}.log")
+    name = f"{9:020}.log"
+    on_disk.write(name, on_disk.content(name)[:-1])
+    point = 12
+    for _ in range(2):
+        log = on_disk.load(clean=False, dense=True, recovery_point=point)
+        assert [0, 1, 2, 6, 7, 8, 9, 10] == offsets_of(log)
+        point = log.recovery_point
+
+
 def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
     """Where the damaged batch reaches the recovery point, segments below it are left as they are."""
     on_disk = filled(12)

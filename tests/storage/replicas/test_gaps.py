@@ -86,6 +86,16 @@ def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_
     assert (1, 2) == made.in_sync()
 
 
+def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
+    """A later topic of that name would be taken for flushed."""
+    made = older_copy()
+    made.open()
+    follower = made.engine.controller.logs(ORDERS)[2]
+    made.engine.delete_topic("orders")
+    follower.checkpoint([follower])
+    assert b"orders" not in made.disk(2).read_bytes(DISKS[1] / RECOVERY_POINTS)
+
+
 def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
     """They are on disk again before the start ends."""
     made = filled()
