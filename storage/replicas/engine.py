@@ -113,7 +113,7 @@ class ReplicatedEngine:
         self.controller.doctors = self._healer.doctor
         self.controller.future_log = self._moves.future_log
         self._groups = make_groups(self, settings.config, clock)
-        copies = MembersWithCopies(members)
+        copies = MembersWithCopies(members, self._copy_failed)
         self._share_groups = QueueGroups(self, members.files, copies, clock)
         self._commits = CommitRecord(members.files, copies.directories, self._copy_failed)
         self.producers = ProducerRegistry(members.files, copies.directories, self._copy_failed)
@@ -237,7 +237,10 @@ class ReplicatedEngine:
             member.fail(f"failed: {reason_of(error)}")
 
     def _copy_failed(self, directory: Path, error: OSError) -> None:
-        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
+        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there.
+
+        The caller may hold the locks of groups and records: nobody who holds a partition's lock takes one of these.
+        """
         for member in self._members:
             if member.path == directory:
                 member.fail(f"failed: {reason_of(error)}")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.messages import reason_of
 from storage.replicas.members.member import ReplicatingDirectories
 
 
 class MembersWithCopies:
     """See `storage.shares.journal.JournalPlaces` and `storage.checkpoints.copies.RecordCopies`."""
 
-    def __init__(self, members: ReplicatingDirectories) -> None:
+    def __init__(self, members: ReplicatingDirectories, failed: Callable[[Path, OSError], None]) -> None:
         self._members = members
+        self._failed = failed
 
     def directories(self) -> Sequence[Path]:
         return tuple(member.path for member in self._members.serving)
 
     def failed(self, directory: Path, error: OSError) -> None:
-        for member in self._members:
-            if member.path == directory:
-                member.fail(f"failed: {reason_of(error)}")
+        self._failed(directory, error)

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from storage.disk.names import QUEUES
 from storage.manager.startup import Machine, open_engine
 from storage.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
 from tests.doubles.replicated import ORDERS, Replicated
@@ -127,3 +128,16 @@ def test_leases_end_there_too() -> None:
     two.clock.advance(1)
     two.engine.maintenance(two.clock())
     assert 2 == taken(second).delivery_count
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_directory_that_could_not_note_a_rejection_leaves_at_once(number: int) -> None:
+    """Not at the next duty: until then it would count as in sync, and know less than the others."""
+    two = served()
+    session = opened(two)
+    settled(session, REJECT)
+    for operation in ("append", "pwrite", "open"):
+        two.disk(number).fail(operation, times=1_000, suffix=QUEUES)
+    settled(session, REJECT)
+    assert ((3 - number,), 3 - number) == (two.in_sync(), two.leader())
+    assert [(0, "a test"), (1, "a test")] == rejected(two)
