@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from storage.config.topic import TopicConfig
-from storage.directories.checkpoints import CheckpointWriter
 from storage.directories.directories import Directories
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Engine
@@ -135,11 +134,6 @@ class MemberManager(LogManager):
         with self._lock:
             self._check_writable()
             self._futures.discard_all(unwanted)
-
-    def keep_offsets(self) -> None:
-        """Put the log starts and the recovery points on disk (blocking, OSError): below these a start looks for no lost bytes."""
-        self.keep_log_starts()
-        self._checkpoint(CheckpointWriter.write_recovery_points)
 
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
         """Clean these partitions no more until others are named; a cleaning of one that is under way ends."""

@@ -190,9 +190,10 @@ class ReplicaController:
 
     def _settle_gaps(self, partition: ReplicatedPartition) -> None:
         """Have recovery points behind gaps on disk, if the file of these was lost, and the one lead that begins first."""
+        logs = self.logs(partition.name)
         for number in self.find_absences(partition):
-            with suppress(OSError, StorageError):  # It is found out where it is appended to.
-                self._members[number].engine.keep_offsets()
+            with suppress(OSError):  # It is found out where it is appended to.
+                logs[number].checkpoint([logs[number]])
         first = min(partition.replicas_in_sync, key=lambda one: one.log.log_start_offset)
         if first.log.log_start_offset < partition.log_start_offset:
             self.lead(partition, first.number)

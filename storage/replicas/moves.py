@@ -139,7 +139,8 @@ class ReplicaMoves:
                 # Where it begins is in no file of its own yet.
                 catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
                 arrived.sync()
-                member.engine.keep_offsets()
+                member.engine.keep_log_starts()
+                arrived.checkpoint([arrived])
                 self._controller.moved(partition, arrived)
             self._remove_old(partition, move.source)
         _LOGGER.info(
