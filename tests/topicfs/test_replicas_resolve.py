@@ -250,6 +250,30 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
         assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
 
 
+def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
+    """Each in another partition: --save keeps what may be the only sound copy, and is asked for."""
+    with closing(started(A, B)) as engine:
+        engine.create_topic("orders", partitions=2)
+    for one, other in ((A, B), (B, A)):
+        with closing(started(one, left_out=(other,))) as engine:
+            for number in (0, 1):
+                append_lines(engine.partition("orders", number), f"{one}{number}\n")
+    for one, number in ((A, 0), (B, 1)):
+        (log,) = (one / f"orders-{number}").glob("*.log")
+        log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    before = files(A, B)
+    for keep in (A, B):
+        for more in ((), ("--yes",), ("--save", "lost")):
+            ran = topicfs("replicas", "resolve", "--keep", str(keep), BOTH, *more)
+            assert (1, before, False) == (ran.status, files(A, B), Path("lost").exists())
+            assert b"or keep another directory, or go on with --save FOLDER --yes" in ran.errors
+    assert 0 == topicfs(*RESOLVE, "--save", "lost", "--yes").status
+    assert b"b0" in Path("lost/orders-0.batch").read_bytes()
+    with closing(started(A, B)) as engine:
+        engine.catch_up()
+        assert ["a1"] == read_lines(engine.partition("orders", 1))
+
+
 @pytest.mark.parametrize("name", [names.META_PROPERTIES, names.TOPIC_SETTINGS, names.CLEAN_SHUTDOWN])
 def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
     """What it has cannot be shown: the message says what to repair, and nothing is changed; it is not kept either."""

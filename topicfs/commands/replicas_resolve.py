@@ -64,7 +64,8 @@ def resolve(
 
     With --save each partition's lost records are saved in FOLDER/TOPIC-PARTITION.batch, as whole batches, before
     anything is changed. Damaged batches and those of aborted transactions are not saved. Of a topic that is compacted
-    it saves every batch of which the other log lacks a record, also if compaction removed that record.
+    it saves every batch of which the other log lacks a record, also if compaction removed that record. --yes needs
+    --save if the log that is kept is damaged behind the last batch that both have: the other one is cut there.
 
     No daemon may serve the directories meanwhile.
     """
@@ -81,6 +82,9 @@ def resolve(
             say(f"{keep}: nothing to resolve: no other directory was written to independently", error=True)
             return
         _show(resolution)
+        if resolution.uncompared and not (yes and save):
+            remedy = "put the file back, or keep another directory, or go on with --save FOLDER --yes"
+            raise StorageError(f"{resolution.uncompared}: what is kept cannot be compared; {remedy}")
         if not yes:
             say(
                 "nothing was changed; to go on without this, add --yes, and --save FOLDER to save the records",

@@ -22,7 +22,7 @@ from storage.codec.binary.fields import (
     TRANSACTIONAL_MASK,
 )
 from storage.codec.columns import decode_each
-from storage.codec.headers import BatchHeader
+from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.log.log import Log
 from storage.log.soundness import is_compacted
@@ -58,11 +58,13 @@ class Parting:
     """Two logs of a partition; without `kept` everything in `lost` is given up."""
 
     def __init__(self, kept: Log | None, lost: Log) -> None:
-        """Compare the logs (CorruptionError if the one that is kept is damaged where they differ, OSError; blocking)."""
+        """Compare the logs (OSError; blocking)."""
         self.kept, self.lost = kept, lost
         self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
-        self.offset = lost.log_start_offset if kept is None or self._by_record else _parting(kept, lost)
-        """The offset from which on the log that is given up is cut."""
+        self.offset, self.unsure = lost.log_start_offset, ""
+        """The offset from which on the log that is given up is cut, and the damage of `kept` behind it, if they may part later."""
+        if kept is not None and not self._by_record:
+            self.offset, self.unsure = _parting(kept, lost)
 
     @property
     def cuts(self) -> bool:
@@ -89,9 +91,9 @@ class Parting:
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
     def batches(self, skipped: list[str]) -> Iterator[Batch]:
-        """Yield the batches with records that would be lost (CorruptionError, OSError; blocking).
+        """Yield the batches with records that would be lost (OSError; blocking).
 
-        The rest of a segment that cannot be read is passed over, and `skipped` gets the reason; not of the last one.
+        The rest of a segment that cannot be read is passed over, and `skipped` gets the reason.
         """
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
@@ -104,29 +106,24 @@ class Parting:
     def saved(self) -> Iterator[bytes]:
         """Yield these batches as any log takes them: sound, not aborted, and without a producer (OSError; blocking)."""
         aborted = self.lost.aborted
-        try:
-            for header, data in self.batches([]):
-                is_aborted = header.is_transactional and any(
-                    one.producer_id == header.producer_id
-                    and one.first_offset <= header.base_offset <= one.last_offset
-                    for one in aborted
-                )
-                if not is_aborted and scan(data, check_crc=True).problem is None:
-                    yield _plain(header, data)
-        except CorruptionError:
-            return  # The loss that was shown names it.
+        for header, data in self.batches([]):  # The loss that was shown names what is passed over.
+            is_aborted = header.is_transactional and any(
+                one.producer_id == header.producer_id
+                and one.first_offset <= header.base_offset <= one.last_offset
+                for one in aborted
+            )
+            if not is_aborted and scan(data, check_crc=True).problem is None:
+                yield _plain(header, data)
 
 
-def _parting(kept: Log, lost: Log) -> Offset:
+def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
     """Return the end of what both logs have from where both begin on; where they cannot be compared, the start of `lost`.
 
     Logs that have the same batch had the same ones before it, so that damage of `kept` in front of one is passed over.
+    Damage behind the last one is returned, too.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
-    if start >= min(kept.log_end_offset, lost.log_end_offset):
-        return lost.log_start_offset
-    agreed: Offset | None = None
-    unsure = list[str]()
+    agreed, unsure = lost.log_start_offset, list[str]()
     batches, ours = _batches(kept, start, unsure), None
     # In this order: behind damage of `lost` nothing is compared, so that `kept` may be damaged there, too.
     for theirs in _readable(lost, start):
@@ -142,9 +139,7 @@ def _parting(kept: Log, lost: Log) -> Offset:
             ours = None
         else:
             break
-    if unsure:
-        raise CorruptionError(kept.directory, 0, f"not compared: {unsure[0]}")
-    return lost.log_start_offset if agreed is None else agreed
+    return agreed, f"{kept.directory}: not compared: {unsure[0]}" if unsure else ""
 
 
 def _same(one: Batch, other: Batch) -> bool:
@@ -158,21 +153,25 @@ def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Itera
     offset = start
     while offset < log.log_end_offset:
         try:
-            data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+            data, batches = _read(log, offset)
         except CorruptionError as error:
-            following = next((base for base in log.chain.base_offsets if base > offset), None)
-            if skipped is None or following is None:
+            if skipped is None:
                 raise
             skipped.append(reason_of(error))
-            offset = following
+            offset = next((base for base in log.chain.base_offsets if base > offset), log.log_end_offset)
             continue
-        batches = scan(data)
-        if not len(batches):
-            raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")
         for header in batches:
             if header.end_offset > offset:
                 yield Batch(header, data[header.position : header.end_position])
                 offset = header.end_offset
+
+
+def _read(log: Log, offset: Offset) -> tuple[bytes, Batches]:
+    data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+    batches = scan(data)
+    if not len(batches):
+        raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")
+    return data, batches
 
 
 def _readable(log: Log, start: Offset) -> Iterator[Batch]:

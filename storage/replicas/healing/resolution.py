@@ -92,11 +92,7 @@ class Resolution:
                 )
         for group in (self._members, self._others_kept, self._same):
             group[:] = [one for one in group if str(one) not in self.left_alone]
-        try:
-            self.given_up = [one for loser in self.losers for one in self._compared(loser)]
-        except CorruptionError as error:
-            remedy = "what is kept cannot be compared; put the file back, or keep another directory"
-            raise StorageError(f"{reason_of(error)}: {remedy}") from error
+        self.given_up = [one for loser in self.losers for one in self._compared(loser)]
 
     def _group(self, kept: ReplicatingDirectory) -> None:
         """Tell the directories that are kept from those that are given up."""
@@ -181,6 +177,11 @@ class Resolution:
                 yield one, Loss(0, Offset(0), Offset(0), -1, -1, 0, one.problem)
             elif (loss := one.parting.loss()) is not None:
                 yield one, loss
+
+    @property
+    def uncompared(self) -> str:
+        """The damage of a kept log for which records would be given up that it may have, too; empty: there is none."""
+        return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
     def topics_given_up(self) -> dict[str, tuple[ReplicatingDirectory, str]]:
         """Return the topics that only directories have that are given up, by id: one of these, and the topic's name."""

@@ -137,7 +137,7 @@ class Place:
         return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
 
     def damage_segment(self, chance: Random) -> str | None:
-        """Cut or remove the log of a closed segment that is on disk; return what was done.
+        """Cut or remove the log of a closed segment with batches that is on disk; return what was done.
 
         What is behind a cut in a segment that was not flushed goes with it at the next start, as after a loss of power.
         """
@@ -149,7 +149,7 @@ class Place:
             file
             for name in PARTITIONS
             for file, after in pairwise(sorted((self.path / names.partition_directory(name)).glob("*.log")))
-            if clean or int(after.stem) <= points.get(name, 0)
+            if (clean or int(after.stem) <= points.get(name, 0)) and file.stat().st_size
         ]
         if not logs:
             return None

@@ -277,7 +277,7 @@ class World:
         before = self._disks()
         folder = self.base / f"saved{self.counts['resolved']}"
         where = words.index("--keep") + 1
-        kept = words[where]
+        kept, damaged = words[where], None
         for keep in [kept, *(one for one in words[-1].split(",") if one != kept)]:
             words[where] = keep
             status, said = _command(words)
@@ -286,11 +286,15 @@ class World:
             assert before == self._disks()
             if "keep another directory" not in said:
                 break
+            damaged = keep if "go on with --save FOLDER --yes" in said else damaged
         else:
-            self.counts["forks that need another disk"] += 1
-            self._bring_all_back()
-            self.named = self.places
-            return
+            if damaged is None:
+                self.counts["forks that need another disk"] += 1
+                self._bring_all_back()
+                self.named = self.places
+                return
+            self.counts["forks of two damaged logs"] += 1
+            words[where] = damaged
         status, said = _command([*words, "--save", str(folder), "--yes"])
         self._note(f"{shlex.join(words)}: {said}")
         if "; repair it, or give it up without --save" in said or "; repair the others" in said:
