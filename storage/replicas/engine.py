@@ -237,10 +237,8 @@ class ReplicatedEngine:
             member.fail(f"failed: {reason_of(error)}")
 
     def _copy_failed(self, directory: Path, error: OSError) -> None:
-        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there.
-
-        The caller may hold the locks of groups and records: nobody who holds a partition's lock takes one of these.
-        """
+        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
+        # With the locks of groups and records: nobody who holds a partition's lock takes one of these.
         for member in self._members:
             if member.path == directory:
                 member.fail(f"failed: {reason_of(error)}")

@@ -240,8 +240,8 @@ class FetcherThread(CopyingThread):
         if not self._controller.join(partition, self._member.number, log):
             return False
         leader, lacking = partition.leader, partition.lacking
-        lost = lacking.get(leader.number) if leader is not None else None
-        if leader and lost and (lost.elsewhere or log.log_start_offset < leader.log.log_start_offset):
+        lost, here = lacking.get(leader.number) if leader else None, lacking.get(self._member.number)
+        if lost and (lost.elsewhere or (here and here.present > lost.present)):
             self._controller.lead(partition, self._member.number)
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:

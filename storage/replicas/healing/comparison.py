@@ -22,7 +22,7 @@ from storage.codec.binary.fields import (
     TRANSACTIONAL_MASK,
 )
 from storage.codec.columns import decode_each
-from storage.codec.headers import Batches, BatchHeader
+from storage.codec.headers import BatchHeader
 from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.log.log import Log
 from storage.log.soundness import is_compacted
@@ -153,7 +153,9 @@ def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Itera
     offset = start
     while offset < log.log_end_offset:
         try:
-            data, batches = _read(log, offset)
+            data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
+            if not len(batches := scan(data)):
+                raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")  # noqa: TRY301 - damage, too
         except CorruptionError as error:
             if skipped is None:
                 raise
@@ -164,14 +166,6 @@ def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Itera
             if header.end_offset > offset:
                 yield Batch(header, data[header.position : header.end_position])
                 offset = header.end_offset
-
-
-def _read(log: Log, offset: Offset) -> tuple[bytes, Batches]:
-    data = bytes(log.read_as_follower(offset, max_bytes=_READ_BYTES).data)
-    batches = scan(data)
-    if not len(batches):
-        raise CorruptionError(log.directory, 0, f"no batch at offset {offset}")
-    return data, batches
 
 
 def _readable(log: Log, start: Offset) -> Iterator[Batch]:

@@ -31,6 +31,11 @@ class Holding(NamedTuple):
     start_offset: Offset
     end_offset: Offset
 
+    def present(self, torn: Iterable[TornSegment]) -> int:
+        """Return how many of them are there."""
+        start, end = self
+        return end - start - sum(max(start, one.next_offset) - max(start, one.end_offset) for one in torn)
+
 
 class Absence(NamedTuple):
     """Something that a replica lacks, or has beside its batches."""
@@ -40,6 +45,8 @@ class Absence(NamedTuple):
     cause: str
     elsewhere: bool
     """True if another replica in sync lacks nothing and goes as far: it is copied from that one."""
+    present: int
+    """Number of offsets that it has."""
 
 
 def lacking(
@@ -79,6 +86,7 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
     torn = {
         number: [one for one in torn_segments(log) if one.next_offset > due] for number, log in logs.items()
     }
+    present = {number: one.present(torn[number]) for number, one in holdings.items()}
     found, causes = lacking(holdings, torn) if logs else {}, {}
     for number, segments in torn.items():
         if number in found or segments:
@@ -88,7 +96,7 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
     reach = max((one.end_offset for number, one in holdings.items() if number not in causes), default=-1)
     copied = {number for number in found if holdings[number].end_offset <= reach}
     return {
-        number: Absence(_path(logs[number], torn[number]), cause, number in copied)
+        number: Absence(_path(logs[number], torn[number]), cause, number in copied, present[number])
         for number, cause in causes.items()
     }
 

@@ -20,20 +20,31 @@ def new_disk(made: Replicated) -> None:
     made.disk(2).sync_directory(DISKS[1].parent)
 
 
-def older_copy() -> Replicated:
-    """The second directory ends at 15; the first one went on alone, and lost what is below 30."""
+def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
+    """The second directory ends there; the first one went on alone, and lost segments, one after the other."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
-    for line in LINES[:15]:
+    for line in LINES[:end]:
         made.append(line + "\n")
     made.engine.close()
     made.open(DISKS[0], left_out=(DISKS[1],))
-    for line in LINES[15:]:
+    for line in LINES[end:]:
         made.append(line + "\n")
     made.engine.close()
-    for _ in range(3):
-        remove(made, 1, 0)
+    for which in lost:
+        remove(made, 1, which)
     return made
+
+
+def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
+    """An older copy has some of what the other one lost: readers get it, also after a restart."""
+    made = older_copy(25, (2, 2))
+    made.open()
+    made.engine.catch_up()
+    for _ in range(2):
+        assert ((1, 2), 2) == (made.in_sync(), made.leader())
+        assert LINES[:25] + LINES[40:] == made.lines()
+        made.reopen()
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
