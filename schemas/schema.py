@@ -93,24 +93,23 @@ T = TypeVar("T")
 
 
 def context_of(subject: str) -> str:
-    """Return the registry's context that has a subject: `.staging` of `:.staging:orders-value`, "" for the default one."""
+    """Return the registry's context of a subject: `.staging` for `:.staging:orders-value`, "" for the default one."""
     context, separator, _ = subject[1:].partition(":") if subject.startswith(":") else ("", "", "")
     return context if separator and context != "." else ""
 
 
-def of_contexts(
-    default: T | None, others: Mapping[str, T], subject: str, has: Callable[[str], bool]
-) -> T | None:
-    """Choose between schemas that have one id in several contexts; `has` returns whether a subject has a version with that id.
+def in_context(subject: str, context: str) -> str:
+    """Return the full name of a subject in a context, unless its name has a context already."""
+    return f":{context}:{subject}" if context and not subject.startswith(":") else subject
 
-    That of the subject is chosen, then that of the default context, then the only one there is.
+
+def of_contexts(found: Mapping[str, T], subject: str, has: Callable[[str], bool]) -> T | None:
+    """Choose between schemas (by context) with the same id; `has` returns whether a subject has a version with that id.
+
+    Choose the one whose context has the subject. If that is not exactly one, choose the default context, then the only one.
     """
-    if not others or (default is not None and has(subject)):
-        return default
-    exact = [one for context, one in others.items() if has(f":{context}:{subject}")]
-    chosen = exact if len(exact) == 1 or default is None else [default]
-    chosen = chosen or list(others.values())
-    return chosen[0] if len(chosen) == 1 else None
+    named = {context: one for context, one in found.items() if has(in_context(subject, context))} or found
+    return next(iter(named.values())) if len(named) == 1 else found.get("")
 
 
 def is_number(value: object) -> TypeGuard[int]:
@@ -119,10 +118,9 @@ def is_number(value: object) -> TypeGuard[int]:
 
 
 def _reference(fields: object, context: str) -> SchemaReference:
-    """Read a reference of a schema; its subject is one of the same context unless it names another."""
+    """Read a reference of a schema. Its subject is in the schema's context unless the reference names another context."""
     if isinstance(fields, dict):
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
-            qualified = f":{context}:{subject}" if context and not subject.startswith(":") else subject
-            return SchemaReference(name, qualified, version)
+            return SchemaReference(name, in_context(subject, context), version)
     raise SchemaError("a reference has no name, subject and version")

@@ -40,8 +40,7 @@ class KeptSchemas:
         def has(name: str) -> bool:
             return any(one.number == schema_id for place, one in self.by_versions.items() if place[0] == name)
 
-        others = dict(self.by_ids.get(schema_id, {}))
-        return of_contexts(others.pop("", None), others, subject, has)
+        return of_contexts(self.by_ids.get(schema_id, {}), subject, has)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """See `SchemaSource`."""

@@ -16,7 +16,10 @@ class SchemaSource(Protocol):
         ...
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """Return a schema. Where contexts of a registry have several with that id, `subject` says which one. None where there is none, or where it cannot be had at present. Raises SchemaError for a bad one."""
+        """Return a schema, or None if there is none or it is not available now. Raises SchemaError for a bad one.
+
+        Contexts of a registry may have different schemas with one id: `subject` selects one of them.
+        """
         ...
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:

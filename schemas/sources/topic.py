@@ -70,9 +70,8 @@ class SchemasTopic:
     def _begin(self) -> None:
         self._next = Offset(0)
         self._rewrites = 0 if self._partition is None else self._partition.rewrites
-        self._numbers: dict[int, Offset] = {}
-        self._in_contexts: dict[int, dict[str, Offset]] = {}
-        """Of contexts other than the default one."""
+        self._numbers: dict[int, dict[str, Offset]] = {}
+        """The places of schemas by id and context."""
         self._guids: dict[UUID, Offset] = {}
         self._subjects: dict[str, dict[int, _Version]] = {}
         self._versions = 0
@@ -106,7 +105,7 @@ class SchemasTopic:
         def has(name: str) -> bool:
             return any(one.number == number for one in self._subjects.get(name, {}).values())
 
-        return of_contexts(self._numbers.get(number), self._in_contexts.get(number, {}), subject, has)
+        return of_contexts(self._numbers.get(number, {}), subject, has)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """See `SchemaSource`."""
@@ -221,11 +220,7 @@ class SchemasTopic:
             return
         self._versions += number not in versions
         versions[number] = _Version(offset, schema_id, value.get("deleted") is True)
-        context = context_of(subject)
-        if context:
-            self._in_contexts.setdefault(schema_id, {})[context] = offset
-        else:
-            self._numbers[schema_id] = offset
+        self._numbers.setdefault(schema_id, {})[context_of(subject)] = offset
         guid = _guid(value)
         if guid is not None:
             self._guids[guid] = offset
