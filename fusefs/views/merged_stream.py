@@ -3,9 +3,9 @@
     partition 0   …  8  9 │14 15                     the smallest timestamp of all partitions' next records comes first,
     partition 1   … 10 │12  7                        of equal ones that of the smallest number:  8 9 10 12 7 14 15
 
-Each partition stays in its own order, whatever its timestamps say. A stream is read from the front; what was read last
-can be read again at once, what came before that from the front. Records that come later are merged by themselves, and
-follow the others (`MergedReader.extend`), so that no position changes.
+Each partition stays in its own order, whatever its timestamps say. A stream is read from the front. The text that was
+read last can be read again at once; a read before it merges again from the front. `MergedReader.extend` adds a round:
+records that were appended later are merged with each other and follow all earlier ones, so that no position changes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KEPT_BYTES = 1024 * 1024
 """Bytes of text that can be read again at once: programs seek back when they have read too much."""
 
 KEPT_ROUNDS = 1000
-"""Number of times that a stream can go on with new records and still be read again from its front."""
+"""Number of rounds up to which a stream can be read again from its front."""
 
 
 class MergedRange(NamedTuple):
@@ -197,16 +197,12 @@ class _Queue:
         return first
 
     def _text_size(self, piece: Columns, offset: Offset) -> int:
-        partition = self._share.partition
-        start_offset, end_offset = offset, Offset(offset + 1)
-        sizes = self._form.measure(
-            piece,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=start_offset,
-            end_offset=end_offset,
+        topic, number, end_offset = self._share.partition.topic, self._share.partition.number, offset + 1
+        return sum(
+            self._form.measure(
+                piece, topic=topic, partition=number, start_offset=offset, end_offset=end_offset
+            )
         )
-        return sum(sizes)
 
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
         partition = self._share.partition
@@ -296,38 +292,40 @@ class MergedReader:
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
-        self._ends: dict[int, Offset] = {}
-        self._cuts: dict[int, tuple[Offset, ...]] = {}
-        self._forgot_rounds = False
+        """The first rounds, to be read again: one more than KEPT_ROUNDS if there were more."""
+        self._ahead: deque[list[tuple[MergedRange, Source]]] = deque()
+        """The rounds that are not begun."""
+        self._ends: dict[int, tuple[Offset, Source]] = {}
+        """The place behind the last round in each partition."""
         self.extend(shares)
         self._begin()
 
     def extend(self, shares: Sequence[MergedRange]) -> None:
-        """Go on behind the end of the stream, with the records of each partition up to the end of its share."""
+        """Add a round: the records of each partition behind the last round, up to the end of its share."""
         ranges = list[tuple[MergedRange, Source]]()
         for share in shares:
-            partition, number = share.partition, share.partition.number
-            rest = share._replace(start_offset=self._ends.get(number, share.start_offset))
-            if rest.start_offset < rest.end_offset:
-                cuts = self._cuts.setdefault(number, partition.cuts)
-                self._ends[number] = rest.end_offset
-                ranges.append((rest, Source(partition, self._form, self._isolation, cuts)))
-        if ranges or not self._rounds:
+            partition = share.partition
+            start, source = self._ends.get(partition.number, (share.start_offset, None))
+            if source is None or source.partition is not partition:
+                source = Source(partition, self._form, self._isolation, partition.cuts)
+            if start < share.end_offset:
+                self._ends[partition.number] = share.end_offset, source
+                ranges.append((share._replace(start_offset=start), source))
+        if not ranges and self._rounds:
+            return
+        self._ahead.append(ranges)
+        if len(self._rounds) <= KEPT_ROUNDS:
             self._rounds.append(ranges)
-        if len(self._rounds) > KEPT_ROUNDS:
-            self._forgot_rounds = True
-            del self._rounds[0]
-            self._begun -= 1
 
     def _begin(self) -> None:
         self._text = bytearray()
-        self._position = self._begun = 0
+        self._position = 0
         self._error: CorruptionError | SegmentDeletedError | None = None
+        self._ahead = deque(self._rounds)
         self._begin_round()
 
     def _begin_round(self) -> None:
-        ranges = self._rounds[self._begun]
-        self._begun += 1
+        ranges = self._ahead.popleft()
         self._unplaced = [
             _Queue(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
@@ -350,8 +348,8 @@ class MergedReader:
         and SegmentDeletedError; what stands before either is read first.
         """
         if position < self._position:
-            if self._forgot_rounds:
-                raise SegmentDeletedError(f"the order of what stood at {position} is no longer known")
+            if len(self._rounds) > KEPT_ROUNDS:
+                raise SegmentDeletedError(f"the order of the records at {position} is no longer known")
             self._begin()
         self._forget(position - KEPT_BYTES)
         for _ in range(ROUNDS_AT_ONCE):
@@ -408,7 +406,7 @@ class MergedReader:
         if not self._place():
             return None
         first = self._first()
-        if first is None and self._begun < len(self._rounds):
+        if first is None and self._ahead:
             self._begin_round()
             return None
         if first is None:
