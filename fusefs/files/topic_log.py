@@ -1,9 +1,10 @@
 """A topic as a whole: `orders/log` reads all partitions merged by time, and takes lines for the partitioner to spread.
 
-Neither it nor the ranges of times beside it are listed: a tool that reads all it finds has every record from the
-partitions. Its size is the sum of its partitions' sizes. A read ends where the partitions ended at open(2), or where
-they ended when stat last told the size: so a program that reads as much as stat says gets all of it, `tail -f` shows what
-is appended, and a program that only reads to the end ends. The size of a range of times is not known before it is read.
+A listing shows neither `log` nor the ranges of times beside it: a tool that reads every listed file gets each record
+from its partition. The size of `log` is the sum of its partitions' sizes. A read ends where the partitions ended at
+open(2), or at the size that stat reported last: a program that reads as many bytes as stat reports gets them all,
+`tail -f` shows what is appended, and a program that reads to the end does end. The size of a range of times is not known
+before it is read.
 """
 
 # ruff: noqa: ARG002 - one signature for every kind of file
@@ -65,18 +66,14 @@ class MergedHandle(LogHandle):
         node: MergedFile,
         merged: MergedReader | None,
         writer: AppendHandle | None,
-        *,
-        opener_pid: int,
-        sync: Callable[[], Awaitable[None]] | None = None,
-        emptied: bool = False,
+        program: Program,
+        options: LogHandleOptions,
     ) -> None:
-        self._program = Program(node.context.waiting, opener_pid, f"/{node.path}")
-        options = LogHandleOptions(asker=self._program, sync=sync, emptied=emptied)
         super().__init__(node, None, writer, node.context.appending.blocking, options)
+        self._program = program
         self._merged = merged
         self._reads = merged is not None
         self._merged_node = node
-        self._opener_pid = opener_pid
         self._turn = Turn()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
@@ -86,7 +83,7 @@ class MergedHandle(LogHandle):
             self._node.check_exists()
             await self._reach(self._merged, position, size)
             if self._merged.end <= position < self._merged_node.told_size:
-                self._merged.extend(await self._merged_node.shares(self._opener_pid))
+                self._merged.extend(await self._merged_node.shares(self._program))
                 await self._reach(self._merged, position, size)
             return self._merged.read(position, size)
 
@@ -109,7 +106,7 @@ class MergedFile(FileNode):
         self._files = files
         self._form = form
         self._opened_to_read = self.told_size = 0
-        """`told_size`: the size that stat told last: a stream that ends before goes on with what has come since."""
+        """`told_size` is the size that stat reported last: a reader that reaches its end below it gets newer records, too."""
 
     def attributes(self) -> Attributes:
         self.told_size = int(not self._opened_to_read)  # tar opens no empty file.
@@ -119,15 +116,15 @@ class MergedFile(FileNode):
     async def open(self, access: Access, pid: int) -> Handle:
         self._files.check_exists()
         writer = self._writer(access, pid)
+        program = Program(self.context.waiting, pid, f"/{self.path}")
         merged, shares = None, list[MergedRange]()
         if access.reads:
-            form, shares = await self._prepare(pid), await self.shares(pid)
+            form, shares = await self._prepare(pid), await self.shares(program)
             merged = MergedReader(shares, form, self.context.settings.isolation)
             self._opened_to_read += 1
-        sync = self._sync(pid)
-        handle = MergedHandle(
-            self, merged, writer, opener_pid=pid, sync=sync, emptied=access.truncates and not access.appends
-        )
+        emptied = access.truncates and not access.appends
+        options = LogHandleOptions(asker=program, sync=self._sync(pid), emptied=emptied)
+        handle = MergedHandle(self, merged, writer, program, options)
         if writer is not None or self._sized or all(one.start_offset >= one.end_offset for one in shares):
             return handle
         return UnsizedHandle(handle, lambda: None if self._sized else self.told_size)
@@ -137,7 +134,7 @@ class MergedFile(FileNode):
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return what puts the topic's logs on disk, for who opens the file to read; None where nothing was written through it."""
+        """Return a function that syncs the topic's logs for a reader; None if the file takes no writes."""
         del pid
         return None
 
@@ -147,24 +144,23 @@ class MergedFile(FileNode):
         return False
 
     async def _prepare(self, pid: int) -> Form:
-        """Do what comes before a read by process `pid`, and return the form to read. Raises FileError."""
+        """Prepare the file for a read by process `pid`, and return the form to read. Raises FileError."""
         del pid
         return self.context.decoding.renewed(self._form)
 
-    async def shares(self, pid: int) -> list[MergedRange]:
-        """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
-        context, shares = self.context, list[MergedRange]()
-        program = Program(context.waiting, pid, f"/{self.path}")
+    async def shares(self, program: Program) -> list[MergedRange]:
+        """Return the records that each partition has now. Raises FileError (EINTR) if the program wants to end."""
+        shares = list[MergedRange]()
         left = deque(self._files.topic.partitions().values())
         while left:
-            await context.appending.blocking.in_thread(partial(self._take_shares, left, shares), program)
+            await self.context.appending.blocking.in_thread(partial(self._take_shares, left, shares), program)
             self.check_exists()
             if program.wants_to_end():
                 raise FileError(errno.EINTR)
         return shares
 
     def _take_shares(self, left: deque[Partition], shares: list[MergedRange]) -> None:
-        """Go over partitions for a while, one at least (blocking)."""
+        """Look into partitions for SLICE_SECONDS, into one at least (blocking)."""
         until = time.monotonic() + SLICE_SECONDS
         while left:
             partition = left.popleft()
@@ -193,45 +189,41 @@ class MergedFile(FileNode):
 
 
 class TopicSize:
-    """The sizes of a topic's partitions in one form, added up. Only a partition with news is asked for its size again."""
+    """The sum of the sizes of a topic's partitions in one form. It asks only partitions with news for their sizes again."""
 
     def __init__(self, files: TopicFiles, form: Form) -> None:
         self.newest = NO_TIMESTAMP
         """The time of the newest record."""
+        self.views: dict[int, View] = {}
+        """The view of each partition. It never changes; a partition that is added gets one at the next `measured`."""
         self._files = files
         self._form = form
-        self._views: dict[int, View] = {}
         self._sizes: dict[int, int] = {}
         self._news: dict[int, tuple[PartitionFiles, int]] = {}
         self._outdated = False
 
-    def view(self, number: int) -> View:
-        """Return the view of a partition, always the same one."""
-        if number not in self._views:
-            self._views[number] = self._files.partition(number).views.whole(self._form)
-        return self._views[number]
-
     @property
     def size(self) -> int:
-        """Bytes of all partitions together, as of the last `measured`."""
+        """Bytes of all partitions, as of the last `measured`."""
         return sum(self._sizes.values())
 
     @property
     def outdated(self) -> bool:
-        """True once records were removed from a partition: here their bytes count on, and the log's name means another node."""
+        """True once records were removed from a partition: `size` still counts them, so the log's name means a new node."""
         _ = self.measured
         return self._outdated
 
     @property
     def measured(self) -> bool:
-        """True if `size` is exact. For the event loop's thread."""
+        """True if `size` is exact. Call it in the event loop's thread only."""
         exact = True
         for number, partition in self._files.topic.partitions().items():
             files = self._files.partition(number)
             news = files, files.news.news_count
             if self._news.get(number) != news:
-                view = self.view(number)
-                self._outdated |= view is not files.views.whole(self._form)
+                present = files.views.whole(self._form)
+                view = self.views.setdefault(number, present)
+                self._outdated |= view is not present
                 known = view.measured
                 self._sizes[number] = view.size if partition.unknown is None else 1
                 if known:
@@ -241,13 +233,13 @@ class TopicSize:
         return exact
 
     def measure(self, *, max_bytes: int | None = None) -> bool:
-        """Measure on for a while (blocking); True when all is known."""
+        """Measure for SLICE_SECONDS (blocking); return whether every view is measured."""
         until = time.monotonic() + SLICE_SECONDS
-        for number in self._files.topic.partitions():
-            while not self.view(number).measured:
+        for view in list(self.views.values()):
+            while not view.measured:
                 if time.monotonic() > until:
                     return False
-                self.view(number).measure(max_bytes=max_bytes)
+                view.measure(max_bytes=max_bytes)
         return True
 
 
@@ -287,7 +279,7 @@ class TopicLogFile(MergedFile):
         return self._size is not None and self.measured
 
     async def measure(self, pid: int, seconds: float | None = None) -> None:
-        """Wait so long for the exact size. Raises FileError (EINTR) once the process `pid` wants to end."""
+        """Wait at most `seconds` for the exact size. Raises FileError (EINTR) if the process `pid` wants to end."""
         seconds = self.context.settings.stat_seconds if seconds is None else seconds
         if self._size is None:
             for number in self._files.topic.partitions():
@@ -296,7 +288,7 @@ class TopicLogFile(MergedFile):
                     await trio.lowlevel.checkpoint()
             self._size = TopicSize(self._files, self._form)
         measuring, waiting = self.context.measuring, self.context.waiting
-        with suppress(StorageError):  # A read tells which partition it was.
+        with suppress(StorageError):  # A read reports the partition.
             await measuring.measure(self._size, seconds=seconds, ended=lambda: waiting.wants_to_end(pid))
         if not self.measured:
             measuring.measure_later(self._size, lambda: None)
@@ -314,9 +306,8 @@ class TopicLogFile(MergedFile):
 
     def _share(self, partition: Partition) -> MergedRange:
         share = super()._share(partition)
-        if self._size is None:
-            return share
-        return share._replace(start_offset=self._size.view(partition.number).start_offset)
+        view = None if self._size is None else self._size.views.get(partition.number)
+        return share if view is None else share._replace(start_offset=view.start_offset)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if not access.writes:

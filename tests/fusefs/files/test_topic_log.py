@@ -8,8 +8,12 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+import trio
 
 from fusefs.appending.handle import Acks
+from fusefs.files.topic_log import TopicSize
+from fusefs.forms import VALUES
+from fusefs.tree.topics import TopicDirectory
 from storage.engine import Engine
 from storage.model import Offset, TopicPartition
 from storage.partitioning import murmur2
@@ -243,6 +247,22 @@ async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int
     await spread(wide, 1, 2, 3, 4, 5, 6, 7)
 
     assert await wide.cat(f"orders/{name}") == b"".join(b"at %d\n" % time for time in expected)
+
+
+async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: MountClient):
+    """The thread measures the partitions that it knows; the event loop adds the new one when it asks for the size."""
+    await spread(wide, 1, 2, 3)
+    topic = wide.lookup("orders")
+    assert isinstance(topic, TopicDirectory)
+    size = TopicSize(topic.files, VALUES)
+    assert size.measured
+    wide.engine.add_partitions("orders", total=4)
+
+    await trio.to_thread.run_sync(size.measure)
+
+    assert {0, 1, 2} == size.views.keys()
+    assert size.measured
+    assert {0, 1, 2, 3} == size.views.keys()
 
 
 async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
