@@ -64,6 +64,13 @@ class LineTarget(Protocol):
         ...
 
 
+class CommandTarget:
+    """The base of targets whose lines are commands: a command is on disk when `append` returns, so nothing is left to sync."""
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
 class Encoder:
     """Turns lines of one form into batches for a partition, stamped with the present time."""
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
-from fusefs.files.text_file import TextFile
-from fusefs.files.topic_files import TopicFiles
-from fusefs.nodes.nodes import Directory
+from fusefs.appending.targets import CommandTarget, LineTarget
+from fusefs.files.text_file import TopicTextFile
 from storage.config.listing import ConfigSource
 from storage.engine import Topic
 from storage.errors import InvalidConfigError
@@ -62,7 +60,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
     return changes
 
 
-class ConfigTarget:
+class ConfigTarget(CommandTarget):
     """The target of written lines: all settings of one write are made, or none."""
 
     max_record_bytes = LINE_BYTES
@@ -81,18 +79,11 @@ class ConfigTarget:
         if changes:
             self._alter(changes)
 
-    def sync(self) -> None:
-        pass
 
-
-class ConfigFile(TextFile):
+class ConfigFile(TopicTextFile):
     """`config` of a topic."""
 
-    __slots__ = ("_files",)
-
-    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
+    __slots__ = ()
 
     def render(self) -> str:
         return render_config(self._files.topic)
@@ -106,5 +97,4 @@ class ConfigFile(TextFile):
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if access.writes:
             self._files.check_writable()
-        # It waits for the disk, and for a change of topics that is under way: as what is durable, in a thread.
-        return super()._writer(access._replace(durable=True), pid)
+        return super()._writer(access, pid)

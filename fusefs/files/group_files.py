@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusefs.allowance import leave_event_loop
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
+from fusefs.appending.targets import CommandTarget, LineTarget
 from fusefs.files.config import ConfigTarget, config_line
 from fusefs.files.group_log import check_group_exists
 from fusefs.files.text_file import TextFile
@@ -33,10 +31,6 @@ class GroupFile(TextFile):
     def __init__(self, parent: Directory, name: str, group: str) -> None:
         super().__init__(parent.context, parent, name)
         self._group = group
-
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        # It waits for the disk: as what is durable, in a thread.
-        return super()._writer(access._replace(durable=True), pid)
 
 
 class GroupConfigFile(GroupFile):
@@ -101,7 +95,7 @@ def _described(member: MemberDescription) -> str:
     return f"{member.member_id} reader {reader} topics {topics} partitions {partitions}"
 
 
-class PositionTarget:
+class PositionTarget(CommandTarget):
     """The target of a written position."""
 
     max_record_bytes = LINE_BYTES
@@ -137,9 +131,6 @@ class PositionTarget:
         if text.isdecimal() and int(text) != offset:
             self._reports.warning(self.name, f"{text} lies outside of the log: the position is {offset}")
         groups.set_positions(self._group, {self._partition: Position(offset)})
-
-    def sync(self) -> None:
-        pass
 
 
 def _last_line(lines: bytes) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
 from fusefs.appending.handle import AppendHandle
-from fusefs.errors import FileError, InternalTopicError
+from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
@@ -229,8 +229,8 @@ class LogFile(ViewNode):
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if not access.writes:
             return None
-        self._files.check_exists()
-        check_writable(self._files, access, truncation_accepted=not self._form.suffix)
+        self._files.check_writable()
+        check_append(access, truncation_accepted=not self._form.suffix)
         return self._handle(pid, durable=access.durable)
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
@@ -267,12 +267,3 @@ class DecodedLogFile(LogFile):
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset
-
-
-def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted: bool) -> None:
-    """Raise FileError unless the partition takes lines from a program that opens with `access`."""
-    if files.context.engine.read_only:
-        raise FileError(errno.EROFS)
-    if files.internal:
-        raise InternalTopicError(files.partition.topic)
-    check_append(access, truncation_accepted=truncation_accepted)

@@ -6,7 +6,7 @@ import errno
 
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.targets import Encoder, PartitionTarget
-from fusefs.errors import FileError
+from fusefs.errors import FileError, InternalTopicError
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.nodes.context import MountContext
@@ -65,6 +65,14 @@ class PartitionFiles:
         """Raise FileError (ESTALE) when the topic was deleted under an open file."""
         if self.deleted:
             raise FileError(errno.ESTALE, f"{self.partition.topic} was deleted")
+
+    def check_writable(self) -> None:
+        """Raise FileError if nobody may write."""
+        self.check_exists()
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        if self.internal:
+            raise InternalTopicError(self.partition.topic)
 
     def target(self, form: Form) -> PartitionTarget:
         """The target of lines of a form."""

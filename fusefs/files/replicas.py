@@ -11,10 +11,8 @@ from __future__ import annotations
 import shlex
 
 from fusefs.allowance import leave_event_loop
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
-from fusefs.files.text_file import TextFile
+from fusefs.appending.targets import CommandTarget, LineTarget
+from fusefs.files.text_file import TopicTextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.nodes.nodes import Directory
 from storage.engine import Replication
@@ -29,7 +27,7 @@ CANCEL = "cancel"
 FORMS = f"a number of replicas, `{ELECT}`, `{ELECT} PARTITION DIR`, `{MOVE} PARTITION DIR [FROM]` or `{CANCEL} PARTITION`"
 
 
-class ReplicasTarget:
+class ReplicasTarget(CommandTarget):
     """The target of the lines that change a topic's replicas."""
 
     max_record_bytes = LINE_BYTES
@@ -65,9 +63,6 @@ class ReplicasTarget:
         else:
             self._replication.cancel_move(partition)
 
-    def sync(self) -> None:
-        pass
-
 
 def _words(line: str) -> list[str]:
     """Return the words of a line; directories of elections are the rest of it, those of moves as a shell quotes them."""
@@ -86,14 +81,13 @@ def _is_understood(words: list[str]) -> bool:
     return bool(words) and len(words) in lengths.get(words[0], ()) and words[1].isdecimal()
 
 
-class ReplicasFile(TextFile):
+class ReplicasFile(TopicTextFile):
     """`replicas` of a topic."""
 
-    __slots__ = ("_files", "_replication")
+    __slots__ = ("_replication",)
 
     def __init__(self, parent: Directory, name: str, files: TopicFiles, replication: Replication) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
+        super().__init__(parent, name, files)
         self._replication = replication
 
     def render(self) -> str:
@@ -108,10 +102,6 @@ class ReplicasFile(TextFile):
 
     def target(self) -> LineTarget | None:
         return ReplicasTarget(self.path, self._files.topic.name, self._replication)
-
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        # It may take its time: as what is durable, it happens in a thread.
-        return super()._writer(access._replace(durable=True), pid)
 
 
 def replica_lines(status: PartitionStatus) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import LineTarget
+from fusefs.appending.targets import CommandTarget, LineTarget
 from fusefs.files.text_file import TextFile
 from storage.errors import InvalidConfigError
 from storage.findings import ScrubOnDemand
@@ -13,7 +13,7 @@ START = "start"
 LINE_BYTES = 64
 
 
-class ScrubTarget:
+class ScrubTarget(CommandTarget):
     """The target of the line that asks for a scrub."""
 
     max_record_bytes = LINE_BYTES
@@ -32,9 +32,6 @@ class ScrubTarget:
         del durable
         self.check(lines)
         self._scrubbing.start()
-
-    def sync(self) -> None:
-        pass
 
 
 class ScrubFile(TextFile):

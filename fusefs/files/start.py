@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
-from fusefs.errors import InternalTopicError
+from fusefs.appending.targets import CommandTarget, LineTarget
 from fusefs.files.text_file import PartitionTextFile
 from storage.engine import Engine, Partition
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError
@@ -14,7 +13,7 @@ from storage.model import Offset
 LINE_BYTES = 64
 
 
-class StartTarget:
+class StartTarget(CommandTarget):
     """The target of a written offset."""
 
     max_record_bytes = LINE_BYTES
@@ -38,9 +37,6 @@ class StartTarget:
             raise InvalidConfigError(str(error)) from error
         # Who reads the files beside us must not be shown what is deleted, nor a crash bring it back.
         self._engine.keep_log_starts()
-
-    def sync(self) -> None:
-        pass
 
 
 def parse_start(lines: bytes) -> Offset:
@@ -70,7 +66,6 @@ class StartFile(PartitionTextFile):
         return StartTarget(self.path, self._files.partition, self.context.engine)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        if access.writes and self._files.internal:
-            raise InternalTopicError(self._files.partition.topic)
-        # It waits for the disk: as what is durable, in a thread.
-        return super()._writer(access._replace(durable=True), pid)
+        if access.writes:
+            self._files.check_writable()
+        return super()._writer(access, pid)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from fusefs.allowance import leave_event_loop
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
+from fusefs.appending.targets import CommandTarget, LineTarget
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.text_file import PartitionTextFile
 from fusefs.nodes.nodes import Directory
@@ -17,7 +15,7 @@ from storage.model import ONLINE, TopicPartition
 LINE_BYTES = 64
 
 
-class StateTarget:
+class StateTarget(CommandTarget):
     """The target of the line that asks for a partition to serve again."""
 
     max_record_bytes = LINE_BYTES
@@ -38,9 +36,6 @@ class StateTarget:
         self.check(lines)
         self._engine.reopen_partition(*self._partition)
 
-    def sync(self) -> None:
-        pass
-
 
 class StateFile(PartitionTextFile):
     """`state` of a partition. It asks for the partition by name: another object serves once it was reopened."""
@@ -57,7 +52,3 @@ class StateFile(PartitionTextFile):
 
     def target(self) -> LineTarget | None:
         return StateTarget(self.path, self.context.engine, self._partition)
-
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        # Recovering takes its time: as what is durable, it happens in a thread.
-        return super()._writer(access._replace(durable=True), pid)

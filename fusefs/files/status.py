@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from fusefs.allowance import leave_event_loop
 from fusefs.files.readers import lines_of_partition, lines_of_topic
 from fusefs.files.replicas import replica_lines
-from fusefs.files.text_file import PartitionTextFile, TextFile
-from fusefs.files.topic_files import TopicFiles
+from fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
 from fusefs.forms import VALUES
-from fusefs.nodes.nodes import Directory, nanoseconds
+from fusefs.nodes.nodes import nanoseconds
 from fusefs.times import spelled_time
 from storage.engine import Engine
 from storage.membership import Groups
@@ -66,14 +65,10 @@ def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
     }
 
 
-class TopicStatusFile(TextFile):
+class TopicStatusFile(TopicTextFile):
     """`status` of a topic: its partitions together, then where each of them stands."""
 
-    __slots__ = ("_files",)
-
-    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
-        super().__init__(files.context, parent, name)
-        self._files = files
+    __slots__ = ()
 
     def mtime_ns(self) -> int:
         partitions = self._files.topic.partitions().values()

@@ -10,6 +10,7 @@ from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting_reads import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
@@ -84,7 +85,8 @@ class TextFile(FileNode):
             raise FileError(errno.EROFS)
         if target is None:
             raise FileError(errno.EPERM, f"{self.path} is only read")
-        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=access.durable)
+        # A command waits for the disk, and may wait for other changes: `durable` makes it run in a thread.
+        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=True)
 
     def _closed(self) -> None:
         self._opened -= 1
@@ -93,6 +95,16 @@ class TextFile(FileNode):
         """Every line stands for itself: what is not written stays as it is."""
         if self.target() is None:
             super().truncate(size, end)
+
+
+class TopicTextFile(TextFile):
+    """A small text about one topic."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
 
 
 class PartitionTextFile(TextFile):

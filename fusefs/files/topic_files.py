@@ -37,7 +37,7 @@ class TopicFiles:
             raise FileError(errno.ESTALE, f"{self.topic.name} was deleted")
 
     def check_writable(self) -> None:
-        """Raise FileError where nobody may write."""
+        """Raise FileError if nobody may write."""
         self.check_exists()
         if self.context.engine.read_only:
             raise FileError(errno.EROFS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fusefs.allowance import leave_event_loop
 from fusefs.errors import FileError, file_error
@@ -129,6 +129,11 @@ class GroupDirectory(Directory):
     """`@groups/billing`: a directory for each topic; any other name is a list of topics, or patterns of their names."""
 
     __slots__ = ()
+    files: ClassVar[Mapping[str, Callable[[Directory, str, str], Node]]] = {
+        "config": GroupConfigFile,
+        "status": GroupStatusFile,
+    }
+    """The files of a group; all are listed."""
 
     entry_timeout = 0.0
     """Zero: the kernel is not told when a group is made or deleted, so it asks again each time."""
@@ -139,23 +144,21 @@ class GroupDirectory(Directory):
         return self.name in parent.listed()
 
     def names(self) -> Sequence[str]:
-        groups = self.context.engine.groups
-        topics = {partition.topic for partition in groups.positions(self.name).committed}
-        topics.update(topic for member in groups.describe(self.name).members for topic in member.topics)
-        return [*FILES, *sorted(topics.intersection(self.context.engine.topics()))]
+        return [*self.files, *sorted(self.topics().intersection(self.context.engine.topics()))]
 
     def make(self, name: str) -> Node:
-        file = FILES.get(name)
-        if file is not None:
-            return file(self, name, self.name)
+        file = self.files.get(name)
+        return self.make_subscription(name) if file is None else file(self, name, self.name)
+
+    def topics(self) -> set[str]:
+        """Return the topics in which the group has positions or members."""
+        groups = self.context.engine.groups
+        topics = {partition.topic for partition in groups.positions(self.name).committed}
+        return topics.union(*(member.topics for member in groups.describe(self.name).members))
+
+    def make_subscription(self, name: str) -> Node:
+        """Make the directory of a list of topics. Raises FileError."""
         return SubscriptionDirectory(self, name, _subscription(self.context, name))
-
-
-FILES: dict[str, Callable[[Directory, str, str], Node]] = {
-    "config": GroupConfigFile,
-    "status": GroupStatusFile,
-}
-"""The files of a group; all are listed."""
 
 
 def _subscription(context: MountContext, name: str) -> Subscription:

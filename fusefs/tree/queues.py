@@ -47,28 +47,18 @@ class QueueDirectory(GroupDirectory):
     """`@queues/jobs`: a directory for each topic; any other name is a list of topics."""
 
     __slots__ = ()
+    files = {"config": QueueConfigFile, "status": QueueStatusFile}  # noqa: RUF012 - as in its base
 
-    def names(self) -> Sequence[str]:
+    def topics(self) -> set[str]:
         group = self.context.engine.share_groups.group(self.name)
-        topics = {*group.topics(), *(topic for member in group.members() for topic in member.topics)}
-        return [*FILES, *sorted(topics.intersection(self.context.engine.topics()))]
+        return set(group.topics()).union(*(member.topics for member in group.members()))
 
-    def make(self, name: str) -> Node:
-        file = FILES.get(name)
-        if file is not None:
-            return file(self, name, self.name)
+    def make_subscription(self, name: str) -> Node:
         topics = tuple(name.split(","))
         present = self.context.engine.topics()
         if not all(topic in present for topic in topics):
             raise FileError(errno.ENOENT, f"no such topic: {name}")
         return QueuedTopicDirectory(self, name, topics)
-
-
-FILES: dict[str, Callable[[Directory, str, str], Node]] = {
-    "config": QueueConfigFile,
-    "status": QueueStatusFile,
-}
-"""The files of a queue; all are listed."""
 
 
 class QueuedTopicDirectory(Directory):

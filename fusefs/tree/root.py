@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from fusefs.errors import FileError, InternalTopicError, file_error
+from fusefs.errors import FileError, file_error
 from fusefs.files.metrics import MetricsFile
 from fusefs.files.scrub import ScrubFile
 from fusefs.files.status import DaemonStatusFile
@@ -101,10 +101,7 @@ class RootDirectory(Directory):
         if name in NAMES or name in UNLISTED:
             raise FileError(errno.EPERM)
         files = self.topics.get(name)
-        if engine.read_only:
-            raise FileError(errno.EROFS)
-        if files.topic.internal:
-            raise InternalTopicError(name)
+        files.check_writable()
 
         def remove() -> None:
             engine.delete_topic(name, with_records=self.context.settings.allow_delete)

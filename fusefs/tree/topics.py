@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusefs.errors import FileError, InternalTopicError, file_error
+from fusefs.errors import FileError, file_error
 from fusefs.files.config import ConfigFile
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.replicas import ReplicasFile
@@ -128,10 +128,7 @@ class TopicDirectory(Directory):
         if number is None:
             reason = f"{self.path}/{name}: a partition is a number below {MAX_PARTITIONS}"
             raise FileError(errno.EINVAL, reason)
-        if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
-        if self.files.topic.internal:
-            raise InternalTopicError(self.name)
+        self.files.check_writable()
         if number in self.files.topic.partitions():
             raise FileError(errno.EEXIST)
         engine = self.context.engine
