@@ -7,7 +7,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,31 +164,24 @@ def _watch(source: TopSource, interval: float) -> None:
                         before, loaded = found, None
                 if screen.opened != loaded:
                     loaded = screen.opened
-                    _tell(screen, lambda: _load_partitions(source, screen))
+                    _load(source, screen, record=False)
                 live.update(screen.render(terminal.width, terminal.height), refresh=True)
                 key = keys.next(0.2)
-                topic = None if key is None else screen.press(key)
-                if topic is not None:
-                    _tell(screen, lambda: _load_record(source, screen))
+                if key is not None and screen.press(key):
+                    _load(source, screen, record=True)
         except (EOFError, KeyboardInterrupt):
             pass
         finally:
             ended.set()
 
 
-def _tell(screen: TopScreen, load: Callable[[], None]) -> None:
-    """Load what was asked for; an error is a line of the screen."""
+def _load(source: TopSource, screen: TopScreen, *, record: bool) -> None:
+    """Load the partitions or the newest record of the opened topic; the screen shows an error in a line."""
+    topic = screen.opened
     try:
-        load()
+        if record and topic is not None:
+            screen.record = source.newest_record(topic) or "no record"
+        elif topic is not None:
+            screen.partitions = source.partitions(topic)
     except (StorageError, OSError) as error:
         screen.problem = reason_of(error)
-
-
-def _load_partitions(source: TopSource, screen: TopScreen) -> None:
-    if screen.opened is not None:
-        screen.partitions = source.partitions(screen.opened)
-
-
-def _load_record(source: TopSource, screen: TopScreen) -> None:
-    if screen.opened is not None:
-        screen.record = source.newest_record(screen.opened) or "no record"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from storage.messages import printable
 from topicfs.terminal import plain
-from topicfs.top.samples import PartitionSample, TopRow, TopSample
+from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample
 from topicfs.top.terminal_keys import (
     BACKSPACE,
     DOWN,
@@ -111,14 +111,6 @@ q                         quit"""
 MOVES = (UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END)
 
 
-class LateGroup(NamedTuple):
-    """A group: its lag in all its topics, and the topic in which it is furthest behind."""
-
-    group: str
-    lag: int
-    topic: str
-
-
 @dataclass(slots=True)
 class TopScreen:
     """The state of the screen, changed by keys."""
@@ -137,9 +129,9 @@ class TopScreen:
     partitions: list[PartitionSample] = field(default_factory=list)
     """The partitions of the opened topic."""
     first: int = 0
-    """The number of its partitions above the screen."""
+    """How many of its partitions are above the screen."""
     record: str | None = None
-    """The record that is shown in place of all else, or the help."""
+    """The record or the help that covers the screen."""
     ended: bool = False
     rows: list[TopRow] = field(default_factory=list)
     sample: TopSample | None = None
@@ -232,26 +224,24 @@ class TopScreen:
             foot, parts = TOPIC_FOOT, self._topic(self.opened, inside)
         else:
             parts = self._list(width, inside)
-            foot = (
-                f"/{self.filter}{'▏' if self.typing else '   esc: all topics'}"
-                if self.typing or self.filter
-                else FOOT
-            )
-        screen = Layout()
+            foot = f"/{self.filter}{'▏' if self.typing else '   esc: all topics'}"
+            if not self.typing and not self.filter:
+                foot = FOOT
+        style, screen = "yellow" if foot.startswith("/") else "dim", Layout()
         screen.split_column(
             Layout(self._head(width), size=2 + bool(self.problem)),
             Layout(Group(*parts)),
-            Layout(_foot(foot), size=1),
+            Layout(Text(printable(foot), style, no_wrap=True, overflow="ellipsis"), size=1),
         )
         return screen
 
     def _list(self, width: int, height: int) -> list[RenderableType]:
         rows, selected = self.visible(), self._selected_row()
         groups: list[RenderableType] = []
-        lags = self._lags()
+        lags = [] if self.sample is None else _lags(self.sample.topics)[: height // 4]
         if lags and height >= 12:
-            groups = [Text(""), _groups(lags[: height // 4], topics=True)]
-            height -= len(lags[: height // 4]) + 2
+            groups = [Text(""), _groups(lags, topics=True)]
+            height -= len(lags) + 2
         self.page = most = max(height - 2, 1)
         at = next((number for number, row in enumerate(rows) if row.topic == selected), 0)
         first = min(max(at - most + 1, 0), max(len(rows) - most, 0))
@@ -260,22 +250,8 @@ class TopScreen:
         more = [Text(f"{left:,} more topics", style="dim")] if left else []
         return [table_of(shown, width=width, sorted_by=self.sorted_by, selected=selected), *more, *groups]
 
-    def _lags(self) -> list[LateGroup]:
-        """Return the groups, that which is furthest behind first."""
-        found: dict[str, dict[str, int]] = {}
-        for name, topic in ({} if self.sample is None else self.sample.topics).items():
-            for group, lag in topic.lags.items():
-                found.setdefault(group, {})[name] = lag
-        lags = [
-            LateGroup(
-                group, sum(each.values()), max(each, key=each.__getitem__) if any(each.values()) else "-"
-            )
-            for group, each in found.items()
-        ]
-        return sorted(lags, key=lambda one: (-one.lag, one.group))
-
     def _topic(self, name: str, height: int) -> list[RenderableType]:
-        """Return one topic: its partitions, and beside them its groups and who reads and writes it."""
+        """Return one topic: its partitions, and beside them its groups, writers and readers."""
         row = next((one for one in self.rows if one.topic == name), None)
         if row is None or self.sample is None:
             return [plain(f"{name} is deleted", "bad")]
@@ -291,8 +267,7 @@ class TopScreen:
             counts = (one.number, one.start_offset, one.end_offset, one.end_offset - one.start_offset)
             style = "" if one.state == "online" else "bad"
             partitions.add_row(*(f"{count:,}" for count in counts), plain(one.state), style=style)
-        lags = [LateGroup(group, lag, name) for group, lag in self.sample.topics[name].lags.items()]
-        beside: list[RenderableType] = [_groups(sorted(lags, key=lambda one: -one.lag), topics=False)]
+        beside: list[RenderableType] = [_groups(_lags({name: self.sample.topics[name]}), topics=False)]
         for title_of, programs in (("writers", row.writers), ("readers", row.readers)):
             beside += [Text(""), Text(title_of, style=HEADER), *(plain(one) for one in programs or ("-",))]
         grid = Table.grid(padding=(0, 3))
@@ -326,14 +301,8 @@ def _moved(at: int, key: str, page: int, count: int) -> int:
     return max(min(at + steps[key], count - 1), 0)
 
 
-def _foot(text: str) -> Text:
-    return Text(
-        printable(text), "yellow" if text.startswith("/") else "dim", no_wrap=True, overflow="ellipsis"
-    )
-
-
 def _table(*numbers: str, words: Sequence[str]) -> Table:
-    """Return an empty table with columns of words before or behind those of numbers."""
+    """Return an empty table with columns of numbers, and behind them columns of words."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style=HEADER)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
@@ -342,12 +311,25 @@ def _table(*numbers: str, words: Sequence[str]) -> Table:
     return table
 
 
-def _groups(lags: Sequence[LateGroup], *, topics: bool) -> Table:
-    """Return groups as a table; with `topics` also the topic in which each is furthest behind."""
+def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
+    """Return the lag and the name of each group, and the topic where it is furthest behind; the largest lag first."""
+    found: dict[str, dict[str, int]] = {}
+    for name, topic in topics.items():
+        for group, lag in topic.lags.items():
+            found.setdefault(group, {})[name] = lag
+    lags = [
+        (sum(each.values()), group, max(each, key=each.__getitem__) if any(each.values()) else "-")
+        for group, each in found.items()
+    ]
+    return sorted(lags, key=lambda one: (-one[0], one[1]))
+
+
+def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
+    """Return groups as a table; with `topics` also the topic where each one is furthest behind."""
     table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
-    for one in lags or [LateGroup("-", 0, "")]:
-        words = [plain(one.group), *([plain(one.topic)] if topics else [])]
-        table.add_row(Text(_number(one.lag) if lags else "-", style="yellow" if one.lag else "dim"), *words)
+    for lag, *words in lags or [(0, "-", "-")]:
+        number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")
+        table.add_row(number, *map(plain, words if topics else words[:1]))
     return table
 
 
@@ -377,7 +359,7 @@ def table_of(
 
 
 def _style(row: TopRow, column: TopColumn) -> str:
-    """Return the color of a number: what moves is green, and what is behind is yellow."""
+    """Return the color of a number: a rate is green, a lag is yellow."""
     if column.key in ("r", "b"):
         return "green" if row.records_per_second else "dim"
     return "yellow" if column.key == "l" and row.lag else ""
