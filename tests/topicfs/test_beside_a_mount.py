@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.following.signals import Look
+from topicfs.commands import topics
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.places import Place
@@ -99,12 +100,28 @@ def test_topics_are_created_through_the_mount(orders, mnt):
     assert ["a", "b", "c", "orders"] == sorted(one.name for one in mnt.iterdir() if one.name[0] != "@")
 
 
+@pytest.mark.parametrize("words", [(), ("--partitions", "1")])
+def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, tmp_path, monkeypatch, words):
+    """The daemon may end after the command found its mount: mkdir would make an ordinary directory then."""
+    below = tmp_path / "below"
+    below.mkdir()
+    monkeypatch.setattr(topics, "serving_mount", lambda _place: below)
+    ran = orders("topics", "create", "a", *words)
+    assert (1, f"topicfs: {below}: its mount has ended; run the command again\n") == (
+        ran.status,
+        ran.errors.decode(),
+    )
+    assert [] == list(below.iterdir())
+
+
 def test_settings_are_changed_through_the_mount(orders, mnt):
     """All of them or none, and shown as the daemon has them then."""
     ran = orders("config", "orders", "retention.ms=5000", "cleanup.policy=compact")
     assert (0, "orders: retention.ms=5000\norders: cleanup.policy=compact\n") == (ran.status, ran.text)
     ran = orders("config", "orders", "retention.ms=6000", "cleanup.policy=shred")
     assert (1, True) == (ran.status, b"cleanup.policy=shred" in ran.errors)
+    ran = orders("config", "orders", "retention.m=")
+    assert (1, True) == (ran.status, b"retention.m: no such topic setting; did you mean" in ran.errors)
     assert (
         "orders: cleanup.policy=delete (the default)\n" == orders("config", "orders", "cleanup.policy=").text
     )

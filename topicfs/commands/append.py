@@ -168,7 +168,7 @@ def append(
 def _append_through(
     mountpoint: Path, place: Place, path: TopicPath, *, stream: IO[bytes], source: str
 ) -> None:
-    """Append through the mount of the daemon that owns the directory, whose files say what it takes."""
+    """Append through the mount of the daemon that owns the directory. The directory's files say which lines it takes."""
     framing = BATCHES if path.name == BATCH_FILE else LINES
     with place.opened() as engine:
         _check(stream, framing, _target(engine, path, _encoder(engine, path, None, SchemaPlaces())), source)
@@ -184,7 +184,7 @@ def _append_through(
 
 
 def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:
-    """Look through a file, all of it, before its first record is appended. Raises StorageError."""
+    """Check all lines of a file before the first one is appended. Raises StorageError."""
     if source != "-" and stream.seekable():
         _each(stream, framing, target.check, source, lambda *_: "nothing was appended")
         stream.seek(0)

@@ -22,6 +22,7 @@ from storage.config.topic import TopicConfig
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
 from storage.messages import did_you_mean, printable
+from storage.topics.topic import merge_overrides
 from topicfs.callers import completion
 from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
@@ -104,9 +105,9 @@ def config(
     else:
         with place.opened(config=engine_config) as engine:
             settings = given_by_file(engine.topic(topic).settings(), given)
+    names = [one.name for one in settings]
     for name in changes:
-        if name not in {one.name for one in settings}:
-            names = [one.name for one in settings]
+        if name not in names:
             raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, names)}")
     _print(matching(settings, (*patterns, *changes), only_set=only_set), as_program=as_program)
 
@@ -116,10 +117,7 @@ def _change(topic: str, changes: Mapping[str, str | None], place: Place) -> None
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         with place.opened() as engine:
-            overrides = {**engine.topic(topic).overrides, **changes}
-            TopicConfig.from_overrides(
-                {name: value for name, value in overrides.items() if value is not None}
-            )
+            TopicConfig.from_overrides(merge_overrides(engine.topic(topic).overrides, changes))
         (mountpoint / topic / "config").write_text("".join(lines), encoding="utf-8")
         with place.opened() as engine:
             _show_changed(engine, topic, changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -115,7 +116,7 @@ def _create_through(
     partitions: int | None,
     overrides: Mapping[str, str],
 ) -> None:
-    """Create topics through the mount of the daemon that owns the directory; one that comes out otherwise is removed again."""
+    """Create topics through the mount of the daemon that owns the directory; remove one that differs from what was asked."""
     TopicConfig.from_overrides(overrides)
     with place.opened() as engine:
         for name in names:
@@ -123,19 +124,19 @@ def _create_through(
     for name in names:
         topic = mountpoint / name
         topic.mkdir()
-        try:
+        with ExitStack() as undo:
+            undo.callback(topic.rmdir)
+            if not (topic / "config").exists():
+                raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
             if partitions is not None:
                 (topic / str(partitions - 1)).mkdir(exist_ok=True)
             if overrides:
                 lines = "".join(f"{key}={value}\n" for key, value in overrides.items())
                 (topic / "config").write_text(lines, encoding="utf-8")
-        except OSError:
-            topic.rmdir()
-            raise
-        count = sum(one.name.isdecimal() for one in topic.iterdir())
-        if partitions not in (None, count):
-            topic.rmdir()
-            raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
+            count = sum(one.name.isdecimal() for one in topic.iterdir())
+            if partitions not in (None, count):
+                raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
+            undo.pop_all()
         _say_created(name, count)
 
 
