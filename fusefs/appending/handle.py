@@ -16,7 +16,7 @@ from fusefs.appending.in_flight import WritesInFlight
 from fusefs.appending.lingering.linger_buffer import LingerBuffer
 from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
 from fusefs.appending.open_descriptors import appends
-from fusefs.appending.targets import Begin, LineTarget
+from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError, errno_of, file_error
 from fusefs.reports import Reports
 from fusefs.threads.blocking_calls import Asker, BlockingCalls
@@ -79,9 +79,8 @@ class AppendHandle:
         opener_pid: int,
         durable: bool,
         framing: Framing = LINES,
-        begin: Begin | None = None,
     ) -> None:
-        """Open a file; with `begin`, which is the target's, several large writes may be under way."""
+        """Open a file."""
         self._target = target
         self._framing = framing
         self._appending = appending
@@ -95,8 +94,8 @@ class AppendHandle:
         ahead = self._remote and appending.max_in_flight > 1 and not (durable or self._lingers)
         self._in_flight: WritesInFlight | None = None
         """Appends that are under way though their writes were answered."""
-        if begin is not None and ahead:
-            self._in_flight = WritesInFlight(begin, appending.max_in_flight, durable=self._durable)
+        if ahead and target.begin is not None:
+            self._in_flight = WritesInFlight(target.begin, appending.max_in_flight, durable=self._durable)
         self._checked = b""
         """Over a remote engine: lines that were looked at in a thread, and are to linger."""
         self._waiting = NOTHING

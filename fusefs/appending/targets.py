@@ -48,6 +48,11 @@ class LineTarget(Protocol):
         """Largest size of the record in a line."""
         ...
 
+    @property
+    def begin(self) -> Begin | None:
+        """Begins appends, several of which may be under way; None if there are none to begin."""
+        ...
+
     def check(self, lines: bytes) -> None:
         """Raise what `append` would raise for the sake of the lines themselves; nothing is kept."""
         ...
@@ -66,6 +71,8 @@ class LineTarget(Protocol):
 
 class CommandTarget:
     """The base of targets whose lines are commands: a command is on disk when `append` returns, so nothing is left to sync."""
+
+    begin = None
 
     def sync(self) -> None:
         """Do nothing."""

@@ -239,15 +239,8 @@ class LogFile(ViewNode):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
-        target = self._files.target(self._form)
-        return AppendHandle(
-            target,
-            self.context.appending,
-            opener_pid=pid,
-            durable=durable,
-            framing=framing_of(self._form),
-            begin=target.begin,
-        )
+        target, framing = self._files.target(self._form), framing_of(self._form)
+        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=durable, framing=framing)
 
     def truncate(self, size: int, end: int | None) -> None:
         accept_truncation(size, self._view.size if self._view.measured else None, end)

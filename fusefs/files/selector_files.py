@@ -6,6 +6,7 @@ import errno
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -116,6 +117,13 @@ def _found_file(
     return kind(parent, name, files, selector, place, view)
 
 
+def _place_now(selector: Selector, files: PartitionFiles) -> RecordPlace | RangePlace | None:
+    """Return what a selector selects now; None if that is nothing."""
+    with suppress(SelectorError):
+        return resolve(selector, files.partition, isolation=files.context.settings.isolation)
+    return None
+
+
 class AskedFile(FileNode):
     """A file whose selector a remote engine resolves when stat(2) or open(2) need it: a lookup asks nothing.
 
@@ -214,13 +222,7 @@ class RecordFile(FileNode):
             return True
         if time.monotonic() >= self._current_until:
             return False
-        try:
-            place = resolve(
-                self._selector, self._files.partition, isolation=self._files.context.settings.isolation
-            )
-        except SelectorError:
-            return False
-        return place == RecordPlace(self._offset)
+        return _place_now(self._selector, self._files) == RecordPlace(self._offset)
 
     def _removed(self) -> bool:
         """Return whether retention has taken the record, or compaction may have: then it is looked up again."""
@@ -308,15 +310,7 @@ class RangeFile(ViewNode):
         return not self._view.source.form.outdated and self._positions_hold()
 
     def _positions_hold(self) -> bool:
-        if self._view.outdated:
-            return False
-        try:
-            place = resolve(
-                self._selector, self._files.partition, isolation=self._files.context.settings.isolation
-            )
-        except SelectorError:
-            return False
-        return place == self._place
+        return not self._view.outdated and _place_now(self._selector, self._files) == self._place
 
     def forgotten(self) -> None:
         super().forgotten()

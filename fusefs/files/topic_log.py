@@ -326,14 +326,7 @@ class TopicLogFile(MergedFile):
         if not framing.asks_elsewhere and len(self._files.topic.partitions()) > MANY_PARTITIONS:
             framing = SPREAD_LINES
         target = self._files.target(self._form)
-        return AppendHandle(
-            target,
-            self.context.appending,
-            opener_pid=pid,
-            durable=durable,
-            framing=framing,
-            begin=target.begin,
-        )
+        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=durable, framing=framing)
 
     def truncate(self, size: int, end: int | None) -> None:
         accept_truncation(size, None, end)

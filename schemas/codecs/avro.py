@@ -14,7 +14,7 @@ from typing import Any
 from schemas.codecs.avro_decimals import make_known
 from schemas.codecs.avro_types import MemoryBound, Normalizer
 from schemas.codecs.avro_values import AvroValue
-from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
+from schemas.codecs.codec import check_memory, guarded, json_text, library
 from schemas.schema import PayloadSchema, SchemaError
 
 _LIBRARY = ("fastavro", "fastavro")
@@ -54,11 +54,7 @@ class AvroCodec:
     def decode(self, message: bytes, path: bytes | None) -> bytes:
         """See `SchemaCodec`."""
         del path
-        most = self._bound.bytes_of(len(message))
-        if most > MAX_VALUE_BYTES:
-            raise SchemaError(
-                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
-            )
+        check_memory(self._bound.bytes_of(len(message)))
         stream = BytesIO(message)
         value = guarded(lambda: self._read(stream, self._type, None), "does not follow its schema")
         if stream.tell() != len(message):

@@ -32,6 +32,14 @@ class SchemaCodec(Protocol):
         ...
 
 
+def check_memory(most: int) -> None:
+    """Raise SchemaError if a message may take more than MAX_VALUE_BYTES of memory: at most `most` bytes."""
+    if most > MAX_VALUE_BYTES:
+        raise SchemaError(
+            f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
+        )
+
+
 def library(name: str, package: str) -> ModuleType:
     """Import a library. Raises MissingLibraryError, which names the extra that has it."""
     try:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Never
 
-from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
+from schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded, json_text, library
 from schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
@@ -31,11 +31,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_fl
 def decode_json(message: bytes) -> bytes:
     """Return a message of JSON on one line, its numbers, names and order as they are. Raises SchemaError."""
     if (_VALUE_BYTES + _TEXT_BYTES) * len(message) > MAX_VALUE_BYTES:
-        most = _VALUE_BYTES * sum(map(message.count, _DELIMITERS)) + _TEXT_BYTES * len(message)
-        if most > MAX_VALUE_BYTES:
-            raise SchemaError(
-                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
-            )
+        check_memory(_VALUE_BYTES * sum(map(message.count, _DELIMITERS)) + _TEXT_BYTES * len(message))
     guarded(lambda: _DECODER.decode(message.decode()), "no JSON")
     # Within strings a line end is always escaped; anywhere else it is a space.
     return message.strip(b" \t\r\n").replace(b"\n", b" ").replace(b"\r", b" ")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from schemas.codecs.codec import MAX_VALUE_BYTES, guarded, json_text, library
+from schemas.codecs.codec import check_memory, guarded, json_text, library
 from schemas.frame import read_path
 from schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
@@ -100,11 +100,7 @@ class ProtobufCodec:
         """See `SchemaCodec`."""
         steps, content = self._divided(message, path)
         most = len(content) // _SMALLEST_ELEMENT * (_ELEMENT_BYTES + self._longest)
-        most += len(content) * self._bytes_of_a_value
-        if most > MAX_VALUE_BYTES:
-            raise SchemaError(
-                f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
-            )
+        check_memory(most + len(content) * self._bytes_of_a_value)
         json_format = library("google.protobuf.json_format", _PROTOBUF)
         found = self._class_at(steps)
         value = guarded(
