@@ -167,6 +167,27 @@ def opened_for_writing(
 
 
 @contextmanager
+def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | ReplicatedEngine | Path]:
+    """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
+    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+
+    require_directories(directories)
+    try:
+        engine = open_directories(directories)
+    except DirectoryLockedError as error:
+        mountpoint = mountpoint_of(error.holder_pid)
+        if mountpoint is None:
+            holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
+            raise StorageError(
+                f"{error.directory}: in use by {holder}, which has no mount that can be seen here"
+            ) from None
+        yield mountpoint
+    else:
+        with closing(engine):
+            yield engine
+
+
+@contextmanager
 def suggesting(engine: Engine) -> Iterator[None]:
     """Add to an error about an unknown topic the topic whose name looks like it."""
     try:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from storage.engine import Engine, Replication
-from storage.errors import DirectoryLockedError, StorageError
+from storage.errors import StorageError
 from topicfs.callers import completion
 from topicfs.commands.replicas_resolve import resolve
-from topicfs.data_directory import data_option, mountpoint_of, opened_for_reading, require_directories
+from topicfs.data_directory import data_option, opened_for_reading, opened_or_mounted
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
 from topicfs.paths import parse_path
@@ -143,30 +143,27 @@ def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) ->
 class _Owner:
     """The one that changes replicas: a daemon through its mount, or this process."""
 
-    def __init__(self, mountpoint: Path | None, engine: Engine | None) -> None:
-        self._mountpoint = mountpoint
-        self._engine = engine
+    def __init__(self, owner: Path | Engine) -> None:
+        self._owner = owner
 
     def topics(self) -> list[str]:
-        if self._engine is not None:
-            return list(self._engine.topics())
-        assert self._mountpoint is not None
-        return sorted(path.parent.name for path in self._mountpoint.glob("*/replicas"))
+        if isinstance(self._owner, Path):
+            return sorted(path.parent.name for path in self._owner.glob("*/replicas"))
+        return list(self._owner.topics())
 
     def write(self, topic: str, line: str) -> None:
         """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
         from fusefs.files.replicas import ReplicasTarget  # noqa: PLC0415 - `--help` needs no mount
 
-        if self._engine is not None:
-            self._engine.topic(topic)
-            target = ReplicasTarget(topic, topic, _checked(self._engine.replication))
+        if not isinstance(self._owner, Path):
+            self._owner.topic(topic)
+            target = ReplicasTarget(topic, topic, _checked(self._owner.replication))
             target.append(f"{line}\n".encode())
             return
-        assert self._mountpoint is not None
-        path = self._mountpoint / topic / "replicas"
+        path = self._owner / topic / "replicas"
         if not path.exists():
             raise StorageError(
-                f"{topic}: no such topic in {self._mountpoint}, or its directories do not replicate"
+                f"{topic}: no such topic in {self._owner}, or its directories do not replicate"
             )
         with path.open("a") as file:
             file.write(f"{line}\n")
@@ -180,18 +177,7 @@ def _checked(replication: Replication | None) -> Replication:
 
 @contextmanager
 def _replication(directories: tuple[Path, ...]) -> Iterator[_Owner]:
-    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
-
-    require_directories(directories)
-    try:
-        engine = open_directories(directories)
-    except DirectoryLockedError as error:
-        mountpoint = mountpoint_of(error.holder_pid)
-        if mountpoint is None:
-            raise
-        yield _Owner(mountpoint, None)
-        return
-    with closing(engine):
-        yield _Owner(None, engine)
-        if engine.replication is not None:
-            engine.replication.catch_up()
+    with opened_or_mounted(directories) as owner:
+        yield _Owner(owner)
+        if not isinstance(owner, Path) and owner.replication is not None:
+            owner.replication.catch_up()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from storage.engine import Engine
-from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
+from storage.errors import StorageError, UnknownTopicError
 from storage.model import ONLINE
 from topicfs.callers import completion
-from topicfs.data_directory import data_option, mountpoint_of, require_directories
+from topicfs.data_directory import data_option, opened_or_mounted
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import parse_path
@@ -48,25 +47,14 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     A failed flush, a damaged file, a disk that was gone: what is there is recovered, and served. A daemon that owns
     the directory is asked through its mount. One line a partition; exit status 1 if any stays offline.
     """
-    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
-
-    require_directories(directories)
     wanted = tuple(place.strip("/") for place in places)
     for place in wanted:
         parse_path(place)
-    try:
-        engine = open_directories(directories)
-    except DirectoryLockedError as error:
-        mountpoint = mountpoint_of(error.holder_pid)
-        if mountpoint is None:
-            raise StorageError(
-                f"{error.directory}: in use by process {error.holder_pid}, which has no mount that can be seen here"
-            ) from None
-        brought = list(through_mount(mountpoint, wanted))
-    else:
-        with closing(engine):
-            # Opening has tried every partition already.
-            brought = list(through_engine(engine, wanted))
+    with opened_or_mounted(directories) as owner:
+        # Opening has tried every partition already.
+        brought = list(
+            through_mount(owner, wanted) if isinstance(owner, Path) else through_engine(owner, wanted)
+        )
     for one in brought:
         say(f"{one.name}: {one.state}")
     for place in wanted:
