@@ -29,7 +29,7 @@ class GroupFile(TextFile):
     __slots__ = ("_group",)
 
     def __init__(self, parent: Directory, name: str, group: str) -> None:
-        super().__init__(parent.context, parent, name)
+        super().__init__(parent, name)
         self._group = group
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
 
 from fusefs.errors import FileError, file_error
 from fusefs.files.partition_files import PartitionFiles
@@ -14,7 +13,11 @@ from storage.engine import Partition
 from storage.errors import StorageError
 from storage.model import Isolation, Offset
 
-Find: TypeAlias = Callable[[Partition, Isolation], Offset | None]
+
+class Find(Protocol):
+    """Finds a record of a partition (blocking)."""
+
+    def __call__(self, partition: Partition, *, isolation: Isolation) -> Offset | None: ...
 
 
 class RecordLink(Link):
@@ -63,7 +66,7 @@ class RecordLink(Link):
     def _offset(self) -> Offset:
         try:
             self._files.partition.find_bounds()
-            offset = self._find(self._files.partition, self._files.context.settings.isolation)
+            offset = self._find(self._files.partition, isolation=self._files.context.settings.isolation)
         except StorageError as error:
             raise file_error(error) from error
         if offset is None:

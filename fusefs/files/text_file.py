@@ -12,7 +12,6 @@ from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.topic_files import TopicFiles
 from fusefs.following.waiting_reads import Program
-from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
 from fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
 
@@ -22,11 +21,11 @@ class TextFile(FileNode):
 
     __slots__ = ("_changed", "_opened", "_text")
 
-    def __init__(self, context: MountContext, parent: Directory, name: str) -> None:
-        super().__init__(context, parent, name)
+    def __init__(self, parent: Directory, name: str) -> None:
+        super().__init__(parent.context, parent, name)
         self._opened = 0
         self._text = b""
-        self._changed = context.started
+        self._changed = self.context.started
 
     @abstractmethod
     def render(self) -> str:
@@ -103,7 +102,7 @@ class TopicTextFile(TextFile):
     __slots__ = ("_files",)
 
     def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
-        super().__init__(files.context, parent, name)
+        super().__init__(parent, name)
         self._files = files
 
 
@@ -113,7 +112,7 @@ class PartitionTextFile(TextFile):
     __slots__ = ("_files",)
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
-        super().__init__(files.context, parent, name)
+        super().__init__(parent, name)
         self._files = files
 
     def mtime_ns(self) -> int:

@@ -21,6 +21,9 @@ VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
 DECODED_SUFFIXES = (".avro.json", ".proto.json", ".jsonschema.json")
 """Suffixes of the forms of lines that show payloads decoded by their schemas (`fusefs.forms.decoded`), which a mount makes."""
 
+LINE_SUFFIXES = (*(form.suffix for form in FORMS), *DECODED_SUFFIXES)
+"""Suffixes of all forms of lines."""
+
 SUFFIXES = (*DECODED_SUFFIXES, *(form.suffix for form in VIEW_FORMS if form.suffix))
 """Suffixes of names that mean another form than the plain one; one that ends with another one stands before it."""
 
@@ -30,6 +33,7 @@ __all__ = [
     "FORMS",
     "JSON",
     "KV",
+    "LINE_SUFFIXES",
     "SUFFIXES",
     "VALUES",
     "VIEW_FORMS",

@@ -20,7 +20,7 @@ from fusefs.files.start import StartFile
 from fusefs.files.state import StateFile
 from fusefs.files.status import PartitionStatusFile
 from fusefs.following.follow import Followed
-from fusefs.forms import DECODED_SUFFIXES, FORMS, SUFFIXES, VIEW_FORMS, Form
+from fusefs.forms import DECODED_SUFFIXES, LINE_SUFFIXES, SUFFIXES, VIEW_FORMS
 from fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
@@ -35,38 +35,20 @@ class Name(NamedTuple):
     make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
 
 
-def _log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
-    return LogFile(parent, name, files, form)
+def _log(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
+    suffix = name.removeprefix("log")
+    kind = DecodedLogFile if suffix in DECODED_SUFFIXES else LogFile
+    return kind(parent, name, files, files.context.decoding.form(suffix))
 
 
-def _decoded_log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, suffix: str) -> Node:
-    return DecodedLogFile(parent, name, files, files.context.decoding.form(suffix))
-
-
-def _decoded_follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, suffix: str) -> Node:
-    return _follow(parent, name, files, form=files.context.decoding.form(suffix))
-
-
-def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
+def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
     def partitions() -> dict[int, Partition]:
         files.check_exists()
         return {files.partition.number: files.partition}
 
-    context = files.context
-    path, isolation = f"/{parent.path}/{name}", context.settings.isolation
+    context, path = files.context, f"/{parent.path}/{name}"
+    form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
     return FollowNode(parent, name, Followed(path, partitions, files.news, context.tails, form, isolation))
-
-
-def _earliest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
-    return RecordLink(
-        parent, name, files, lambda partition, isolation: earliest_offset(partition, isolation=isolation)
-    )
-
-
-def _latest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
-    return RecordLink(
-        parent, name, files, lambda partition, isolation: latest_offset(partition, isolation=isolation)
-    )
 
 
 def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
@@ -76,18 +58,14 @@ def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> N
 
 
 NAMES: dict[str, Name] = {
-    **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in VIEW_FORMS},
-    **{f"follow{form.suffix}": Name(listed=False, make=partial(_follow, form=form)) for form in FORMS},
+    **{f"log{form.suffix}": Name(listed=True, make=_log) for form in VIEW_FORMS},
+    **{f"log{suffix}": Name(listed=False, make=_log) for suffix in DECODED_SUFFIXES},
+    **{f"follow{suffix}": Name(listed=False, make=_follow) for suffix in LINE_SUFFIXES},
     **{
-        f"log{suffix}": Name(listed=False, make=partial(_decoded_log, suffix=suffix))
-        for suffix in DECODED_SUFFIXES
+        f"{stem}{suffix}": Name(listed=not suffix, make=partial(RecordLink, find=find))
+        for stem, find in (("earliest", earliest_offset), ("latest", latest_offset))
+        for suffix in ("", *SUFFIXES)
     },
-    **{
-        f"follow{suffix}": Name(listed=False, make=partial(_decoded_follow, suffix=suffix))
-        for suffix in DECODED_SUFFIXES
-    },
-    **{f"earliest{suffix}": Name(listed=not suffix, make=_earliest) for suffix in ("", *SUFFIXES)},
-    **{f"latest{suffix}": Name(listed=not suffix, make=_latest) for suffix in ("", *SUFFIXES)},
     "start": Name(listed=True, make=StartFile),
     "state": Name(listed=True, make=StateFile),
     "status": Name(listed=True, make=PartitionStatusFile),

@@ -20,10 +20,6 @@ from storage.disk.names import is_internal
 from storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
 
 
-def _status(parent: RootDirectory, name: str) -> Node:
-    return DaemonStatusFile(parent.context, parent, name)
-
-
 def _queues(parent: RootDirectory, name: str) -> Node:
     unavailable = parent.context.engine.share_groups.unavailable
     if unavailable is not None:
@@ -31,24 +27,16 @@ def _queues(parent: RootDirectory, name: str) -> Node:
     return QueuesDirectory(parent, name)
 
 
-def _metrics(parent: RootDirectory, name: str) -> Node:
-    return MetricsFile(parent.context, parent, name)
-
-
-def _scrub(parent: RootDirectory, name: str) -> Node:
-    return ScrubFile(parent.context, parent, name)
-
-
 QUEUES = "@queues"
 NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
     "@groups": GroupsDirectory,
     QUEUES: _queues,
-    "@status": _status,
+    "@status": DaemonStatusFile,
 }
 """The daemon's own names that are listed, `@queues` only where the engine has queues."""
 
-UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": _metrics, "@scrub": _scrub}
-"""Those that are there by name alone: they are another text each time, so that copies of a mount would always differ."""
+UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": MetricsFile, "@scrub": ScrubFile}
+"""Names that no listing shows: their text changes each time, so that copies of a mount would always differ."""
 
 
 class RootDirectory(Directory):

@@ -16,7 +16,7 @@ from fusefs.files.topic_files import TopicFiles
 from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
 from fusefs.following.waiting_reads import Program
-from fusefs.forms import BATCH, DECODED_SUFFIXES, FORMS, Form
+from fusefs.forms import BATCH, LINE_SUFFIXES
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
 from fusefs.threads.blocking_calls import BlockingCalls
@@ -33,38 +33,22 @@ def partition_number(name: str) -> int | None:
     return int(name) if _PARTITION.fullmatch(name) else None
 
 
-def _log(parent: TopicDirectory, name: str, *, form: Form) -> Node:
-    return TopicLogFile(parent, name, parent.files, form)
+def _log(parent: Directory, name: str, files: TopicFiles) -> Node:
+    return TopicLogFile(parent, name, files, files.context.decoding.form(name.removeprefix("log")))
 
 
-def _follow(parent: TopicDirectory, name: str, *, form: Form) -> Node:
-    files, context = parent.files, parent.context
-    path, isolation = f"/{parent.path}/{name}", context.settings.isolation
+def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
+    context, path = files.context, f"/{parent.path}/{name}"
+    form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
     return FollowNode(parent, name, Followed(path, files.followed, files, context.tails, form, isolation))
 
 
-def _decoded_log(parent: TopicDirectory, name: str, *, suffix: str) -> Node:
-    return _log(parent, name, form=parent.context.decoding.form(suffix))
-
-
-def _decoded_follow(parent: TopicDirectory, name: str, *, suffix: str) -> Node:
-    return _follow(parent, name, form=parent.context.decoding.form(suffix))
-
-
-def _config(parent: TopicDirectory, name: str) -> Node:
-    return ConfigFile(parent, name, parent.files)
-
-
-def _status(parent: TopicDirectory, name: str) -> Node:
-    return TopicStatusFile(parent, name, parent.files)
-
-
-def _replicas(parent: TopicDirectory, name: str) -> Node:
+def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:
     """Make the file of a topic's replicas. Raises FileError (ENOENT) in an engine that looks after none."""
-    replication = parent.context.engine.replication
+    replication = files.context.engine.replication
     if replication is None:
         raise FileError(errno.ENOENT)
-    return ReplicasFile(parent, name, parent.files, replication)
+    return ReplicasFile(parent, name, files, replication)
 
 
 def _times(parent: TopicDirectory, name: str) -> Node:
@@ -79,14 +63,12 @@ def _times(parent: TopicDirectory, name: str) -> Node:
     return TopicTimesFile(parent, name, parent.files, form, selector)
 
 
-NAMES: dict[str, tuple[bool, Callable[[TopicDirectory, str], Node]]] = {
-    "config": (True, _config),
-    "status": (True, _status),
+NAMES: dict[str, tuple[bool, Callable[[Directory, str, TopicFiles], Node]]] = {
+    "config": (True, ConfigFile),
+    "status": (True, TopicStatusFile),
     REPLICAS: (False, _replicas),
-    **{f"log{form.suffix}": (False, partial(_log, form=form)) for form in FORMS},
-    **{f"follow{form.suffix}": (False, partial(_follow, form=form)) for form in FORMS},
-    **{f"log{suffix}": (False, partial(_decoded_log, suffix=suffix)) for suffix in DECODED_SUFFIXES},
-    **{f"follow{suffix}": (False, partial(_decoded_follow, suffix=suffix)) for suffix in DECODED_SUFFIXES},
+    **{f"log{suffix}": (False, _log) for suffix in LINE_SUFFIXES},
+    **{f"follow{suffix}": (False, _follow) for suffix in LINE_SUFFIXES},
 }
 """Every fixed name of a topic: whether it is listed, and how its node is made."""
 
@@ -120,7 +102,7 @@ class TopicDirectory(Directory):
                 find()  # It says what there is instead.
             return PartitionDirectory(self, name, known, find)
         fixed = NAMES.get(name)
-        return _times(self, name) if fixed is None else fixed[1](self, name)
+        return _times(self, name) if fixed is None else fixed[1](self, name, self.files)
 
     async def make_directory(self, name: str, pid: int) -> Directory:
         """Create what is missing of partitions up to the one so numbered."""
