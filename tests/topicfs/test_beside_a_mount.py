@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fusefs.following.signals import Look
-from topicfs.commands import topics
+from tests.doubles.waiting import wait_until
+from topicfs.commands import append, topics
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.places import Place
@@ -70,6 +71,31 @@ def test_lines_are_appended_through_the_mount(orders, mnt):
     batches = orders("cat", "orders/0/log.batch").output
     assert (0, b"") == orders("append", "orders/0/log.batch", stdin=batches)[:2]
     assert 12 == len((mnt / "orders/0/log").read_text().split())
+
+
+def test_a_killed_append_leaves_whole_lines(mnt):
+    """A mount takes a begun line for a record when its program ends: each request ends with a line."""
+    lines = [b"%d %s end" % (number, b"x" * (number % 997)) for number in range(100_000)]
+    Path("lines").write_bytes(b"\n".join(lines))
+    log = mnt / "orders/1/log"
+    log.parent.mkdir()
+    with subprocess.Popen([str(TOPICFS), "append", "orders/1", "lines"]) as appending:
+        wait_until(lambda: log.stat().st_size > 0, "some lines are appended")
+        appending.kill()
+    kept = log.read_bytes().splitlines()
+    assert lines[: len(kept)] == kept
+    block = b"\n".join(lines[:3000])
+    written = list(append.requests(block))
+    assert block == b"".join(written)
+    assert {10} == {one[-1] for one in written[:-1]}
+    assert max(map(len, written)) <= append.REQUEST_BYTES
+
+
+def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
+    """Nothing ends its requests but their size."""
+    line = b"x" * (3 * append.REQUEST_BYTES)
+    assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
+    assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
 
 
 @pytest.mark.parametrize("words", [("--producer", "p"), ("--compression", "zstd"), ("--schema-dir", ".")])

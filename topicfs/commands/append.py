@@ -44,6 +44,8 @@ RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FOR
 BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
+REQUEST_BYTES = 31 * 4096
+"""Largest write that every kernel passes on as one request: one of at most 32 pages, and it may begin within a page."""
 Outcome = Callable[[Exception, int, int], str]
 """Says after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
 _REFUSALS = (FormError, InvalidRecordError, RecordTooLargeError)
@@ -175,12 +177,25 @@ def _append_through(
     with (mountpoint / str(path)).open("ab", buffering=0) as file:
 
         def take(block: bytes) -> None:
-            left = memoryview(block)
-            while left:
-                left = left[file.write(left) :]
+            for request in requests(block):
+                written = 0
+                while written < len(request):
+                    written += file.write(request[written:])
 
         name = "standard input" if source == "-" else source
         _each(stream, framing, take, name, partial(_blocks_before, framing), lambda: os.fsync(file.fileno()))
+
+
+def requests(block: bytes) -> Iterator[memoryview]:
+    """Yield a block in writes that reach a daemon as one request each, and end with a line unless it is longer.
+
+    A daemon takes the begun line of a program that is killed for a record.
+    """
+    start = 0
+    while start < len(block):
+        end = block.rfind(b"\n", start, start + REQUEST_BYTES) + 1 or start + REQUEST_BYTES
+        yield memoryview(block)[start:end]
+        start = end
 
 
 def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:
