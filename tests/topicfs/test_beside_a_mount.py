@@ -25,11 +25,22 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 @pytest.fixture
 def mnt(orders, directory, tmp_path) -> Iterator[Path]:
-    """The mount of a daemon that owns the directory, with a topic of three records."""
-    mountpoint = tmp_path / "mnt"
+    """The mount of a daemon that owns the directory, with a topic of three records; it has a schema of the topic."""
+    mountpoint, schemas = tmp_path / "mnt", tmp_path / "schemas"
     mountpoint.mkdir()
+    schemas.mkdir()
+    (schemas / "7.avsc").write_text('"int"')
+    (schemas / "orders-value.avsc").symlink_to("7.avsc")
     (tmp_path / "server.properties").write_text("num.partitions=2\n")
-    asked = ["mount", "--config", "server.properties", str(directory), str(mountpoint)]
+    asked = [
+        "mount",
+        "--config",
+        "server.properties",
+        "--schema-dir",
+        "schemas",
+        str(directory),
+        str(mountpoint),
+    ]
     subprocess.run([str(TOPICFS), *asked], check=True)
     try:
         yield mountpoint
@@ -96,6 +107,13 @@ def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
     line = b"x" * (3 * append.REQUEST_BYTES)
     assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
     assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
+
+
+def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
+    """Only the daemon knows where its schemas are, so that the command does not check the lines first."""
+    Path("lines").write_text('{"payload":4}\n')
+    assert (0, b"") == orders("append", "orders/0/log.avro.json", "lines")[:2]
+    assert 4 == json.loads((mnt / "orders/0/3.avro.json").read_text())["payload"]
 
 
 @pytest.mark.parametrize("words", [("--producer", "p"), ("--compression", "zstd"), ("--schema-dir", ".")])

@@ -173,7 +173,9 @@ def _append_through(
     """Append through the mount of the daemon that owns the directory. The directory's files say which lines it takes."""
     framing = BATCHES if path.name == BATCH_FILE else LINES
     with place.opened() as engine:
-        _check(stream, framing, _target(engine, path, _encoder(engine, path, None, SchemaPlaces())), source)
+        target = _target(engine, path, _encoder(engine, path, None, SchemaPlaces()))
+        if not path.name.endswith(DECODED_SUFFIXES):  # Only the daemon knows where its schemas are.
+            _check(stream, framing, target, source)
     with (mountpoint / str(path)).open("ab", buffering=0) as file:
 
         def take(block: bytes) -> None:
