@@ -430,7 +430,7 @@ class TopicFileSystem:
         return node
 
     def _told(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
-        """Translate an error, and leave its line of reason where people look; `deleted`: ENOENT is about an open file's content."""
+        """Translate an error, and report its reason. With `deleted`, ENOENT means that an open file's content is gone."""
         if isinstance(error, ThreadNeededError):
             raise error
         if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):

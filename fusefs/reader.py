@@ -143,7 +143,7 @@ def _described(directory: Directory) -> str:
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that only awaits what is done at once, as every file here does: trio is not even imported for it."""
+    """Run a coroutine that never waits: no file here does. It needs no event loop, so that trio is not imported."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -49,9 +49,9 @@ class SchemaCatalog:
         self._sources = tuple(sources)
         self._lock = threading.Lock()
         self._compiled: dict[tuple[Kind, SchemaId, str], SchemaCodec | SchemaError] = {}
-        """By the subject that was asked for, too: a number means another schema in another context of a registry."""
+        """By id and subject: one id may mean different schemas in different contexts of a registry."""
         self._of_schemas: dict[tuple[Kind, SchemaId, bytes], SchemaCodec | SchemaError] = {}
-        """Each once, by what makes it another schema."""
+        """Each schema once, by its id and a hash of its text and references."""
         self._bytes = 0
         self._ended = False
 
@@ -64,7 +64,7 @@ class SchemaCatalog:
         self._ended = True
 
     def codec(self, kind: Kind, schema_id: SchemaId, subject: str = "") -> SchemaCodec | None:
-        """Return what decodes messages of a schema, most likely one of `subject`; None where it is not known now.
+        """Return the codec of a schema, or None if the schema is not known now; `subject` selects among contexts.
 
         Raises SchemaError for one of another language, or that is refused; MissingLibraryError, and StorageError after the end.
         """

@@ -41,7 +41,7 @@ class PayloadReader:
         return self._outdated
 
     def decode(self, frame: FramedMessage, subject: str = "") -> Decoded:
-        """Decode a message, whose schema is most likely one of `subject`. Raises MissingLibraryError."""
+        """Decode a message; `subject` selects among schemas with one id. Raises MissingLibraryError."""
         schema_id = frame.schema_id
         asked = schema_id, subject
         try:

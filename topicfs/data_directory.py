@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_DIRECTORY = "data"
 VARIABLE = "TOPICFS_DATA"
 _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
-"""What `host:9092,other:9092` looks like; no path, as that would have a slash."""
+"""Matches `host:9092,other:9092`, and no path with a slash."""
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
@@ -189,7 +189,7 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | Repl
 
 @contextmanager
 def suggesting(engine: Engine) -> Iterator[None]:
-    """Add to an error about an unknown topic the topic whose name looks like it."""
+    """Add the topic with the most similar name to an error about an unknown topic."""
     try:
         yield
     except UnknownTopicError as error:

@@ -17,7 +17,7 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return a message in lines that fit a terminal and break between words; on one line for all else than a terminal."""
+    """Wrap a message between words to the width of a terminal; leave it on one line for any other stream."""
     if not stream.isatty():
         return text
     from textwrap import fill  # noqa: PLC0415 - a pipe needs none of it

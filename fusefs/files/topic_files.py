@@ -25,7 +25,7 @@ class TopicFiles:
         self.topic = topic
         self.deleted = False
         self.shown_inos: dict[str, int] = {}
-        """The one number that stat shows of a log, also once its name means another node."""
+        """The inode number that stat shows for each log: it stays the same when the name means a new node."""
         self._partitions: dict[int, PartitionFiles] = {}
         self._targets: dict[str, TopicTarget] = {}
         self._partitioner = context.partitioners(topic.name)

@@ -114,7 +114,7 @@ class GroupHandle:
         self._alarm: trio.CancelScope | None = None
         """Ends when the time is over, or with the close."""
         self._request = trio.CancelScope()
-        """Broken off when the time is over: a request for records that no broker answers."""
+        """Cancels a request for records that no broker has answered when the time is over."""
         self._taken: NotAssignedError | None = None
         """The reason why what was given cannot be committed any more."""
         self._failure: Exception | None = None

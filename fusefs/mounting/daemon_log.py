@@ -123,7 +123,7 @@ class JournalHandler(logging.Handler):
 
 
 class SyslogHandler(logging.Handler):
-    """Sends entries to syslog(3), and waits for nobody: a logger that hangs or is missing loses them."""
+    """Sends entries to syslog(3) without waiting; entries are lost while no logger takes them."""
 
     def __init__(self) -> None:
         super().__init__()

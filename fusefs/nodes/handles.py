@@ -32,7 +32,7 @@ class Handle:
     flushes: bool = False
     """True if `flush` does anything: if not, close(2) need not ask."""
     end: int | None = None
-    """Size that the file has for its program, which opened it with O_TRUNC and without O_APPEND; None for any other program."""
+    """Size that a program sees after it opened the file with O_TRUNC and without O_APPEND; None for any other program."""
     follows: bool = False
     """True if a read at the end waits for more: how long it takes says nothing of the mount."""
 
@@ -101,7 +101,7 @@ class LogHandleOptions:
     cached: bool = False
     """True if the kernel may cache its content."""
     emptied: bool = False
-    """True if its program takes the file for empty."""
+    """True if the program opened it with O_TRUNC and without O_APPEND, and so expects an empty file."""
 
 
 class LogHandle(Handle):
@@ -143,7 +143,7 @@ class LogHandle(Handle):
             )
 
     async def write(self, position: int, data: bytes) -> int:
-        """Append; the kernel's position is stale by design, but where the program takes the file for its own."""
+        """Append. Only a program that opened with O_TRUNC must write at its own end; the position of any other may be stale."""
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(errno.EBADF)
@@ -188,16 +188,16 @@ class LogHandle(Handle):
 
 
 class UnsizedHandle(Handle):
-    """An open log whose size is not known before it is read: close(2) fails for a program that read no more than stat said."""
+    """An open log whose size is unknown until it is read. close(2) fails if the program stopped at the size that stat reported."""
 
     flushes = True
 
     def __init__(self, handle: Handle, told_size: Callable[[], int | None]) -> None:
-        """Read as `handle` does; `told_size` returns the size that stat told last, None if that is exact."""
+        """Read as `handle` does; `told_size` returns the size that stat reported last, or None if that is exact."""
         self._handle = handle
         self._told_size = told_size
         self._stopped_at: int | None = 0
-        """Where the last read ended; None if it found the end, or failed and so told that something is wrong."""
+        """Position behind the last read; None if that read found the end or failed."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         self._stopped_at = None

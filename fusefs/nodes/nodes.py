@@ -183,10 +183,7 @@ class FileNode(Node):
     async def open(self, access: Access, pid: int) -> Handle: ...
 
     def truncate(self, size: int, end: int | None) -> None:
-        """Change the size; `end` is the one that the file has for a program that opened it with O_TRUNC (`Handle.end`).
-
-        Raises FileError.
-        """
+        """Change the size; `end` is `Handle.end` of the program that asks. Raises FileError."""
         raise FileError(errno.EPERM, "not to be written")
 
 
@@ -207,9 +204,9 @@ def refuse_writing(access: Access) -> None:
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
-    """Do truncate(2) of an append-only file, of `present` bytes where that is known: only what changes nothing.
+    """Accept truncate(2) of an append-only file only to the size that it has: `end` if given, else `present` (None: unknown).
 
-    `end`: see `FileNode.truncate`.
+    Raises FileError (EPERM).
     """
     if size != (present if end is None else end):
         raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")

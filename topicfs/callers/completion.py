@@ -29,8 +29,8 @@ _CHANGED = {
         'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
     },
 }
-"""Lines of click's scripts, and what stands there: no space follows a name that goes on, such as a topic's or a setting's (fish adds none);
-fish gets the whole text of a help, which may have commas."""
+"""Lines of click's scripts and their replacements. No space follows a name that goes on, such as a topic or a setting
+(fish adds none). fish shows the whole text of a help, which may have commas."""
 
 
 def instructed(cli: click.Command) -> int | None:
@@ -114,7 +114,7 @@ def formats(_context: click.Context, _parameter: click.Parameter, incomplete: st
 def mountpoints(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the mountpoints of topics: as they are named from here, if that is how the word begins."""
+    """Offer the mountpoints of topicfs, relative to the working directory if the word is a relative path."""
     from fusefs.mounting.limits import mounts  # noqa: PLC0415 - as above
     from fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415 - as above
 

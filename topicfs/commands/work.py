@@ -169,7 +169,7 @@ class Workers:
         return self._interrupted
 
     def _heed(self) -> bool:
-        """Take note of what happened; return whether no further record is begun. The caller holds the lock."""
+        """Handle the events so far; return whether no further record is begun. The caller holds the lock."""
         with suppress(BlockingIOError):
             for number in os.read(self._heard, 4096):
                 if number and number not in ENDINGS:

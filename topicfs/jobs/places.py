@@ -30,9 +30,9 @@ def parse_place(text: str) -> SparkPlace:
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data PLACE`, with the environment and then ./data behind it, `--without DIR` and `--client-config FILE`: `place`.
+    """Add `--data PLACE` (default: the environment, then ./data), `--without DIR` and `--client-config FILE`: `place`.
 
-    A `target_place` that is a cluster gets the same settings, and one of directories does without the same ones.
+    `--client-config` also applies to a `target_place` that is a cluster, and `--without` to one of directories.
     """
 
     @functools.wraps(command)
@@ -77,10 +77,10 @@ def target_place_option(command: Command) -> Command:
 
 
 def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:
-    """Return the same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes.
+    """Return the same place with absolute directories. Raises StorageError before Spark starts if nothing is there.
 
-    Also where a data directory has none of `topics`, which commas separate; a job that has its `checkpoint` goes on
-    without a topic that was deleted.
+    It does so, too, if a data directory has none of `topics` (separated by commas). If the job's `checkpoint` exists,
+    the job goes on without a topic that was deleted.
     """
     if place.is_kafka:
         from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
@@ -101,7 +101,7 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
 
 
 def found_target(place: SparkPlace, topic: str) -> SparkPlace:
-    """Do the same for the topic that a job writes to. Raises UnknownTopicError, PolicyViolationError, too."""
+    """Return the place of the topic that a job writes to, as `found` does. Raises UnknownTopicError, PolicyViolationError."""
     place = found(place)
     if not place.is_kafka:
         from pipeline.sink.layout import read_layout  # noqa: PLC0415 (`--help` reads no directory)
