@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from cluster.protocol.group_messages import FIND_COORDINATOR
 from cluster.protocol.notation import Api
 from storage.coordinators.wire import Values
 from storage.errors import StorageError
+from storage.model import TopicPartition
 
 GROUP, SHARE = 0, 2
 """Kinds of coordinators: a group's, and that of a share group's state in one partition."""
@@ -92,3 +94,11 @@ class Coordinators:
     def close(self) -> None:
         """End every request that waits for another attempt."""
         self._closed.set()
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, both in order, as requests have them."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        found[topic].append(number)
+    return dict(found)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from cluster.brokers.brokers import Brokers
-from cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators
+from cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators, by_topic
 from cluster.errors import GROUP_ID_NOT_FOUND, NONE
 from cluster.protocol.group_messages import (
     ALTER_SHARE_GROUP_OFFSETS,
@@ -33,7 +32,7 @@ class ShareGroupAdmin:
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return where a group stands in those of the partitions in which it has begun."""
         topics = [
-            {"topicName": name, "partitions": numbers} for name, numbers in _by_topic(partitions).items()
+            {"topicName": name, "partitions": numbers} for name, numbers in by_topic(partitions).items()
         ]
         request = {"groups": [{"groupId": group, "topics": topics}]}
         (answer,) = self._ask(GROUP, group, DESCRIBE_SHARE_GROUP_OFFSETS, request, _described)["groups"]
@@ -62,7 +61,7 @@ class ShareGroupAdmin:
                     for number in numbers
                 ],
             }
-            for name, numbers in _by_topic(list(states)).items()
+            for name, numbers in by_topic(list(states)).items()
         ]
         request = {"groupId": group, "topics": topics}
         self._ask(GROUP, group, ALTER_SHARE_GROUP_OFFSETS, request, _altered)
@@ -110,10 +109,3 @@ def _altered(answer: Values) -> Iterator[int]:
 
 def _written(answer: Values) -> Iterator[int]:
     return (one["errorCode"] for topic in answer["results"] for one in topic["partitions"])
-
-
-def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        found[topic].append(number)
-    return dict(found)

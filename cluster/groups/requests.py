@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from cluster.brokers.coordinators import GROUP, Codes, Coordinators
+from cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
 from cluster.errors import (
     GROUP_ID_NOT_FOUND,
     MEMBER_ID_REQUIRED,
@@ -176,7 +175,7 @@ class GroupClient:
                     for number in numbers
                 ],
             }
-            for topic, numbers in _by_topic(positions).items()
+            for topic, numbers in by_topic(positions).items()
         ]
         request = {
             "groupId": self.group,
@@ -225,7 +224,7 @@ class GroupClient:
             if partitions is None
             else [
                 {"name": topic, "partitionIndexes": numbers}
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in by_topic(partitions).items()
             ]
         )
         request = {
@@ -247,7 +246,7 @@ class GroupClient:
         """Delete positions. Raises UnknownGroupError, GroupNotEmptyError."""
         topics = [
             {"name": topic, "partitions": [{"partitionIndex": number} for number in numbers]}
-            for topic, numbers in _by_topic(partitions).items()
+            for topic, numbers in by_topic(partitions).items()
         ]
         self._ask(OFFSET_DELETE, {"groupId": self.group, "topics": topics}, _deleted_codes)
 
@@ -323,10 +322,3 @@ def _deleted_codes(answer: Values) -> Iterator[int]:
         for one in topic["partitions"]:
             if one["errorCode"] != UNKNOWN_TOPIC_OR_PARTITION:
                 yield one["errorCode"]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        found[topic].append(number)
-    return dict(found)

@@ -22,7 +22,7 @@ from topicfs.places import Place, client_config_option, parse_place
 from topicfs.terminal import console, is_terminal
 
 if TYPE_CHECKING:
-    from topicfs.top.samples import TopRow, TopSource
+    from topicfs.top.samples import TopSource
     from topicfs.top.screen import TopScreen
 
 TABLE_COLUMNS = 200
@@ -100,7 +100,7 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
     rows = rows_of(now, before)
     if as_program:
         disks = [asdict(one) for one in now.disks]
-        print_json({"place": source.name, "topics": [_object(row) for row in rows], "disks": disks})
+        print_json({"place": source.name, "topics": [asdict(row) for row in rows], "disks": disks})
         return
     rows.sort(key=lambda row: -(row.records_per_second or 0))
     width = shutil.get_terminal_size().columns if is_terminal() else TABLE_COLUMNS
@@ -115,10 +115,6 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
 def print_json(content: object) -> None:
     """Print an object of JSON on one line."""
     click.echo(json.dumps(content, ensure_ascii=False))
-
-
-def _object(row: TopRow) -> dict[str, object]:
-    return asdict(row)
 
 
 def _watch(source: TopSource, interval: float) -> None:
