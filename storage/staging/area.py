@@ -154,14 +154,21 @@ class StagingArea:
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request; None where it was withdrawn. Raises CorruptionError, OSError."""
+        """Claim a request. Return None if it was withdrawn, or if another directory goes on with a copy (CorruptionError, OSError)."""
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:
                 self.files.rename(self._path(write, WriteFileKind.REQUESTED), path)
             except FileNotFoundError:
                 return None
-        return decode_manifest(self.files.read_bytes(path), file=path)
+        manifest = self._manifest(path)
+        if manifest.begun is None:
+            for other in self._others(write):
+                # The copy is written first, and its directory may have served alone since.
+                with suppress(FileNotFoundError):
+                    if self._manifest(other / path.name).begun is not None:
+                        return None
+        return manifest
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
         """Replace a claimed manifest (blocking, OSError), after its copies in other directories."""
@@ -223,6 +230,9 @@ class StagingArea:
                 write.batch is not None and file.write.batch is not None and file.write.batch < write.batch
             ):
                 self._unlink(self.directory / write_file(*file))
+
+    def _manifest(self, path: Path) -> Manifest:
+        return decode_manifest(self.files.read_bytes(path), file=path)
 
     def _listed(self) -> list[WriteFile]:
         entries = self.files.list_directory(self.directory, prefix=WRITE_PREFIX)

@@ -122,3 +122,24 @@ def test_a_directory_that_takes_no_copy_fails_alone() -> None:
     assert (list("abcde"), (1,)) == (two.lines(), two.in_sync())
     two.bring_back(2)
     assert (1, 2) == tuple(sorted(two.in_sync()))
+
+
+def test_a_directory_that_comes_back_does_not_begin_again_what_another_continued() -> None:
+    """The other one may have appended a part of the micro-batch, by the producer that its copy names."""
+    found, first, second = set(), 0, 0
+    while (two := died(1, first, kills=True)) is not None:
+        two.open(DISKS[1], left_out=DISKS[:1])
+        disk = two.disk(2)
+        assert isinstance(disk, DyingDisk)
+        disk.kills, disk.steps_left = True, second
+        with suppress(Killed):
+            two.engine.commit_staged_writes()
+        first, second = (first, second + 1) if disk.steps_left == 0 else (first + 1, 0)
+        for number in (1, 2):
+            two.disk(number).steps_left = None  # type: ignore[attr-defined]
+        two.open()
+        found.add(tuple(two.lines()))
+        two.engine.commit_staged_writes()
+        two.engine.catch_up()
+        assert (list("abcde"), []) == (two.lines(), two.left()), (first, second)
+    assert {("a", "b"), ("a", "b", "c")} <= found
