@@ -13,7 +13,6 @@ from pathlib import Path
 from storage.checkpoints.atomic import write_atomically
 from storage.checkpoints.leader_epochs import encode_epochs
 from storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
-from storage.disk.filesystem import FileSystem
 from storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.findings import Finding
@@ -71,70 +70,56 @@ def scrub_small_files(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubF
 
 def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
     parts, segment = copy.log.parts, copy.segment
-    path = _transactions_of(copy)
     with parts.lock:
         if segment.removed or not segment.may_have_aborted:
             return
-        known = b"".join(map(encode_span, segment.transaction_index.spans))
-        if (parts.files.read_bytes(path) if parts.files.exists(path) else b"") == known:
+        path, spans = segment.transaction_index.path, segment.transaction_index.spans
+        found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
+        if found_bytes == b"".join(map(encode_span, spans)):
             return
-        segment.transaction_index.close()  # The open file may be a removed one.
         finding = Finding(path, None, "not the aborted transactions of the segment")
-        found = _healed(finding, lambda: _write_in_place(parts.files, path, known), MEMORY if heals else None)
+        found = _healed(finding, partial(_write_aborted, copy, spans), MEMORY if heals else None)
     yield found
 
 
 def scrub_aborted(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
     """Compare the aborted transactions of a segment's copies, of logs that are alike (OSError).
 
-    One that lacks some of another's gets them; no file says which of two others is right.
+    An index that lacks entries of another one gets them. If two indexes each lack some, neither is known to be right.
     """
     end = min(map(end_of, copies))
-    found = {copy: [one for one in _aborted(copy) if one.last_offset < end] for copy in copies}
+    found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))
-    if all(found[copy] == found[best] or copy.segment.removed for copy in copies):
-        return
     is_most = all(set(spans) <= set(found[best]) for spans in found.values())
     for copy, spans in found.items():
-        if is_most and spans == found[best]:
+        if copy.segment.removed or (is_most and spans == found[best]):
             continue
-        finding = Finding(_transactions_of(copy), None, "not the aborted transactions of the other replicas")
-        write = partial(_write_aborted, copy, found[best])
-        yield _healed(finding, write, best.place if heals and is_most else None)
+        path = copy.segment.transaction_index.path
+        finding = Finding(path, None, "not the aborted transactions of the other replicas")
+        with copy.log.parts.lock:
+            write = partial(_write_aborted, copy, found[best])
+            healed = _healed(finding, write, best.place if heals and is_most else None)
+        yield healed
+
+
+def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
+    """Return the aborted transactions whose markers are in a copy below `end`, as its index has them."""
+    with copy.log.parts.lock:  # An append publishes its end before its entries.
+        spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
+    return [one for one in spans if copy.segment.base_offset <= one.last_offset < end]
 
 
 def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
+    """Write the transaction index again under the log's lock: `spans`, and the entries that were appended after them."""
     index = copy.segment.transaction_index
-    with copy.log.parts.lock:
+    if spans:
         last, end = spans[-1].last_offset, end_of(copy)
         spans = [*spans, *(one for one in index if last < one.last_offset < end)]
         if not index.spans:
             copy.segment.add_aborted(spans[0])  # There may be no file.
-        index.close()
-        _write_in_place(copy.log.parts.files, index.path, b"".join(map(encode_span, spans)))
-        copy.log.parts.files.sync_directory(copy.log.parts.directory)
-        index.spans = spans
-
-
-def _aborted(copy: Copy) -> list[AbortedSpan]:
-    """Return the aborted transactions in the index of a copy whose markers its segment can have."""
-    with copy.log.parts.lock:  # An append publishes its end before its entries.
-        spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
-    return [one for one in spans if copy.segment.base_offset <= one.last_offset < end_of(copy)]
-
-
-def _transactions_of(copy: Copy) -> Path:
-    kind = SegmentFileKind.TRANSACTION_INDEX
-    return copy.log.parts.directory / segment_file(copy.segment.base_offset, kind, copy.segment.state)
-
-
-def _write_in_place(files: FileSystem, path: Path, data: bytes) -> None:
-    """Write a file that is open, and appended to: another one under its name would be another file."""
-    file = files.open(path, create=True)
-    file.pwrite(data, Position(0))
-    file.truncate(len(data))
-    file.sync()
-    file.close()
+    index.close()  # The next append opens the new file.
+    write_atomically(copy.log.parts.files, index.path, b"".join(map(encode_span, spans)))
+    index.spans = list(spans)
 
 
 def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
