@@ -15,7 +15,8 @@ Spark does not match columns that are the same already. All other writes need th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from zlib import crc32
 
 from pyspark.sql.types import StructField, StructType
@@ -40,16 +41,12 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
     if _PROVIDER not in options:
         return schema
     kept = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
-    kept |= {name: absolute(options[name]) for name in _PLACE if name in options}
+    kept |= {name: ",".join(map(str, absolute(options[name]))) for name in _PLACE if name in options}
     text = json.dumps(kept)
+    noted = deepcopy(schema)
     length = _SHORTEST + crc32(text.encode()) % _LENGTHS
-    metadata = {METADATA: text, _VARCHAR: f"varchar({length})"}
-    return StructType(
-        [
-            StructField(one.name, one.dataType, one.nullable, metadata if one.name == _COLUMN else None)
-            for one in schema.fields
-        ]
-    )
+    noted[_COLUMN].metadata = {METADATA: text, _VARCHAR: f"varchar({length})"}
+    return noted
 
 
 def without_options(schema: StructType) -> StructType:
@@ -59,41 +56,34 @@ def without_options(schema: StructType) -> StructType:
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options of a read: those given, and of a table those that it was made with (InvalidOptionError)."""
-    if _names_place(given):
-        return dict(given)
-    for field in schema.fields:
-        if METADATA in field.metadata:
-            kept = _kept(field)
-            return {name: value for name, value in kept.items() if name not in _OF_WRITING} | dict(given)
-    if given:
-        return dict(given)
-    raise InvalidOptionError(
-        "this table's options are not known: Spark hands them on where a table is made without columns of its own "
-        "(CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')), or make a temporary view"
-    )
+    kept = _kept(given, schema.fields)
+    if kept is None and not given:
+        raise InvalidOptionError(
+            "this table's options are not known: Spark passes them on only if the table is created without a list of "
+            "columns (CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')); create it again "
+            "that way, or create a temporary view"
+        )
+    return {name: value for name, value in (kept or {}).items() if name not in _OF_WRITING} | dict(given)
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options of a write, in the same way (InvalidOptionError if its target is not certain)."""
-    if _names_place(given):
-        return dict(given)
-    for field in schema.fields:
-        if field.name == _COLUMN and METADATA in field.metadata and _VARCHAR not in field.metadata:
-            kept = _kept(field)
-            return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(
-                given
-            )
-    raise InvalidOptionError(
-        "this write's target is not known: Spark does not pass on the options of a table that is created by AS SELECT, "
-        "with columns of its own, or written by toTable; use INSERT INTO with a list of columns into a table made by "
-        "CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders', topic 'orders'), "
-        "or format('topicfs') with the options path and topic"
+    kept = _kept(
+        given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )
+    if kept is None:
+        raise InvalidOptionError(
+            "this write's target is not known: Spark does not pass on the options of a table that is created by AS SELECT, "
+            "with columns of its own, or written by toTable; use INSERT INTO with a list of columns into a table made by "
+            "CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders', topic 'orders'), "
+            "or format('topicfs') with the options path and topic"
+        )
+    return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(given)
 
 
-def _names_place(given: Mapping[str, str]) -> bool:
-    return any(name.lower() in {"path", "paths"} for name in given)
-
-
-def _kept(field: StructField) -> dict[str, str]:
-    return {str(name): str(value) for name, value in json.loads(field.metadata[METADATA]).items()}
+def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:
+    """Return the options in the metadata of these columns, {} if those given name a place; None: neither."""
+    if not {name.lower() for name in given}.isdisjoint({"path", "paths"}):
+        return {}
+    noted = (field.metadata[METADATA] for field in fields if METADATA in field.metadata)
+    return next(({str(name): str(value) for name, value in json.loads(one).items()} for one in noted), None)

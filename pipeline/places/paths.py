@@ -33,15 +33,9 @@ def lost_named() -> Iterator[None]:
         raise PipelineError(f"{reason_of(error)}; {LOST_REPLICA}") from error
 
 
-def left_out(text: str) -> tuple[Path, ...]:
-    """Return the directories that an option `without` names, absolute; they may be lost."""
-    return tuple(Path(_local(one.strip())).absolute() for one in text.split(",") if one.strip())
-
-
-def absolute(text: str) -> str:
-    """Return the same names of directories as absolute paths; globs stay globs."""
-    names = [text] if Path(text).is_dir() else [one.strip() for one in text.split(",")]
-    return ",".join(str(Path(_local(name)).absolute()) for name in names)
+def absolute(text: str) -> tuple[Path, ...]:
+    """Return the paths that an option names, absolute; no directory need be there, and globs stay globs."""
+    return tuple(Path(_local(name)).absolute() for name in _names(text))
 
 
 def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...]:
@@ -51,10 +45,8 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     a bracket in the name of a directory that is there belongs to it. Those of `without` are left out if they are named.
     PipelineError where one is none, or in a mount.
     """
-    whole = Path(text.strip())
-    names = [str(whole)] if whole.is_dir() else [one.strip() for one in text.split(",") if one.strip()]
     found: dict[Path, None] = {}
-    for name in names:
+    for name in _names(text):
         if not without or Path(_local(name)).absolute() not in without:
             found.update(dict.fromkeys(one.absolute() for one in _directories(name)))
     for one in without:
@@ -64,6 +56,13 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     for one in found:
         _check_is_not_mounted(one)
     return tuple(found)
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in an option, without empty ones."""
+    text = text.strip()
+    names = [text] if text and Path(text).is_dir() else text.split(",")
+    return [one.strip() for one in names if one.strip()]
 
 
 def _directories(name: str) -> list[Path]:

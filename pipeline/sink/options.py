@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import data_directories, left_out
+from pipeline.places.paths import absolute, data_directories
 from storage.disk.names import check_topic_name
 from storage.errors import InvalidNameError
 
@@ -72,7 +72,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     path = options.get("path", "").strip()
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
-    without = left_out(options.get("without", ""))
+    without = absolute(options.get("without", ""))
     topic, timeout_s = _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
     return SinkOptions(data_directories(path, without), topic, timeout_s, without)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.places.paths import data_directories
+from pipeline.places.paths import absolute, data_directories
 from pipeline.source.query.options import parse_source_options
 from tests.fusefs.mounted.conftest import Mount
 
@@ -73,3 +74,19 @@ def test_a_mount_is_told_for_what_it_is(tmp_path):
                 data_directories(str(path))
     finally:
         mount.clean_up()
+
+
+def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path, monkeypatch):
+    """A comma at the end names nothing; one in the name of a directory that is there belongs to it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b").mkdir()
+    found = [absolute(text) for text in ("", " ", "a,", "x, ~/y*", "a,b", "file:/srv/c")]
+    named = ["a"], ["x", Path.home() / "y*"], ["a,b"], ["/srv/c"]
+    assert [(), (), *(tuple(tmp_path / one for one in names) for names in named)] == found
+
+
+@pytest.mark.parametrize("text", ["", " ", ","])
+def test_an_empty_path_is_not_the_working_directory(text):
+    """It names nothing."""
+    with pytest.raises(PipelineError, match="path names no data directory"):
+        data_directories(text)

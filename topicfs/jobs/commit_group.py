@@ -41,13 +41,13 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
     if group is None or checkpoint is None:
         return
     from pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
-    from pipeline.places.paths import left_out  # noqa: PLC0415 (as above)
+    from pipeline.places.paths import absolute  # noqa: PLC0415 (as above)
     from topicfs.groups.location import opened_groups  # noqa: PLC0415 (as above)
     from topicfs.places import parse_place  # noqa: PLC0415 (as above)
 
     positions = offsets_done(checkpoint)
     if positions:
-        directories = left_out(place.without)
+        directories = absolute(place.without)
         named = replace(parse_place(str(place)), client_config=place.client_config, left_out=directories)
         with opened_groups(named, writing=True) as groups:
             groups.set_positions(group, positions)

@@ -87,9 +87,9 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
 
         require_reachable(place)
         return place
-    from pipeline.places.paths import data_directories, left_out  # noqa: PLC0415 (`--help` reads no directory)
+    from pipeline.places.paths import absolute, data_directories  # noqa: PLC0415 (`--help` reads no directory)
 
-    directories = data_directories(place.path or "", left_out(place.without))
+    directories = data_directories(place.path or "", absolute(place.without))
     if topics and (checkpoint is None or not checkpoint.exists()):
         from pipeline.source.directories import SourceDirectories  # noqa: PLC0415 (as above)
         from pipeline.source.query.bounds import select  # noqa: PLC0415 (as above)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import data_directories, left_out, lost_named
+from pipeline.places.paths import absolute, data_directories, lost_named
 from pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
@@ -133,7 +133,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
     least = _positive(options, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
-    without = left_out(options.get("without", ""))
+    without = absolute(options.get("without", ""))
     with lost_named():
         directories = data_directories(_path(options), without)
     return SourceOptions(
