@@ -38,7 +38,7 @@ from storage.replicas import holds_replicas, open_directories
 from storage.segment.settings import SegmentDirectory
 
 _RETRIES = 5
-"""Further attempts at listing, and at loading, a log whose segments change meanwhile."""
+"""Further attempts at loading a log whose segments change meanwhile."""
 
 
 class _DataDirectory(NamedTuple):
@@ -192,7 +192,6 @@ class SourceDirectories:
         data_directory: _DataDirectory,
         partition: TopicPartition,
         stamp: _Stamp,
-        *,
         retries: int = _RETRIES,
     ) -> _Loaded:
         """Load the log, and load it again if a compaction replaced segments meanwhile (StorageError, OSError)."""
@@ -205,10 +204,10 @@ class SourceDirectories:
                 raise
         else:
             now = _file_stamps(directory)
-            if not retries or _same_segments(stamp.files, now):
+            if not retries or stamp.files == now or grew_only(stamp.files, now):
                 return loaded
             _release(loaded.log)
-        return self._load_again(data_directory, partition, stamp._replace(files=now), retries=retries - 1)
+        return self._load_again(data_directory, partition, stamp._replace(files=now), retries - 1)
 
     def _load_once(self, data_directory: _DataDirectory, partition: TopicPartition, stamp: _Stamp) -> _Loaded:
         directory = data_directory.path / names.partition_directory(partition)
@@ -248,27 +247,13 @@ def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
-    """Return the stamp of each file, all from one moment: a list may miss a segment that is being renamed."""
-    found = sorted(directory.iterdir())
-    for _ in range(_RETRIES):
-        stamps, listed = [], found
-        for path in listed:
-            with suppress(FileNotFoundError):  # Retention and compaction remove and rename files.
-                status = path.stat()
-                stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
-        found = sorted(directory.iterdir())
-        if found == listed and len(stamps) == len(found):
-            break
+    """Return the stamp of each file."""
+    stamps = []
+    for path in sorted(directory.iterdir()):
+        with suppress(FileNotFoundError):  # Retention and compaction remove and rename files.
+            status = path.stat()
+            stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(stamps)
-
-
-def _same_segments(before: Sequence[FileStamp], now: Sequence[FileStamp]) -> bool:
-    """Return whether the files of a log's segments are still the same ones; newer segments may follow."""
-    known, present = (
-        {(one.name, one.inode) for one in stamps if one.name.endswith((".log", ".log.swap"))}
-        for stamps in (before, now)
-    )
-    return known == {one for one in present if one <= max(known, default=one)}
 
 
 def _release(log: Log) -> None:
