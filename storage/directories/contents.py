@@ -38,25 +38,20 @@ class Contents:
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories of `directory` by their names; plain files beside a data directory's entries are ignored.
+    """Sort the subdirectories of `directory` by their names; other programs' files beside them are ignored.
 
-    Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too, and where there are only
-    other programs' files.
+    Raises NotALogDirectoryError if a subdirectory is none of Kafka's, or if the directory has only other programs' files.
     """
     partitions = set()
     marked: dict[DirectoryMark, tuple[str, ...]] = {}
-    is_marked, foreign = False, ""
+    beside = set()
     for entry in entries:
         if entry.name == PARTITION_METADATA:
             raise NotALogDirectoryError(
                 f"{directory}: a partition's directory; give the data directory above it"
             )
-        if not entry.is_directory:
-            is_marked = is_marked or _marks(entry.name)
-            foreign = foreign or (entry.name if entry.name != LOCK else "")
-            continue
-        if entry.name in SKIPPED_DIRECTORIES:
-            is_marked = True
+        if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
+            beside.add(entry.name)
             continue
         parsed = parse_partition_directory(entry.name)
         if parsed is None:
@@ -69,7 +64,8 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
             partitions.add(parsed.partition)
         else:
             marked[parsed.mark] = (*marked.get(parsed.mark, ()), entry.name)
-    if foreign and not (is_marked or partitions or marked):
+    foreign = min(beside - {LOCK}, default=None)
+    if foreign and not (partitions or marked or any(map(_is_ours, beside))):
         raise NotALogDirectoryError(
             f"{directory}: no data directory: it holds {foreign} and nothing of Kafka's; "
             f"give a data directory, or an empty or a new one"
@@ -89,8 +85,9 @@ def check_not_mounted(path: Path) -> None:
             )
 
 
-def _marks(file: str) -> bool:
-    return file.removesuffix(".tmp") in DATA_DIRECTORY_FILES or file.startswith(WRITE_PREFIX)
+def _is_ours(name: str) -> bool:
+    marks = DATA_DIRECTORY_FILES | SKIPPED_DIRECTORIES
+    return name.removesuffix(".tmp") in marks or name.startswith(WRITE_PREFIX)
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
