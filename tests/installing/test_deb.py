@@ -41,8 +41,9 @@ FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
 """What docs/mount.md tells users of the package to type, and to write into fstab(5)."""
 EXAMPLE = "/usr/share/doc/topicfs/examples/orders.conf"
 FUSE = """
-mknod -m 666 /tmp/fuse c 10 229
-mount --bind /tmp/fuse /dev/fuse
+device=$(mktemp -u)
+mknod -m 666 "$device" c 10 229
+mount --bind "$device" /dev/fuse
 """
 """The device as udev makes it: for every user."""
 APPENDED = """
@@ -58,6 +59,7 @@ unit=/usr/lib/systemd/system/topicfs@.service
 value() { sed -n "s/^$1=//p" $unit; }
 capabilities() { value $1 | tr 'A-Z ' 'a-z,' | sed 's/cap_/+/g'; }
 mkdir --parents /srv/orders
+log=$(mktemp)
 set -a
 eval "$(value Environment)"
 . /etc/topicfs/orders.conf
@@ -66,9 +68,9 @@ set +a
 setpriv --reuid "$(value User)" --regid "$(value User)" --init-groups --no-new-privs \
     --inh-caps "$(capabilities AmbientCapabilities)" --ambient-caps "$(capabilities AmbientCapabilities)" \
     --bounding-set "-all,$(capabilities CapabilityBoundingSet)" \
-    bash -c "exec $(value ExecStart)" 2> /tmp/log &
+    bash -c "exec $(value ExecStart)" 2> "$log" &
 daemon=$!
-until mountpoint --quiet /srv/orders; do [ -d /proc/$daemon ] || cat /tmp/log >&2; sleep 0.01; done
+until mountpoint --quiet /srv/orders; do [ -d /proc/$daemon ] || cat "$log" >&2; sleep 0.01; done
 """
 """The unit's ExecStart, as its user and with its capabilities: what systemd does with it."""
 DPKGS_OWN = re.compile(
@@ -162,7 +164,7 @@ def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
         {UNIT}
         {APPENDED % {"topic": "served"}}
         wait $daemon
-        cat /tmp/log | grep -c -i -e error -e warning -e denied || true
+        grep -c -i -e error -e warning -e denied "$log" || true
         stat --format '%U %n' /var/lib/topicfs/orders/served-0
         rm /etc/topicfs/orders.conf
         dpkg --purge topicfs > /dev/null
@@ -176,7 +178,7 @@ def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
 HOSTILE = [
     "log-file=/etc/cron.d/mine",
     "config=/etc/shadow",
-    "config=/root/settings",
+    "config=/srv/settings",
     "client-config=/etc/shadow",
     "schema-dir=/root",
     "without=/root",
@@ -192,25 +194,25 @@ HOSTILE = [
 """Options that would read, write or claim what the user may not."""
 AS_ANOTHER = r"""
 ln -sf /proc/self/mounts /etc/mtab
-mkdir -m 777 /tmp/theirs && cd /tmp/theirs
-echo 'import pathlib; pathlib.Path("/tmp/theirs/imported").touch()' > evil.py
-echo a.secret=yes > /root/settings
+mkdir -m 777 /srv/theirs && cd /srv/theirs
+echo 'import pathlib; pathlib.Path("/srv/theirs/imported").touch()' > evil.py
+(umask 077; echo a.secret=yes > /srv/settings)
 theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@"; }
 useradd --no-create-home --uid 4321 they
 theirs mkdir mnt
 while read -r option; do
     status=0
-    theirs mount.topicfs /tmp/theirs/data /tmp/theirs/mnt -o "$(printf -- "$option")" > said 2>&1 || status=$?
-    grep -q ' /tmp/theirs/mnt ' /proc/self/mounts && echo "mounted by $option" && theirs topicfs umount /tmp/theirs/mnt
+    theirs mount.topicfs /srv/theirs/data /srv/theirs/mnt -o "$(printf -- "$option")" > said 2>&1 || status=$?
+    grep -q ' /srv/theirs/mnt ' /proc/self/mounts && echo "mounted by $option" && theirs topicfs umount /srv/theirs/mnt
     grep -q -e root: -e secret -e "$(printf '\033')" said && cat said
     echo "$status"
 done < /options
-ls /etc/cron.d/mine /tmp/theirs/imported 2>&1 | grep -v 'No such file' || true
-theirs mount.topicfs /tmp/theirs/data /usr 2> /dev/null || echo "$?"
-theirs mount.topicfs /tmp/theirs/data /tmp/theirs/mnt -o uid=0,gid=0
-grep -o ' /tmp/theirs/mnt fuse.topicfs rw,nosuid,nodev' /proc/self/mounts
-ls /tmp/theirs/mnt > /dev/null 2>&1 || echo "root stays outside"
-theirs topicfs umount /tmp/theirs/mnt
+ls /etc/cron.d/mine /srv/theirs/imported 2>&1 | grep -v 'No such file' || true
+theirs mount.topicfs /srv/theirs/data /usr 2> /dev/null || echo "$?"
+theirs mount.topicfs /srv/theirs/data /srv/theirs/mnt -o uid=0,gid=0
+grep -o ' /srv/theirs/mnt fuse.topicfs rw,nosuid,nodev' /proc/self/mounts
+ls /srv/theirs/mnt > /dev/null 2>&1 || echo "root stays outside"
+theirs topicfs umount /srv/theirs/mnt
 """
 
 
@@ -228,4 +230,4 @@ def test_options_give_another_user_nothing(fresh, packages, tmp_path):
     assert {"1", "32"} == set(refusals), done.stdout + done.stderr
     assert len(HOSTILE) == len(refusals)
     assert "32" == usr
-    assert (" /tmp/theirs/mnt fuse.topicfs rw,nosuid,nodev", "root stays outside") == (mounted, outside)
+    assert (" /srv/theirs/mnt fuse.topicfs rw,nosuid,nodev", "root stays outside") == (mounted, outside)
