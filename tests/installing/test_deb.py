@@ -175,6 +175,22 @@ def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
     assert ["hello", "Permission denied", "0", owned, owned] == said
 
 
+@pytest.mark.parametrize(
+    ("made", "stays"),
+    [("useradd --gid users topicfs", "user"), ("groupadd topicfs", ""), ("useradd topicfs", "user")],
+)
+def test_a_user_of_this_name_is_the_administrators(fresh, packages, tmp_path, made, stays):
+    """The package is installed beside a user or a group of the name, and removes no user that it did not make."""
+    script = f"""set -eu
+        {made}
+        dpkg --install /packages/topicfs_*.deb > /dev/null
+        stat --format %U /var/lib/topicfs
+        dpkg --purge topicfs > /dev/null
+        ! getent passwd topicfs > /dev/null || echo user
+    """
+    assert ["topicfs", stays] == [*inside(fresh, tmp_path, packages, script), ""][:2]
+
+
 HOSTILE = [
     "log-file=/etc/cron.d/mine",
     "config=/etc/shadow",
