@@ -65,9 +65,9 @@ def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
 
 
 def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> DataFrame:
-    # Spark takes the statement as a format string, in which a brace of the user's SQL must be doubled.
-    select, where = (text.replace("{", "{{").replace("}", "}}") for text in (options.select, options.where))
-    return spark.sql(f"SELECT {select} FROM {{source}} WHERE {where}", source=source)  # noqa: S608 (the user's own)
+    # `selectExpr` takes one expression a string, and `select` is a list in SQL. Spark formats the statement: braces are doubled.
+    select = options.select.replace("{", "{{").replace("}", "}}")
+    return spark.sql(f"SELECT {select} FROM {{rows}}", rows=source.where(options.where))  # noqa: S608 (the user's own)
 
 
 def _places(options: ReplayOptions) -> tuple[SparkPlace, SparkPlace]:
