@@ -7,9 +7,10 @@ Spark keeps the schema of such a table and passes that on. So the options are st
 as it is: Spark names a provider only for a table.
 
 A column that a query selects keeps its metadata, so a write may see the options of the table that its rows come from.
-They are the target's only if Spark has matched the rows with the target's columns: it then takes over the target's
-metadata, but without the note of a VARCHAR, which `topic` therefore is. Its length differs from table to table, because
-Spark does not match columns that are the same already. All other writes need the options `path` and `topic`.
+They are the target's options only if Spark has cast the rows to the target's columns. A cast copies the target's
+metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR: if its length is missing, the options
+are the target's. Spark casts no column to an equal one, so each table has a length of its own. All other writes need the
+options `path` and `topic`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from storage.inspect.check.segment import SegmentCheck, SegmentWork
 from storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 _ATTEMPTS = 3
-"""Checks of a segment beside a living owner, as long as something is wrong."""
+"""Most checks of a segment that a living owner may be replacing; the first one without findings ends them."""
 
 
 class PlainFinding(NamedTuple):

@@ -26,7 +26,7 @@ LOST_REPLICA = "if its replicas are lost, leave it out: --without DIR, in Spark 
 
 @contextmanager
 def lost_named() -> Iterator[None]:
-    """Raise PipelineError with the remedy where a directory cannot be read in the block, as that of a dead disk."""
+    """Raise PipelineError with the remedy for an OSError in the block, as a dead disk causes."""
     try:
         yield
     except OSError as error:
@@ -42,8 +42,8 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     """Return each directory once, absolute, in the order named; those of a glob ascending.
 
     `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A comma or
-    a bracket in the name of a directory that is there belongs to it. Those of `without` are left out if they are named.
-    PipelineError where one is none, or in a mount.
+    a bracket in the name of an existing directory belongs to that name. Directories of `without` are left out. Raises
+    PipelineError if a name has no directory, or if one is in a mount of topicfs.
     """
     found: dict[Path, None] = {}
     for name in _names(text):

@@ -23,7 +23,7 @@ from storage.segment.scan import Window, windows
 _LOGGER = logging.getLogger(__name__)
 
 NO_INODE = -1
-"""The inode of a file that was made while its directory was read: its slices are planned again."""
+"""Inode of a file that appeared while its directory was read: a task plans its slices again."""
 WINDOW_BYTES = 4 << 20
 """Bytes that are read and decoded at a time: some 40,000 small records."""
 

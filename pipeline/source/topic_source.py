@@ -29,7 +29,7 @@ ENOUGH_BYTES = WINDOW_BYTES
 MOST_TASK_BYTES = 256 << 20
 """Most bytes of a task's slices, where no option says otherwise: starting a task costs as much as reading 10 MB."""
 _ATTEMPTS = 3
-"""Attempts in a row at which a task reads nothing, because its segments changed."""
+"""Attempts in a row without a record, because segments changed, before a task fails."""
 
 
 class TopicSource:

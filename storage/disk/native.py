@@ -29,7 +29,7 @@ from storage.errors import CorruptionError, ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
 
 _MAX_SMALL_FILE_BYTES = 512 << 20
-"""More than any index, snapshot or checkpoint: a segment of 2 GiB has 35 million batches at most, of 12 bytes each in its time index."""
+"""More than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes in its time index."""
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
@@ -387,7 +387,7 @@ class NativeFileSystem:
         descriptor, found = open_known(path, os.O_RDONLY)
         with naming(path), os.fdopen(descriptor, "rb") as file:
             if found.st_size > _MAX_SMALL_FILE_BYTES:
-                reason = f"a file of {found.st_size} bytes, where {_MAX_SMALL_FILE_BYTES} is the most; put it back, or remove it"
+                reason = f"a file of {found.st_size} bytes, where {_MAX_SMALL_FILE_BYTES} is the most; restore it from a copy, or remove it"
                 raise CorruptionError(path, 0, reason)
             return file.read(_MAX_SMALL_FILE_BYTES)
 

@@ -1,6 +1,6 @@
 """Opening files of a directory that another user may have filled: it never waits.
 
-Anything else is refused by its kind.
+A link, FIFO, socket, device or directory is refused, and the error names its kind.
 """
 
 from __future__ import annotations

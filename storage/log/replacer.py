@@ -60,7 +60,7 @@ class LogReplacer:
         parts.listeners.notify()
         if below:
             self.delete_oldest_segments(below, "below the leader's log start")
-            # Otherwise it looks after a kill as if they were lost (`storage.log.soundness`).
+            # After a kill the removed segments would otherwise look lost (`storage.log.soundness`).
             with suppress(OSError):
                 parts.epochs.flush()
 

@@ -384,7 +384,7 @@ class QueueGroup:
         with self._lock:
             self.check_empty()
             self._forget_topics()
-            # Before the group itself: otherwise a crash would leave it to the next group of the name.
+            # Before the group: after a crash in between, the next group of this name would go on where this one was.
             with self._services.journal_lock:
                 self._services.journal.forget_group(self._name)
             self._overrides, self._settings = {}, ShareGroupSettings()

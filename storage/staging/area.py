@@ -65,7 +65,7 @@ class StagingArea:
     ) -> None:
         """Prepare the area; `record`: the record of commits if it has copies in other directories.
 
-        `replicated`: micro-batches that are being appended have copies there, too: any of the disks may die.
+        `replicated`: keep copies of micro-batches there while they are appended, because any disk may die.
         """
         self.directory = directory
         self.files = files
@@ -171,7 +171,7 @@ class StagingArea:
         return manifest
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
-        """Replace a claimed manifest (blocking, OSError), after its copies in other directories."""
+        """Copy a claimed write to the other directories, and then replace its manifest (blocking, OSError)."""
         content, path = encode_manifest(manifest), self._path(write, WriteFileKind.CLAIMED)
         for other in self._others(write):
             try:
@@ -240,7 +240,7 @@ class StagingArea:
         return [file for file in parsed if file is not None]
 
     def _others(self, write: WriteId) -> list[Path]:
-        """Return the directories with copies of a write: of a micro-batch, which the record keeps from being appended again."""
+        """Return the directories with copies of a write. Only a micro-batch has copies: the record prevents a second append."""
         copied = self._replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []
 

@@ -134,7 +134,7 @@ class PartitionCheck:
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _is_left_over(self, index: SegmentFileName) -> bool:
-        """Return whether a living process is not just replacing or removing the segment of an index without a log."""
+        """Return whether an index still has no log; a living owner may have replaced or removed the segment meanwhile."""
         return not self._situation.in_use or (
             self._files.exists(self._directory / segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))
