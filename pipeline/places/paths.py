@@ -5,14 +5,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 from pipeline.errors import PipelineError
-from storage.directories.contents import Contents, check_not_mounted
-from storage.disk.filesystem import DirectoryEntry
+from storage.directories.contents import Contents, check_not_mounted, read_contents
+from storage.disk.filesystem import FileSystem
 from storage.disk.names import META_PROPERTIES
 from storage.errors import NotALogDirectoryError
 from storage.messages import reason_of
@@ -101,9 +101,12 @@ def _check_is_not_mounted(path: Path) -> None:
         raise PipelineError(str(error)) from None
 
 
-def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], contents: Contents) -> None:
-    """Check that a directory's entries and contents are a data directory's (PipelineError)."""
+def contents_of(path: Path, files: FileSystem) -> Contents:
+    """Return the contents of a data directory (PipelineError if it is none, NotALogDirectoryError, OSError)."""
+    entries = files.list_directory(path)
+    contents = read_contents(entries, path)
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(
             f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there; {LOST_REPLICA}"
         )
+    return contents

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.places.paths import check_is_data_directory
+from pipeline.places.paths import contents_of
 from storage.checkpoints.partition_metadata import topic_id_of
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
 from storage.directories.cluster_metadata import find_cluster_metadata
-from storage.directories.contents import read_contents
 from storage.disk.names import is_internal, partition_directory
 from storage.disk.native import NativeFileSystem
 from storage.errors import PolicyViolationError, UnknownTopicError
@@ -79,10 +78,7 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
     numbers: dict[str, list[int]] = {}
     partition_directories: dict[str, Path] = {}
     for directory in directories:
-        entries = files.list_directory(directory)
-        contents = read_contents(entries, directory)
-        check_is_data_directory(directory, entries, contents)
-        for topic, found in contents.topics().items():
+        for topic, found in contents_of(directory, files).topics().items():
             numbers.setdefault(topic, []).extend(found)
             partition_directories[topic] = directory / partition_directory(TopicPartition(topic, found[0]))
     topics = {}

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.places.paths import check_is_data_directory
+from pipeline.places.paths import contents_of
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.checkpoints.partition_metadata import topic_id_of
 from storage.config.topic import TopicConfig
-from storage.directories.contents import read_contents
 from storage.disk import names
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
@@ -138,13 +137,11 @@ class SourceDirectories:
 
     def _look(self, path: Path) -> _DataDirectory:
         try:
-            entries = self._files.list_directory(path)
+            contents = contents_of(path, self._files)
         except FileNotFoundError:
             raise PipelineError(
                 f"{path}: no data directory there; each machine that runs tasks must have it under this path"
             ) from None
-        contents = read_contents(entries, path)
-        check_is_data_directory(path, entries, contents)
         holder = find_holder(path)
         return _DataDirectory(
             path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,28 +112,20 @@ class SliceReader:
         files = NativeFileSystem(read_only=True)
         for one in self._task.slices:
             try:
-                file = files.open(Path(one.file), read_only=True)
+                with closing(files.open(Path(one.file), read_only=True)) as file:
+                    self._check_identity(one, files)
+                    yield from self._read(one, file)
             except FileNotFoundError:
                 raise SegmentChangedError(f"{one.file}: removed since it was planned") from None
-            try:
-                self._check_identity(one, files)
-                yield from self._read(one, file)
-            finally:
-                file.close()
         self.next_offset = self._task.range.end_offset
 
     def _check_identity(self, one: Slice, files: FileSystem) -> None:
-        """Check that an open file is the planned one, by its inode and the topic's id, which are read after it was opened."""
+        """Check that an open file is the planned one, by its inode and its topic's id (FileNotFoundError, SegmentChangedError)."""
         path = Path(one.file)
-        directory = path.parent
-        try:
-            replaced = path.stat().st_ino != one.inode
-        except FileNotFoundError:
-            replaced = True
-        if replaced:
+        if path.stat().st_ino != one.inode:
             raise SegmentChangedError(f"{path}: replaced since it was planned")
-        if self._task.topic_id is not None and topic_id_of(directory, files) != self._task.topic_id:
-            raise SegmentChangedError(f"{directory}: is another topic's since it was planned")
+        if self._task.topic_id is not None and topic_id_of(path.parent, files) != self._task.topic_id:
+            raise SegmentChangedError(f"{path.parent}: is another topic's since it was planned")
 
     def _read(self, one: Slice, file: File) -> Iterator[tuple[Columns, int, int]]:
         begun = False
@@ -151,9 +144,8 @@ class SliceReader:
                 self._skip(one, window.position + window.problem.position, window.problem.cause)
 
     def _check_same(self, one: Slice, file: File, window: Window) -> None:
-        same = not len(window.batches) or (
-            window.batches[0].base_offset == one.base_offset and window.batches[0].checksum == one.checksum
-        )
+        first = window.batches[0] if len(window.batches) else one
+        same = (first.base_offset, first.checksum) == (one.base_offset, one.checksum)
         if file.size() < one.end_position or not same:
             raise SegmentChangedError(f"{one.file}: rewritten since it was planned")
 
