@@ -47,7 +47,7 @@ _MAX_COPIED_BYTES = 64 << 20
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path | str) -> Iterator[None]:
     """Add the file's name to an OSError of the block; a system call on a descriptor does not know it."""
     try:
         yield
@@ -189,17 +189,13 @@ class NativeFile:
         descriptor = self._open()
         if descriptor.shared:
             descriptor = self._own()
-        try:
+        with naming(self._path):
             os.ftruncate(descriptor.number, size)
-        except OSError as error:
-            raise self._named(error) from None
 
     def sync(self) -> None:
         descriptor = self._open()
-        try:
+        with naming(self._path):
             _SYNC(descriptor.number)
-        except OSError as error:
-            raise self._named(error) from None
 
     def moved(self, path: Path) -> None:
         self._path = path
@@ -266,13 +262,12 @@ class NativeFile:
             mapping = _copied(number, size)
             self._pool.lend(self, descriptor, mapping)
             return mapping
-        try:
-            mapping = _mapped(number, size)
-        except ValueError:
-            # The file was cut in between, but nothing of what the caller may read.
-            mapping = _mapped(number, length)
-        except OSError as error:
-            raise self._named(error) from None
+        with naming(self._path):
+            try:
+                mapping = _mapped(number, size)
+            except ValueError:
+                # The file was cut in between, but nothing of what the caller may read.
+                mapping = _mapped(number, length)
         self._pool.lend(self, descriptor, mapping)
         return mapping
 
@@ -392,11 +387,11 @@ class NativeFileSystem:
             return file.read(_MAX_SMALL_FILE_BYTES)
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        # Of a string: to make a Path takes as long as the rest.
-        descriptor, found = open_known(f"{directory}/{name}", os.O_RDONLY)
+        path = f"{directory}/{name}"  # To make a Path takes as long as the rest.
+        descriptor, found = open_known(path, os.O_RDONLY)
         try:
             # Most indexes are no larger than a page: one read gives both ends.
-            with naming(directory / name):
+            with naming(path):
                 size = found.st_size
                 first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
                 last = os.pread(descriptor, length, size - length) if size > _PAGE_BYTES else first[-length:]
