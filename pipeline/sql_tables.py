@@ -77,7 +77,7 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
             "this write's target is not known: Spark does not pass on the options of a table that is created by AS SELECT, "
             "with columns of its own, or written by toTable; use INSERT INTO with a list of columns into a table made by "
             "CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders', topic 'orders'), "
-            "or format('topicfs') with the options path and topic"
+            "or format('topicfs') with the options path and topic. A table of an earlier version must be created again"
         )
     return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(given)
 
