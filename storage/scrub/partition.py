@@ -15,7 +15,7 @@ from storage.scrub.archive import PartitionArchive, RecordArchive
 from storage.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
 from storage.scrub.findings import ScrubCounts, ScrubFinding
 from storage.scrub.segment import Scrubbing, SegmentScrub
-from storage.scrub.small_files import scrub_aborted, scrub_epochs, scrub_small_files, scrub_topic_id
+from storage.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
 
 
 class ScrubbedLog(NamedTuple):
@@ -125,11 +125,8 @@ class PartitionScrub:
         for size in SegmentScrub(copies, scrubbing).run():
             self._counts.read_bytes += size
             yield size
-        for beside in scrub_small_files(copies, heals=self._partition.heals):
+        for beside in scrub_small_files(copies, rewritten=rewritten, heals=self._partition.heals):
             self._report(beside, batch=False)
-        if not rewritten:
-            for beside in scrub_aborted(copies, heals=self._partition.heals):
-                self._report(beside, batch=False)
         for copy in copies:
             for changed in changed_files(copy):
                 self._left(ScrubFinding(changed, None))

@@ -61,10 +61,12 @@ def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[S
     yield found
 
 
-def scrub_small_files(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the small files of a segment's copies (OSError)."""
+def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the small files of a segment's copies; `rewritten`: each log is compacted by itself (OSError)."""
     for copy in copies:
         yield from _transactions(copy, heals=heals)
+    if not rewritten:
+        yield from _other_transactions(copies, heals=heals)
     yield from _snapshots(copies, heals=heals)
 
 
@@ -82,8 +84,8 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
     yield found
 
 
-def scrub_aborted(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the aborted transactions of a segment's copies, of logs that are alike (OSError).
+def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the aborted transactions of a segment's copies with one another.
 
     An index that lacks entries of another one gets them. If two indexes each lack some, neither is known to be right.
     """
