@@ -172,15 +172,8 @@ class SourceDirectories:
             high_watermark,
         )
         known = self._loaded.pop(directory, None)
-        if known is None:
-            loaded = self._load_again(data_directory, partition, stamp)
-        elif known.stamp == stamp:
-            loaded = known
-        elif (caught_up := _catch_up(known, stamp)) is not None:
-            loaded = caught_up
-        else:
-            _release(known.log)
-            loaded = self._load_again(data_directory, partition, stamp)
+        caught_up = None if known is None else _catch_up(known, stamp)
+        loaded = caught_up or self._load_again(data_directory, partition, stamp)
         self._loaded[directory] = loaded
         return loaded
 
@@ -232,15 +225,19 @@ def _replicas_in_sync(paths: Sequence[Path], left_out: Sequence[Path]) -> dict[T
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log as it is now, without reading again what is known; None where that cannot be."""
-    followed = known.followed
-    if followed is None or known.stamp.topic_id != stamp.topic_id:
-        return None
-    if not grew_only(known.stamp.files, stamp.files):
-        return None
-    if not followed.catch_up(stamp.log_start_offset, stamp.high_watermark):
-        return None
-    return _Loaded(stamp, followed.log, followed)
+    """Return the log as it is now, without reading again what is known. If that cannot be, close it and return None."""
+    before, _, followed = known
+    if before == stamp:
+        return known
+    if (
+        followed is not None
+        and before.topic_id == stamp.topic_id
+        and grew_only(before.files, stamp.files)
+        and followed.catch_up(stamp.log_start_offset, stamp.high_watermark)
+    ):
+        return _Loaded(stamp, followed.log, followed)
+    _release(known.log)
+    return None
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:

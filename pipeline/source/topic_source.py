@@ -133,10 +133,9 @@ class TopicSource:
         return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
 
     def task(self, part: OffsetRange) -> Task:
-        found = self._directories
-        log, topic_id = found.log(part.partition), found.topic_id(part.partition)
-        inodes = found.inodes(part.partition)
-        return plan_task(log, part, self.options.isolation, topic_id=topic_id, inodes=inodes)
+        found, name = self._directories, part.partition
+        topic_id, inodes = found.topic_id(name), found.inodes(name)
+        return plan_task(found.log(name), part, self.options.isolation, topic_id=topic_id, inodes=inodes)
 
     def reason_lost(self, task: Task) -> str | None:
         """Return the reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
