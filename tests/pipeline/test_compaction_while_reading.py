@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,20 @@ def test_a_compaction_after_planning_damages_nothing(engine, tmp_path, seed, giv
     compact(engine, **{"internal.segment.bytes": "100000"})
     kept = [offset for offset in offsets(planned(options), options) if offset < end]
     assert kept == offsets(tasks, options)
+
+
+def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
+    """Neither its size nor its first batch shows that it is another file: it is planned again."""
+    keys = [b"first", *[b"again"] * 6, *[b"key %d" % number for number in range(20)], b"again"]
+    for number, key in enumerate(keys):
+        record = Record(Offset(0), Timestamp(1_700_000_000_000), key, b"x" * (200 + 7 * number))
+        engine.partition("orders", 0).append(encode([record], BatchStamp(codec=Codec.NONE)))
+    options = options_of(tmp_path)
+    tasks = planned(options)
+    (log,) = {task.slices[0].file for task in tasks}
+    compact(engine, **{"internal.segment.bytes": "100000"})
+    assert Path(log).stat().st_size > tasks[0].slices[0].end_position
+    assert [0, *range(6, len(keys))] == offsets(tasks, options)
 
 
 def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
