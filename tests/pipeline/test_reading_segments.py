@@ -29,9 +29,11 @@ from pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
 from pipeline.source.query.options import parse_source_options
 from pipeline.source.slices import WINDOW_BYTES
 from pipeline.source.topic_source import TopicSource, read_task
+from storage.checkpoints.partition_metadata import write_topic_id_again
 from storage.codec.columns import decode
 from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode, encode_lines
+from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TopicPartition
@@ -379,6 +381,14 @@ def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
         list(read_task(task, options=options_of(tmp_path), schema=SCHEMA))
     assert [] == list(read_task(task, options=options_of(tmp_path, failOnDataLoss="false"), schema=SCHEMA))
     assert said in caplog.text
+
+
+def test_a_file_of_another_topic_is_not_read(tmp_path):
+    """Also if it has the inode and the bytes of the planned one, as on a file system that gives an inode again."""
+    task = planned(make_topic(tmp_path, "a\nb\n"))
+    write_topic_id_again(NativeFileSystem(), tmp_path / "orders-0", "AAAAAAAAAAAAAAAAAAAAAA")
+    with pytest.raises(DataLossError, match="orders: was deleted and created again while it was read"):
+        list(read_task(task, options=options_of(tmp_path), schema=SCHEMA))
 
 
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
