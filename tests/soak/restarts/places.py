@@ -89,7 +89,8 @@ class Place:
 
     def bring_back(self) -> bool:
         """Bring the disk back; return whether it was thrown away, as another was put in its place meanwhile."""
-        replaced = self.away.exists() and (self.path / names.REPLICAS).exists()
+        # The other directories may have been told of the new disk just before its own file was renamed.
+        replaced = self.away.exists() and any(self.path.glob(f"{names.REPLICAS}*"))
         if replaced:
             self.damaged.clear()
             shutil.rmtree(self.away)
