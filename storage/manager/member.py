@@ -150,4 +150,6 @@ class MemberManager(LogManager):
 
     def redirect_writes(self, engine: Engine, record: CommitRecord) -> None:
         """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
-        self._staged = StagedWrites(self._directories, engine, warn=self._warnings.add, record=record)
+        self._services.staged = StagedWrites(
+            self._directories, engine, warn=self._warnings.add, record=record
+        )
