@@ -59,7 +59,7 @@ class Removal:
         The file that a mount keeps for its renderings is removed at once. `keep_snapshot`: another segment takes its place at the
         same base offset. OSError: the segment is `removed` only if its `.log` was renamed, as the first of its files.
         """
-        segment.active = False  # A reader that still uses it must not make files for it.
+        segment.end_activity()
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
         names = [name for name in segment.file_names() if not name.endswith(kept)]
         deleted: list[str] = []

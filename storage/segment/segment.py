@@ -24,6 +24,7 @@ from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.errors import PartitionOfflineError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
+from storage.indexes.slots import SlotFile
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp, later
@@ -118,9 +119,9 @@ class Segment:
     def add_aborted(self, span: AbortedSpan) -> None:
         """Add an abort marker's entry to the transaction index, which comes with the first one."""
         self.may_have_aborted = True
-        if not self.transaction_index.spans:
+        with self._opening:
             self._names = None
-        self.transaction_index.append(span)
+            self.transaction_index.append(span)
 
     @property
     def largest(self) -> TimeEntry:
@@ -156,10 +157,13 @@ class Segment:
 
     def file_names(self) -> tuple[str, ...]:
         """Return the names of the files that exist for it, `.log` first."""
-        if self._names is None:
-            names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
-            self._names = tuple(name for name in names if self._files.exists(self._directory / name))
-        return self._names
+        with (
+            self._opening
+        ):  # Otherwise a file that a reader makes meanwhile could be missing in what is kept.
+            if self._names is None:
+                names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
+                self._names = tuple(name for name in names if self._files.exists(self._directory / name))
+            return self._names
 
     # Finding.
 
@@ -401,10 +405,13 @@ class Segment:
     def sync(self) -> None:
         """Put log and indexes on disk (blocking)."""
         self.log.sync()
-        for index in self._indexes():
-            index.slots.sync()
-        if self._transaction_index is not None:
-            self._transaction_index.sync()
+        for file in self._index_files():
+            file.sync()
+
+    def end_activity(self) -> None:
+        """Stop readers from making files for the segment; a file that one is making is there afterwards."""
+        with self._opening:
+            self.active = False
 
     def retired(self) -> None:
         """Take note that its files were renamed to `.deleted`: readers that still hold it can read on."""
@@ -428,26 +435,25 @@ class Segment:
 
     def close(self) -> None:
         self.log.close()
-        for index in self._indexes():
-            index.slots.close()
-        if self._transaction_index is not None:
-            self._transaction_index.close()
+        for file in self._index_files():
+            file.close()
 
     def _move(self, new_path: Callable[[Path], Path]) -> None:
         self.log.moved(new_path(self.log.path))
-        for index in self._indexes():
-            index.slots.moved(new_path(index.slots.path))
-        if self._transaction_index is not None:
-            self._transaction_index.moved(new_path(self._transaction_index.path))
+        for file in self._index_files():
+            file.moved(new_path(file.path))
 
     def _path(self, kind: SegmentFileKind) -> Path:
         return self._directory / segment_file(self.base_offset, kind, self.state)
 
+    def _index_files(self) -> Iterator[SlotFile | TransactionIndex]:
+        yield from (index.slots for index in self._indexes())
+        if self._transaction_index is not None:
+            yield self._transaction_index
+
     def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
         """Yield the indexes that are open."""
-        for index in (self._offset_index, self._time_index):
-            if index is not None:
-                yield index
+        yield from (index for index in (self._offset_index, self._time_index) if index is not None)
 
     def _read_largest(self) -> TimeEntry:
         """Return the last time entry, or a later batch that exceeds it."""
@@ -462,9 +468,8 @@ class Segment:
     def _open_offset_index(self, *, create: bool = False) -> OffsetIndex:
         with self._opening:
             if self._offset_index is None:
-                self._offset_index = self._open_index(
-                    OffsetIndex, SegmentFileKind.OFFSET_INDEX, create=create
-                )
+                kind = SegmentFileKind.OFFSET_INDEX
+                self._offset_index = self._open_index(OffsetIndex, kind, create=create)
             return self._offset_index
 
     def _open_time_index(self, *, create: bool = False) -> TimeIndex:

@@ -107,9 +107,12 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 assert "" == listed.result().errors
                 wait_for_more(mountpoint)
             wait_for_more(mountpoint)
+    followed = lines(mountpoint, "followed")
+    # A broker that stood still may answer for a moment as the leader that it was, and name an earlier end.
+    wait_until(lambda: len(client.records(topic)) >= len(followed), "a broker gives what was followed")
     written = [record.value for record in client.records(topic)]
     for name in WRITERS:
         mine = [line for line in written if line is not None and line.startswith(name.encode())]
         assert mine == lines(mountpoint, f"acknowledged-{name}")
     assert [] == lines(mountpoint, "refused")
-    assert written == lines(mountpoint, "followed") == lines(mountpoint, "tailed")
+    assert written == followed == lines(mountpoint, "tailed")

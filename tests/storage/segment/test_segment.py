@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from tests.doubles.headers import headers
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
 
 DIRECTORY = Path("/")
 
@@ -333,3 +335,23 @@ def test_timestamps_of_log_append_time_are_found():
     data = batch(b"a", b"b", offset=40, timestamp=[5, 100], stamp=stamp)
     one.segment.append(data, [PlacedBatch(len(data), 41, 100)])
     assert 40 == one.find_time(50)
+
+
+def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    """A reader makes the indexes while others ask for the names: a removal by names that miss one would leave it behind."""
+    one = OneSegment()
+    segment, exists = one.segment, one.disk.exists
+    (made,) = makers = [Thread(target=segment.create_indexes)]
+
+    def exists_then_more(path: Path) -> bool:
+        found = exists(path)
+        if path.suffix == ".index" and makers:
+            makers.clear()  # Once: the maker asks as well.
+            made.start()
+            wait_until(lambda: segment._opening.locked() or not made.is_alive(), "the maker has come so far")
+        return found
+
+    monkeypatch.setattr(one.disk, "exists", exists_then_more)
+    segment.file_names()
+    made.join()
+    assert [".log", ".index", ".timeindex"] == [Path(name).suffix for name in segment.file_names()]
