@@ -20,6 +20,8 @@ TIMEOUT_S = 600
 """For a tree, which a slow network and a busy machine need three minutes for."""
 _ENTER = """
 set -eu
+# What others mounted through FUSE meanwhile stays theirs alone: held here it would not end with their umount.
+awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | tac | while read -r other; do umount --lazy "$(printf %b "$other")" || true; done
 mkdir -p "$changes/upper" "$changes/work" "$changes/root"
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$changes/upper,workdir=$changes/work" "$changes/root"
 mount --rbind /dev "$changes/root/dev"
