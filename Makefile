@@ -47,7 +47,7 @@ mutants: ## set up, make each small mistake of a list, and name those that no te
 lint: ## reformat, then everything of `make test` that runs no test
 	@scripts/prepare.sh tests
 	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .
-	@git ls-files -z | xargs -0 .venv/bin/codespell
+	@git grep -lIz '' | xargs -0 .venv/bin/codespell
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 

@@ -38,11 +38,11 @@ COMPILED = (
 
 
 def extensions() -> list[Extension]:
-    """Return one extension a module, named by its path."""
+    """Return one extension a module, named by its path from `topicfs/`, which has links to the folders."""
     return [
         Extension(
-            source.removesuffix(".py").replace("/", "."),
-            [source],
+            f"topicfs.{source}".removesuffix(".py").replace("/", "."),
+            [f"topicfs/{source}"],
             # No symbols for a debugger: nobody steps through what Cython writes.
             extra_compile_args=["-O3", "-fno-strict-aliasing", "-g0"],
         )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lines import BLOCK, LINE_BYTES
-from storage.codec.records import encode_lines
-from storage.engine import Engine, Partition
-from storage.manager import open_engine
-from storage.model import Timestamp
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Timestamp
 
 APPEND_BYTES = 4 * 2**20
 """Text of one append, about; it is less than a segment."""

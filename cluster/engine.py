@@ -12,29 +12,29 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.brokers.admin import Admin
-from cluster.brokers.bounds import ask_leader_for_bounds
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.cache.cache import Cache
-from cluster.groups.groups import ClusterGroups
-from cluster.place import ClusterAddress
-from cluster.protocol.connection import Connection
-from cluster.protocol.security import PLAINTEXT, Security
-from cluster.protocol.traced_connection import Trace, TracedConnection
-from cluster.topics.catalog import Catalog
-from cluster.topics.partition import ClusterPartition
-from cluster.topics.producer import Production
-from cluster.topics.producer_ids import ProducerIds
-from cluster.topics.reader import WindowCache
-from cluster.topics.topic import ClusterTopic
-from cluster.topics.watch import Watch
-from storage.codec.headers import Codec
-from storage.config.broker import EngineConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.disk.names import check_new_topic, check_partitions
-from storage.engine import Cancel, Replication, records_of
-from storage.errors import (
+from topicfs.cluster.brokers.admin import Admin
+from topicfs.cluster.brokers.bounds import ask_leader_for_bounds
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.groups.groups import ClusterGroups
+from topicfs.cluster.place import ClusterAddress
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.security import PLAINTEXT, Security
+from topicfs.cluster.protocol.traced_connection import Trace, TracedConnection
+from topicfs.cluster.topics.catalog import Catalog
+from topicfs.cluster.topics.partition import ClusterPartition
+from topicfs.cluster.topics.producer import Production
+from topicfs.cluster.topics.producer_ids import ProducerIds
+from topicfs.cluster.topics.reader import WindowCache
+from topicfs.cluster.topics.topic import ClusterTopic
+from topicfs.cluster.topics.watch import Watch
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.disk.names import check_new_topic, check_partitions
+from topicfs.storage.engine import Cancel, Replication, records_of
+from topicfs.storage.errors import (
     ClusterError,
     InvalidConfigError,
     ReadOnlyError,
@@ -42,10 +42,10 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.messages import WarningBook
-from storage.model import DirectoryStatus, Timestamp
-from storage.remote import changes
-from storage.share_groups import NoShareGroups, ShareGroups
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import DirectoryStatus, Timestamp
+from topicfs.storage.remote import changes
+from topicfs.storage.share_groups import NoShareGroups, ShareGroups
 
 NO_SHARE_GROUPS = NoShareGroups(
     "the client of a cluster does not speak the protocol of share groups; use kafka-share-groups and kafka-console-share-consumer"

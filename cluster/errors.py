@@ -6,7 +6,7 @@ import ssl
 from enum import Enum
 from typing import NamedTuple
 
-from storage.errors import (
+from topicfs.storage.errors import (
     ClusterError,
     GroupError,
     GroupFullError,

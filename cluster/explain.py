@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cluster.engine import ClusterEngine
-from cluster.protocol.traced_connection import Trace
-from cluster.topics.partition import ClusterPartition
-from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
-from storage.model import Isolation, Offset, Timestamp
-from storage.segment.trace import BatchFound, RecordFound
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.protocol.traced_connection import Trace
+from topicfs.cluster.topics.partition import ClusterPartition
+from topicfs.storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
+from topicfs.storage.model import Isolation, Offset, Timestamp
+from topicfs.storage.segment.trace import BatchFound, RecordFound
 
 
 class ClusterExplainer:

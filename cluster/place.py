@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.errors import StorageError
+from topicfs.storage.errors import StorageError
 
 SCHEME = "kafka://"
 EXAMPLE = "kafka://host:9092, or kafka://one:9092,two:9092"

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Self, TypeVar
 
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.errors import StorageError
-from storage.remote import ThreadNeededError
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.errors import StorageError
+from topicfs.storage.remote import ThreadNeededError
 
 T = TypeVar("T")
 

@@ -11,50 +11,50 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 # isort: off
-import fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
+import topicfs.fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
 
 # isort: on
 import pyfuse3
 import trio
 
-from fusefs.appending.handle import Appending
-from fusefs.appending.lingering.linger_buffer import LingerBuffer
-from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
-from fusefs.appending.open_descriptors import holds
-from fusefs.appending.partitioners import partitioner_factory
-from fusefs.files.status import engine_lines
-from fusefs.filesystem import TopicFileSystem
-from fusefs.following.waiting_reads import Program, WaitingReads
-from fusefs.metrics.address import MetricsAddress
-from fusefs.metrics.gauges import MountGauges
-from fusefs.mounting.background import Foreground, Readiness, run_in_background
-from fusefs.mounting.daemon_log import begin_log
-from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
-from fusefs.mounting.options import MountOptions
-from fusefs.mounting.request_loop import RequestLoop, choose, slow_loop_warning, turns, use
-from fusefs.mounting.service_manager import ServiceManager
-from fusefs.mounting.settings_reload import SettingsReload
-from fusefs.mounting.stacks import describe_stacks
-from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.decoded_forms import DecodedForms
-from fusefs.nodes.measuring_queue import MeasuringQueue
-from fusefs.operations import KernelNotifications, Operations
-from fusefs.reports import Reports
-from fusefs.requests.common_requests import CommonRequests, stand_in_front
-from fusefs.requests.request_counts import RequestCounts
-from fusefs.threads.blocking_calls import BlockingCalls
-from fusefs.threads.remote import RemoteCalls
-from fusefs.views.view_file import ViewStore
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.engine import Engine, Partition
-from storage.errors import DirectoryLockedError, StorageError
-from storage.messages import reason_of
-from storage.replicas import open_directories
+from topicfs.fusefs.appending.handle import Appending
+from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.open_descriptors import holds
+from topicfs.fusefs.appending.partitioners import partitioner_factory
+from topicfs.fusefs.files.status import engine_lines
+from topicfs.fusefs.filesystem import TopicFileSystem
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.fusefs.metrics.gauges import MountGauges
+from topicfs.fusefs.mounting.background import Foreground, Readiness, run_in_background
+from topicfs.fusefs.mounting.daemon_log import begin_log
+from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
+from topicfs.fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
+from topicfs.fusefs.mounting.options import MountOptions
+from topicfs.fusefs.mounting.request_loop import RequestLoop, choose, slow_loop_warning, turns, use
+from topicfs.fusefs.mounting.service_manager import ServiceManager
+from topicfs.fusefs.mounting.settings_reload import SettingsReload
+from topicfs.fusefs.mounting.stacks import describe_stacks
+from topicfs.fusefs.nodes.context import MountContext, Settings
+from topicfs.fusefs.nodes.decoded_forms import DecodedForms
+from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.operations import KernelNotifications, Operations
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.requests.common_requests import CommonRequests, stand_in_front
+from topicfs.fusefs.requests.request_counts import RequestCounts
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.threads.remote import RemoteCalls
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.messages import reason_of
+from topicfs.storage.replicas import open_directories
 
 if TYPE_CHECKING:
-    from fusefs.metrics.collector import MetricsCollector
-    from fusefs.metrics.server import MetricsServer
+    from topicfs.fusefs.metrics.collector import MetricsCollector
+    from topicfs.fusefs.metrics.server import MetricsServer
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -145,7 +145,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 def listen(address: MetricsAddress) -> MetricsServer:
     """Listen for Prometheus; its library is loaded for who asks for it. Raises StorageError."""
-    from fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - most mounts answer no Prometheus
+    from topicfs.fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - most mounts answer no Prometheus
 
     return MetricsServer(address)
 
@@ -339,7 +339,7 @@ class _Daemon:
     def _collector(self) -> MetricsCollector:
         """Return what collects the metrics; its library is loaded now, which who asks for none does not wait for."""
         if self._made_collector is None:
-            from fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - only who asks for metrics needs their library
+            from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - only who asks for metrics needs their library
 
             mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
             self._made_collector = MetricsCollector(self._engine, mount)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 
-from fusefs.allowance import RequestTooLargeError
-from fusefs.forms import FormError
-from fusefs.selectors import SelectorError
-from fusefs.views.records import BatchCutError
-from schemas.schema import MissingLibraryError
-from storage import errors as storage
+from topicfs.fusefs.allowance import RequestTooLargeError
+from topicfs.fusefs.forms import FormError
+from topicfs.fusefs.selectors import SelectorError
+from topicfs.fusefs.views.records import BatchCutError
+from topicfs.schemas.schema import MissingLibraryError
+from topicfs.storage import errors as storage
 
 ERRNOS: dict[type[Exception], int] = {
     storage.InvalidNameError: errno.EINVAL,

@@ -18,18 +18,18 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from fusefs.appending.flags import access_of
-from fusefs.errors import FileError, file_error
-from fusefs.following.polls import Notify
-from fusefs.following.waiting_reads import Program
-from fusefs.mounting.limits import disk_space
-from fusefs.nodes.context import MountContext
-from fusefs.nodes.handles import Handle
-from fusefs.nodes.inodes import InodeTable
-from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node, UnsupportedChangeError
-from fusefs.tree.root import RootDirectory
-from storage.errors import StorageError, UnknownGroupError
-from storage.remote import ThreadNeededError, answered
+from topicfs.fusefs.appending.flags import access_of
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.following.polls import Notify
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.mounting.limits import disk_space
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.handles import Handle
+from topicfs.fusefs.nodes.inodes import InodeTable
+from topicfs.fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node, UnsupportedChangeError
+from topicfs.fusefs.tree.root import RootDirectory
+from topicfs.storage.errors import StorageError, UnknownGroupError
+from topicfs.storage.remote import ThreadNeededError, answered
 
 log = logging.getLogger("topicfs")
 

@@ -23,12 +23,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyfuse3
 
-from fusefs.errors import FileError
-from fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
-from fusefs.nodes.nodes import Attributes
-from fusefs.nodes.ownership import Ownership, shown_mode
-from fusefs.requests.common_requests import CommonRequests
-from fusefs.requests.request_counts import NUMBERS, RequestCounts
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
+from topicfs.fusefs.nodes.nodes import Attributes
+from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
+from topicfs.fusefs.requests.common_requests import CommonRequests
+from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 
 log = logging.getLogger("topicfs")
 

@@ -13,30 +13,30 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from fusefs.appending.handle import Acks, Appending
-from fusefs.appending.lingering.linger_buffer import LingerBuffer
-from fusefs.appending.open_descriptors import holds
-from fusefs.appending.partitioners import partitioner_factory
-from fusefs.errors import FileError
-from fusefs.files.follow_file import FollowNode
-from fusefs.files.log_file import ViewNode
-from fusefs.files.status import engine_lines
-from fusefs.filesystem import TopicFileSystem
-from fusefs.following.waiting_reads import WaitingReads
-from fusefs.following.wakeups import Waker
-from fusefs.nodes.context import MountContext, NoKernel, Settings
-from fusefs.nodes.decoded_forms import DecodedForms
-from fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
-from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import Asker, BlockingCalls
-from fusefs.tree.partitions import PartitionDirectory
-from fusefs.tree.topics import TopicDirectory
-from schemas.places import SchemaPlaces
-from storage.disk.native import system_clock
-from storage.engine import Engine
-from storage.messages import did_you_mean
-from storage.model import Isolation, Offset
+from topicfs.fusefs.appending.handle import Acks, Appending
+from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.open_descriptors import holds
+from topicfs.fusefs.appending.partitioners import partitioner_factory
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.follow_file import FollowNode
+from topicfs.fusefs.files.log_file import ViewNode
+from topicfs.fusefs.files.status import engine_lines
+from topicfs.fusefs.filesystem import TopicFileSystem
+from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.following.wakeups import Waker
+from topicfs.fusefs.nodes.context import MountContext, NoKernel, Settings
+from topicfs.fusefs.nodes.decoded_forms import DecodedForms
+from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
+from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.tree.partitions import PartitionDirectory
+from topicfs.fusefs.tree.topics import TopicDirectory
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Engine
+from topicfs.storage.messages import did_you_mean
+from topicfs.storage.model import Isolation, Offset
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         ]
 
     def metrics() -> str:
-        from fusefs.metrics.collector import MetricsCollector  # noqa: PLC0415 - its library is for who asks for them
+        from topicfs.fusefs.metrics.collector import MetricsCollector  # noqa: PLC0415 - its library is for who asks for them
 
         return MetricsCollector(engine).text()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from fusefs.times import written
-from storage.messages import Repeats, printable, times
-from storage.model import Timestamp
+from topicfs.fusefs.times import written
+from topicfs.storage.messages import Repeats, printable, times
+from topicfs.storage.model import Timestamp
 
 log = logging.getLogger("topicfs")
 

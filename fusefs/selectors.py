@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fusefs.forms import SUFFIXES
-from fusefs.times import TimeError, is_relative, parse_time
-from fusefs.views.records import (
+from topicfs.fusefs.forms import SUFFIXES
+from topicfs.fusefs.times import TimeError, is_relative, parse_time
+from topicfs.fusefs.views.records import (
     FoundRecord,
     contains_record,
     find_record,
@@ -26,9 +26,9 @@ from fusefs.views.records import (
     first_record_at,
     last_records_start,
 )
-from storage.disk.native import system_clock
-from storage.engine import Partition
-from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
 MAX_NAME_LENGTH = 255
 _OFFSET_DIGITS = 19

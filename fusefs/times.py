@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from storage.disk.native import system_clock
-from storage.model import Timestamp
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.model import Timestamp
 
 SPELLINGS = (
     "milliseconds, YYYY-MM-DD[THH:MM[:SS[.f]]][Z|±HH:MM], 10m (ago; w d h m s ms), now, today or yesterday"

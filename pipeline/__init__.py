@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
-from pipeline.errors import SparkMissingError
+from topicfs.pipeline.errors import SparkMissingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-    from schemas.schema import Kind
+    from topicfs.schemas.schema import Kind
 
 __all__ = ["from_topicfs_avro", "from_topicfs_json", "from_topicfs_protobuf", "kafka_jars", "register"]
 
@@ -22,7 +22,7 @@ __all__ = ["from_topicfs_avro", "from_topicfs_json", "from_topicfs_protobuf", "k
 def register(spark: SparkSession) -> None:
     """Make `format("topicfs")` known to a session, with filter pushdown. SparkMissingError without pyspark."""
     try:
-        from pipeline import data_source  # noqa: PLC0415 (everything else works without Spark)
+        from topicfs.pipeline import data_source  # noqa: PLC0415 (everything else works without Spark)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
@@ -60,7 +60,7 @@ def from_topicfs_avro(
     from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is
     now, and from `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
-    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
     return _decoded(Kind.AVRO, _Payloads(column, headers, of_key), path, client_config, schemas)
 
@@ -75,7 +75,7 @@ def from_topicfs_protobuf(
     **schemas: Unpack[SchemaOptions],
 ) -> Column:
     """Decode a column of messages of Protobuf, as `from_topicfs_avro` does."""
-    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
     return _decoded(Kind.PROTOBUF, _Payloads(column, headers, of_key), path, client_config, schemas)
 
@@ -84,7 +84,7 @@ def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
     """Decode a column of messages of JSON Schema, as `from_topicfs_avro` does: what is in the frame is JSON."""
-    from schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
 
     return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
 
@@ -100,10 +100,10 @@ class _Payloads(NamedTuple):
 def _decoded(
     kind: Kind, payloads: _Payloads, path: str | None, client_config: str | None, schemas: SchemaOptions
 ) -> Column:
-    from schemas.places import SchemaPlaces  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.places import SchemaPlaces  # noqa: PLC0415 (as in `register`)
 
     try:
-        from pipeline.payload_columns import decoded_column, header_column  # noqa: PLC0415 (everything else works without Spark)
+        from topicfs.pipeline.payload_columns import decoded_column, header_column  # noqa: PLC0415 (everything else works without Spark)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
@@ -121,12 +121,12 @@ def _decoded(
 def kafka_jars() -> str:
     """Return the jars of Spark's own Kafka connector, for the setting `spark.jars` of a session that is not begun yet.
 
-        SparkSession.builder.config("spark.jars", pipeline.kafka_jars()).getOrCreate()
+        SparkSession.builder.config("spark.jars", topicfs.spark.kafka_jars()).getOrCreate()
 
     Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
     them. PipelineError where they cannot be had.
     """
-    from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed here alone)
-    from pipeline.connector.settings import joined  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed here alone)
+    from topicfs.pipeline.connector.settings import joined  # noqa: PLC0415 (as above)
 
     return joined(CONNECTOR.folder())

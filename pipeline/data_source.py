@@ -6,13 +6,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pipeline.errors import PipelineError
-from pipeline.sink.writers import TopicStreamWriter, TopicWriter, target_of
-from pipeline.source.batch_reader import BatchReader, FilteringBatchReader
-from pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
-from pipeline.source.query.schema import full_schema
-from pipeline.source.stream_reader import RefusedStream, StreamReader
-from pipeline.sql_tables import reading_options, with_options, without_options, writing_options
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.sink.writers import TopicStreamWriter, TopicWriter, target_of
+from topicfs.pipeline.source.batch_reader import BatchReader, FilteringBatchReader
+from topicfs.pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
+from topicfs.pipeline.source.query.schema import full_schema
+from topicfs.pipeline.source.stream_reader import RefusedStream, StreamReader
+from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
@@ -51,7 +51,7 @@ class TopicfsDataSource(DataSource):
 
 
 class FilteringDataSource(TopicfsDataSource):
-    """The format as `pipeline.register` registers it, which switches filter pushdown on."""
+    """The format as `topicfs.spark.register` registers it, which switches filter pushdown on."""
 
     def reader(self, schema: StructType) -> BatchReader:
         return FilteringBatchReader(*self._reading(schema, streaming=False))

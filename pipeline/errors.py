@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.errors import StorageError
+from topicfs.storage.errors import StorageError
 
 
 class PipelineError(StorageError):

@@ -17,17 +17,17 @@ import pyarrow as pa
 from pyspark.sql import Column, functions
 from pyspark.sql.pandas.functions import arrow_udf
 
-from cluster.place import cluster_address, is_cluster
-from pipeline.places.paths import data_directories
-from schemas.catalog import check_libraries
-from schemas.frame import KEY_HEADER, VALUE_HEADER, frame_of
-from schemas.payload_reader import PayloadReader
-from schemas.places import SchemaPlaces
-from schemas.schema import Kind
-from schemas.sources.kept import KeptSchemas
-from schemas.sources.topic import SchemasTopic
-from storage.engine import Engine
-from storage.replicas import open_directories
+from topicfs.cluster.place import cluster_address, is_cluster
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.schemas.catalog import check_libraries
+from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, frame_of
+from topicfs.schemas.payload_reader import PayloadReader
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.schemas.schema import Kind
+from topicfs.schemas.sources.kept import KeptSchemas
+from topicfs.schemas.sources.topic import SchemasTopic
+from topicfs.storage.engine import Engine
+from topicfs.storage.replicas import open_directories
 
 RESULT = (
     "struct<payload: string, payload_schema_id: bigint, payload_schema_guid: string, payload_base64: string>"
@@ -56,7 +56,7 @@ def decoded_column(
     client_config: str | None,
     places: SchemaPlaces,
 ) -> Column:
-    """Return the column of what payloads are, as `RESULT` has it. See `pipeline.from_topicfs_avro`.
+    """Return the column of what payloads are, as `RESULT` has it. See `topicfs.spark.from_topicfs_avro`.
 
     `columns` are that of the payloads, and that of the headers with their frames where they may have one.
     """
@@ -82,8 +82,8 @@ def _opened(path: str, client_config: str | None) -> Engine:
     """Open data directories, or a cluster, to be read. Raises PipelineError, StorageError, OSError."""
     if not is_cluster(path):
         return open_directories(data_directories(path), read_only=True)
-    from cluster.engine import open_engine  # noqa: PLC0415 - a cluster alone needs its client
-    from cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import open_engine  # noqa: PLC0415 - a cluster alone needs its client
+    from topicfs.cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - as above
 
     security = PLAINTEXT if client_config is None else read_security(Path(client_config))
     return open_engine(cluster_address(path), security, read_only=True)

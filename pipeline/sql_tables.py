@@ -22,8 +22,8 @@ from zlib import crc32
 
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import absolute
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.places.paths import absolute
 
 METADATA = "topicfs.options"
 _VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"

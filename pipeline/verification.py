@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.errors import PipelineError
-from pipeline.places.paths import LOST_REPLICA
-from pipeline.places.place import SparkPlace
-from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import parse_segment_file
-from storage.errors import CorruptionError, NotALogDirectoryError
-from storage.findings import Finding
-from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.inspect.check.partition import PartitionCheck, SegmentSpan
-from storage.inspect.check.segment import SegmentCheck, SegmentWork
-from storage.model import NO_TIMESTAMP, Offset, TopicPartition
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.paths import LOST_REPLICA
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import parse_segment_file
+from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
+from topicfs.storage.findings import Finding
+from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates
+from topicfs.storage.inspect.check.partition import PartitionCheck, SegmentSpan
+from topicfs.storage.inspect.check.segment import SegmentCheck, SegmentWork
+from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 _ATTEMPTS = 3
 """Most checks of a segment that a living owner may be replacing; the first one without findings ends them."""

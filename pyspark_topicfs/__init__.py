@@ -1,5 +1,5 @@
 """The package that Spark finds by its name: it makes `format("topicfs")` known to every session."""
 
-from pipeline.data_source import TopicfsDataSource as DefaultSource
+from topicfs.pipeline.data_source import TopicfsDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import sha256
 
-from schemas.codecs.avro import AvroCodec
-from schemas.codecs.codec import SchemaCodec, library
-from schemas.codecs.json_schema import JsonSchemaCodec
-from schemas.codecs.protobuf import ProtobufCodec
-from schemas.schema import (
+from topicfs.schemas.codecs.avro import AvroCodec
+from topicfs.schemas.codecs.codec import SchemaCodec, library
+from topicfs.schemas.codecs.json_schema import JsonSchemaCodec
+from topicfs.schemas.codecs.protobuf import ProtobufCodec
+from topicfs.schemas.schema import (
     MAX_REFERENCES,
     Kind,
     MissingLibraryError,
@@ -25,8 +25,8 @@ from schemas.schema import (
     SchemaReference,
     UnavailableSchemaError,
 )
-from schemas.sources.source import SchemaSource
-from storage.errors import StorageError
+from topicfs.schemas.sources.source import SchemaSource
+from topicfs.storage.errors import StorageError
 
 _LOG = logging.getLogger("topicfs")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from schemas.schema import SchemaId
+from topicfs.schemas.schema import SchemaId
 
 KEY_HEADER, VALUE_HEADER = b"__key_schema_id", b"__value_schema_id"
 

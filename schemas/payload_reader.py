@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schemas.catalog import SchemaCatalog
-from schemas.codecs.json_schema import decode_json
-from schemas.frame import FramedMessage
-from schemas.schema import Kind, SchemaError, SchemaId
+from topicfs.schemas.catalog import SchemaCatalog
+from topicfs.schemas.codecs.json_schema import decode_json
+from topicfs.schemas.frame import FramedMessage
+from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
 """Ids that a reader remembers as unknown; with more of them any further one is, too, and no source is asked."""

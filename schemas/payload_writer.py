@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from schemas.catalog import SchemaCatalog
-from schemas.codecs.codec import SchemaCodec
-from schemas.frame import framed
-from schemas.schema import Kind, SchemaError
+from topicfs.schemas.catalog import SchemaCatalog
+from topicfs.schemas.codecs.codec import SchemaCodec
+from topicfs.schemas.frame import framed
+from topicfs.schemas.schema import Kind, SchemaError
 
 
 class PayloadWriter:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from schemas.catalog import SchemaCatalog
-    from schemas.sources.source import SchemaSource
-    from storage.engine import Engine
+    from topicfs.schemas.catalog import SchemaCatalog
+    from topicfs.schemas.sources.source import SchemaSource
+    from topicfs.storage.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +25,10 @@ class SchemaPlaces:
 
     def catalog(self, engine: Engine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
-        from schemas.catalog import SchemaCatalog  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from schemas.sources.directory import DirectorySource  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from schemas.sources.registry import RegistrySource  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from schemas.sources.topic import SchemasTopic  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from topicfs.schemas.catalog import SchemaCatalog  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from topicfs.schemas.sources.directory import DirectorySource  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from topicfs.schemas.sources.registry import RegistrySource  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from topicfs.schemas.sources.topic import SchemasTopic  # noqa: PLC0415 - a command that decodes nothing begins without it
 
         sources: list[SchemaSource] = []
         if self.directory is not None:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
-from storage.errors import StorageError
+from topicfs.storage.errors import StorageError
 
 MAX_SCHEMA_BYTES = 2**20
 """Largest text of a schema: what a record of a registry's topic holds by default."""

@@ -28,7 +28,7 @@ setuptools = tomllib.load(open("pyproject.toml", "rb"))["tool"]["setuptools"]
 print(*(pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["include"]))')
     mkdir -p "$2/build"
     # shellcheck disable=SC2086 # names of folders, without blanks
-    cp -rp pyproject.toml setup.py README.md LICENSE $packages "$2"
+    cp -rpL pyproject.toml setup.py README.md LICENSE $packages "$2"
     find "$2" \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +
     [ ! -d build/cython ] || cp -rp build/cython "$2/build"
 }

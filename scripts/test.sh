@@ -59,7 +59,7 @@ step ruff
 ruff check .
 ruff format --check .
 step codespell
-git ls-files -z | xargs -0 codespell
+git grep -lIz '' | xargs -0 codespell
 
 if $quick; then
     begin_beside types_and_imports

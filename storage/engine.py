@@ -24,15 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from storage.codec.batch import scan
-from storage.codec.headers import BatchHeader
-from storage.config.broker import EngineConfig
-from storage.config.listing import ShownSetting
-from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.findings import ScrubOnDemand
-from storage.membership import Groups
-from storage.model import (
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.findings import ScrubOnDemand
+from topicfs.storage.membership import Groups
+from topicfs.storage.model import (
     Appended,
     DirectoryStatus,
     Fetched,
@@ -46,7 +46,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.share_groups import ShareGroups
+from topicfs.storage.share_groups import ShareGroups
 
 SCAN_BYTES = 1 << 20
 """Read at a time by `batches_from`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from storage.errors import CorruptionError
-from storage.model import Position
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Position
 
 
 class Finding(NamedTuple):

@@ -29,9 +29,9 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.config.group import GroupConfig
-from storage.config.listing import ShownSetting
-from storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.config.group import GroupConfig
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, ProducerId, Timestamp, TopicPartition
 
 Cancel: TypeAlias = Callable[[], None]
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from threading import Lock
 from typing import Any, TypeAlias
 
-from storage.model import Timestamp
+from topicfs.storage.model import Timestamp
 
 _LOGGER = logging.getLogger(__name__)
 _WARNINGS_KEPT = 100

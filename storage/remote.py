@@ -28,7 +28,7 @@ from typing import (
     cast,
 )
 
-from storage.model import Appended
+from topicfs.storage.model import Appended
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
-from storage.codec.columns import Columns
-from storage.config.listing import ShownSetting
-from storage.config.share_group import ShareGroupSettings
-from storage.errors import GroupsUnsupportedError, InvalidNameError, UnknownGroupError
-from storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.share_group import ShareGroupSettings
+from topicfs.storage.errors import GroupsUnsupportedError, InvalidNameError, UnknownGroupError
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<offset>0|[1-9][0-9]{0,18})")
 

@@ -26,8 +26,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import pipeline
-from storage.manager import open_engine
+from topicfs import pipeline
+from topicfs.storage.manager import open_engine
 
 engine = open_engine(Path("data"))
 for topic in ("orders", "counts"):

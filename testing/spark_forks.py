@@ -37,7 +37,7 @@ IMPORTED = (
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.worker.write_into_data_source",
     STREAMS,
-    "pipeline.data_source",
+    "topicfs.pipeline.data_source",
 )
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.following.signals import look
 from testing import spark_home
 from testing.broker.broker import Broker, BrokerError
 from testing.broker.libraries import Java
@@ -29,6 +28,7 @@ from testing.stacks import printed_if_late
 from tests.build_machine import is_build_machine
 from tests.doubles.waiting import wait_until
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
+from topicfs.fusefs.following.signals import look
 
 pytestmark = pytest.mark.slow
 

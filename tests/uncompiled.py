@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ("storage", "fusefs", "pipeline")
+PACKAGES = ("topicfs.storage", "topicfs.fusefs", "topicfs.pipeline")
 """Where compiled modules may stand."""
 
 
@@ -27,7 +27,7 @@ class SourceFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] not in PACKAGES:
+        if not fullname.startswith(PACKAGES):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None:
@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _prefer_sources() -> None:
     if any(isinstance(finder, SourceFinder) for finder in sys.meta_path):
         return
-    loaded = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
+    loaded = [name for name in sys.modules if name.startswith(PACKAGES)]
     if loaded:
         raise pytest.UsageError(
             f"--uncompiled: already imported: {', '.join(sorted(loaded))}; give `-p tests.uncompiled` too"

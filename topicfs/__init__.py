@@ -1,4 +1,5 @@
-"""The command `topicfs`: it parses what was typed, calls the engine or the mount, and prints what came back.
+"""Durable, Kafka-compatible topics as plain files.
 
-No decision about topics is taken here, and nothing imports this package.
+The modules here are the command: they parse what was typed, call the engine or the mount, and print what came back. The
+engine, the mount and the rest are folders of their own, to which this one has links. Programs import `topicfs.spark`.
 """

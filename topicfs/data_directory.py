@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cluster.place import is_cluster
-from storage.config.broker import EngineConfig, FromProperties
-from storage.config.properties import PropertiesError, parse_properties
-from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError, UnknownTopicError
-from storage.messages import did_you_mean
 from topicfs.callers import completion
+from topicfs.cluster.place import is_cluster
 from topicfs.lines import say
+from topicfs.storage.config.broker import EngineConfig, FromProperties
+from topicfs.storage.config.properties import PropertiesError, parse_properties
+from topicfs.storage.errors import DirectoryLockedError, InvalidConfigError, StorageError, UnknownTopicError
+from topicfs.storage.messages import did_you_mean
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.manager import LogManager
-    from storage.replicas.engine import ReplicatedEngine
+    from topicfs.storage.engine import Engine
+    from topicfs.storage.manager import LogManager
+    from topicfs.storage.replicas.engine import ReplicatedEngine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -110,7 +110,7 @@ without_option = click.option(
 
 def require_directories(directories: Sequence[Path]) -> None:
     """Raise StorageError where one of them is no directory to read."""
-    from storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
 
     for directory in directories:
         if directory.exists() and not directory.is_dir():
@@ -130,7 +130,7 @@ def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     with closing(open_directories(directories, read_only=True, config=config)) as engine, suggesting(engine):
@@ -151,7 +151,7 @@ def opened_for_writing(
     Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
     owns one: `through_mount` is what to type instead.
     """
-    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     if make:
         for directory in directories:
@@ -169,7 +169,7 @@ def opened_for_writing(
 @contextmanager
 def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | ReplicatedEngine | Path]:
     """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
-    from storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     try:
@@ -205,7 +205,7 @@ def opened_alone(
 
     Raises what `opened_for_reading` and `opened_for_writing` do.
     """
-    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
     try:
@@ -233,8 +233,8 @@ def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
 def mountpoint_of(pid: int | None) -> Path | None:
     """Find the mount that the process serves; None where there is none that can be seen."""
     # Only here: what it is found with belongs to machines with FUSE.
-    from fusefs.mounting.limits import mounters  # noqa: PLC0415 - only beside a daemon
-    from fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.limits import mounters  # noqa: PLC0415 - only beside a daemon
+    from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415 - as above
 
     try:
         # Not those of other users, whose `@status` may never end.

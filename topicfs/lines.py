@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 
 
 def say(text: str, *, error: bool = False) -> None:

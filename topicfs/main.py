@@ -76,7 +76,7 @@ class LazyGroup(ExampleGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
         if cmd_name not in COMMANDS:
-            from storage.messages import did_you_mean  # noqa: PLC0415 - as in `describe`
+            from topicfs.storage.messages import did_you_mean  # noqa: PLC0415 - as in `describe`
 
             hint = "" if ctx.resilient_parsing else did_you_mean(cmd_name, COMMANDS)
             if hint:
@@ -130,7 +130,7 @@ def cli(*, debug: bool) -> None:
     """
     import logging  # noqa: PLC0415 - `--help` needs none of it
 
-    from storage.messages import PrintableFormatter  # noqa: PLC0415 - as above
+    from topicfs.storage.messages import PrintableFormatter  # noqa: PLC0415 - as above
 
     del debug
     handler = logging.StreamHandler()
@@ -140,8 +140,8 @@ def cli(*, debug: bool) -> None:
 
 def describe(error: BaseException) -> str:
     """Return one line for a person: the thing, the cause, and the remedy where the error knows one."""
-    from storage.errors import StorageError  # noqa: PLC0415 - `--help` needs no engine
-    from storage.messages import reason_of  # noqa: PLC0415 - as above
+    from topicfs.storage.errors import StorageError  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.messages import reason_of  # noqa: PLC0415 - as above
 
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
@@ -195,8 +195,8 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
 
 
 def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
-    from storage.messages import printable  # noqa: PLC0415 - `--help` needs no engine
     from topicfs.lines import fitted  # noqa: PLC0415 - as above
+    from topicfs.storage.messages import printable  # noqa: PLC0415 - `--help` needs no engine
 
     if debug:
         import traceback  # noqa: PLC0415 - for the one who asks for it

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from storage.errors import InvalidNameError
-from storage.model import TopicPartition
+from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.model import TopicPartition
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 

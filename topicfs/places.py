@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster.place import AddressError, ClusterAddress, cluster_address, is_cluster
+from topicfs.cluster.place import AddressError, ClusterAddress, cluster_address, is_cluster
 from topicfs.data_directory import (
     opened_for_reading,
     opened_for_writing,
@@ -22,9 +22,9 @@ from topicfs.data_directory import (
 )
 
 if TYPE_CHECKING:
-    from cluster.protocol.security import Security
-    from storage.config.broker import EngineConfig
-    from storage.engine import Engine
+    from topicfs.cluster.protocol.security import Security
+    from topicfs.storage.config.broker import EngineConfig
+    from topicfs.storage.engine import Engine
 
 CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
 
@@ -88,8 +88,8 @@ def open_cluster(
 
     Raises ClusterError, OSError.
     """
-    from cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
-    from storage.codec.headers import Codec  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.codec.headers import Codec  # noqa: PLC0415 - as above
 
     codec = None if compression is None else Codec[compression.upper()]
     kept = None if cache is None else CachePlace(*cache)
@@ -98,7 +98,7 @@ def open_cluster(
 
 def security_of(client_config: Path | None) -> Security:
     """Read how connections are secured; what has no meaning is named once. Raises StorageError, OSError."""
-    from cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
 
     if client_config is None:
         return PLAINTEXT

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from schemas.places import SchemaPlaces
-from storage.errors import InvalidConfigError
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.errors import InvalidConfigError
 
 CREDENTIALS = "TOPICFS_SCHEMA_REGISTRY_AUTH"
 """The variable with USER:PASSWORD."""
@@ -58,7 +58,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _checked(url: str) -> str:
     """Return the URL of a registry. Raises InvalidConfigError where it is none."""
-    from schemas.sources.registry import checked_url  # noqa: PLC0415 - most commands ask no registry
+    from topicfs.schemas.sources.registry import checked_url  # noqa: PLC0415 - most commands ask no registry
 
     return checked_url(url)
 

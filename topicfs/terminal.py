@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 
 THEME = Theme(
     {

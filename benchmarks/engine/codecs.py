@@ -14,12 +14,12 @@ import pyarrow as pa
 from benchmarks import lines
 from benchmarks.frame.question import OURS
 from benchmarks.partitions import START_TIME
-from fusefs.forms.values import VALUES
-from pipeline.source.arrow import record_batch
-from pipeline.source.arrow_buffers import ColumnRange
-from storage.codec.columns import decode
-from storage.codec.records import encode_lines
-from storage.model import TopicPartition
+from topicfs.fusefs.forms.values import VALUES
+from topicfs.pipeline.source.arrow import record_batch
+from topicfs.pipeline.source.arrow_buffers import ColumnRange
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.model import TopicPartition
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 PARTITION = TopicPartition("bench", 0)

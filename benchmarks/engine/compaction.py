@@ -31,12 +31,12 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.partitions import START_TIME
-from fusefs.forms.kv import KV
-from storage.codec.columns import decode
-from storage.disk.native import system_clock
-from storage.engine import Partition
-from storage.manager import open_engine
-from storage.model import Offset
+from topicfs.fusefs.forms.kv import KV
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
 
 SPEED = Unit("MB/s a core", Better.HIGHER)
 COPY = "a copy with crc32c"

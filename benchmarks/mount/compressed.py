@@ -28,13 +28,13 @@ from benchmarks.frame.question import (
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.mounts import Mount, topicfs
 from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, read_through
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.columns import decode
-from storage.codec.compression.codecs import deflate, inflate
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode_columns, encode_lines
-from storage.manager import open_engine
-from storage.model import Timestamp
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.compression.codecs import deflate, inflate
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode_columns, encode_lines
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Timestamp
 
 CODECS = (Codec.LZ4, Codec.SNAPPY, Codec.ZSTD, Codec.GZIP)
 BATCHES = {"16 KiB batches": 160, "128 KiB batches": 1280}

@@ -36,16 +36,16 @@ from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.cpu_time import seconds_of
 from benchmarks.mount.setup.mounts import FUSE_DEVICE, Mount
 from benchmarks.partitions import START_TIME
-from storage.checkpoints.clean_shutdown import mark_clean
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.offset_checkpoint import write_offsets
-from storage.checkpoints.partition_metadata import encode_partition_metadata
-from storage.codec.records import encode_lines
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.manager import open_engine
-from storage.model import Offset, TopicPartition
-from storage.topics.registry import RegistryCopy, TopicEntry, encode_registry
+from topicfs.storage.checkpoints.clean_shutdown import mark_clean
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.offset_checkpoint import write_offsets
+from topicfs.storage.checkpoints.partition_metadata import encode_partition_metadata
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.topics.registry import RegistryCopy, TopicEntry, encode_registry
 
 IN_EACH = 10
 """Partitions of each topic."""

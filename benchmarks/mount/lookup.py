@@ -36,9 +36,9 @@ from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, empty_filesys
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
-from fusefs.mounting.request_loop import RequestLoop
-from fusefs.requests.common_requests import may_stand_in_front
-from storage.codec.batch import read_header
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.fusefs.requests.common_requests import may_stand_in_front
+from topicfs.storage.codec.batch import read_header
 
 MEGABYTE = 10**6
 SHAPE = SIXTEEN_KIB

@@ -23,7 +23,7 @@ from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.cpu_time import Timing, one_processor, timed
 from benchmarks.mount.setup.mounts import Mount, topicfs
 from benchmarks.mount.setup.system_calls import append_lines, open_and_close
-from fusefs.mounting.request_loop import RequestLoop
+from topicfs.fusefs.mounting.request_loop import RequestLoop
 
 WRITTEN_BYTES = 50 * 2**20
 """More than all rounds write, batch headers and all."""

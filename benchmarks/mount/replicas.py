@@ -36,11 +36,11 @@ from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import topicfs
 from benchmarks.mount.setup.system_calls import KIB, append_lines, append_pieces
-from storage.codec.records import encode_lines
-from storage.config.broker import EngineConfig
-from storage.disk.native import system_clock
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.startup import open_replicas
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.startup import open_replicas
 
 ONE = "one replica"
 COPY = "a copy of the files"
@@ -208,7 +208,7 @@ def _failovers(conditions: Conditions) -> Iterator[Case]:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Leave out what the engine says of each failure."""
-    logger = logging.getLogger("storage")
+    logger = logging.getLogger("topicfs.storage")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

@@ -25,10 +25,10 @@ import trio
 
 from benchmarks.mount.setup.mounts import Mount, empty_program
 from benchmarks.peers.bare_requests import BareRequests
-from fusefs.mounting.limits import keep_freed_memory, raise_open_files
-from fusefs.mounting.request_loop import RequestLoop
-from storage.codec.records import encode_lines
-from storage.disk.native import system_clock
+from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.native import system_clock
 
 ASKING = "empty, then a request"
 

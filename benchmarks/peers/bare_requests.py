@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.frame.question import WrongResultError
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import FetchPartition, fetch
-from cluster.place import cluster_address
-from cluster.protocol.messages import PRODUCE
-from storage.checkpoints.identifiers import decode_id
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.fetch import FetchPartition, fetch
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.messages import PRODUCE
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.model import Offset, TopicPartition
 
 ACKS_ALL = -1
 PATIENCE_MS = 10_000

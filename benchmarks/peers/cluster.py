@@ -37,9 +37,9 @@ from benchmarks.peers.asking_filesystem import ASKING, asking_filesystem
 from benchmarks.peers.bare_requests import BareRequests
 from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
-from fusefs.nodes.nodes import READ_BLOCK
-from storage.codec.records import encode_lines
-from storage.disk.native import system_clock
+from topicfs.fusefs.nodes.nodes import READ_BLOCK
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.native import system_clock
 
 KCAT = "kcat"
 CACHED = "from the cache"

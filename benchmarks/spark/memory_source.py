@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.source.query.options import parse_source_options
-from pipeline.source.query.schema import arrow_schema, full_schema
-from pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
 
 NAME = "prebuilt"
 

@@ -34,11 +34,11 @@ from benchmarks.peers.broker import SETTINGS, ServerJava
 from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
 from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import session, timed
-from pipeline.places.place import SparkPlace
-from storage.handover.cluster import KafkaCluster
-from storage.handover.handover import Handover
 from testing.broker.broker import running_broker
 from testing.broker.libraries import UnavailableError, find_java
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.handover.cluster import KafkaCluster
+from topicfs.storage.handover.handover import Handover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

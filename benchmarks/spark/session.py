@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pipeline
 from benchmarks.frame.question import SkippedError
 from benchmarks.mount.setup.cpu_time import Timing
-from pipeline.errors import PipelineError
-from pipeline.places.place import SparkPlace
-from pipeline.spark.session import SessionOptions, job_session
+from topicfs import pipeline
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.spark.session import SessionOptions, job_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from cluster.brokers.brokers import Backoff, Leader
-from cluster.brokers.leaders import ATTEMPT_SECONDS, FAILURES_GONE, Leaders
-from cluster.brokers.settings import TOPIC_RESOURCE
-from cluster.errors import (
+from topicfs.cluster.brokers.brokers import Backoff, Leader
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, FAILURES_GONE, Leaders
+from topicfs.cluster.brokers.settings import TOPIC_RESOURCE
+from topicfs.cluster.errors import (
     INVALID_PARTITIONS,
     OFFSET_OUT_OF_RANGE,
     REQUEST_TIMED_OUT,
@@ -26,18 +26,18 @@ from cluster.errors import (
     error_of,
     kind_of,
 )
-from cluster.protocol.messages import (
+from topicfs.cluster.protocol.messages import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from cluster.protocol.notation import Api
-from storage.checkpoints.identifiers import decode_id, encode_id
-from storage.coordinators.wire import Values
-from storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError
+from topicfs.storage.model import Offset, TopicPartition
 
 AS_THE_BROKERS_SAY = -1
 """Stands for a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from cluster.brokers.brokers import Brokers, Leader
-from cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
-from storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
+from topicfs.cluster.brokers.brokers import Brokers, Leader
+from topicfs.cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
+from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
 
 NO_LEADER = "no broker leads it"
 

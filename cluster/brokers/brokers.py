@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from cluster.errors import (
+from topicfs.cluster.errors import (
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
     NotKafkaError,
@@ -20,14 +20,14 @@ from cluster.errors import (
     UnreachableError,
     error_of,
 )
-from cluster.place import ClusterAddress, Server
-from cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
-from cluster.protocol.messages import METADATA
-from cluster.protocol.notation import Api
-from storage.checkpoints.identifiers import decode_id, encode_id
-from storage.coordinators.wire import Values
-from storage.disk.names import is_topic_name
-from storage.model import TopicPartition
+from topicfs.cluster.place import ClusterAddress, Server
+from topicfs.cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
+from topicfs.cluster.protocol.messages import METADATA
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.disk.names import is_topic_name
+from topicfs.storage.model import TopicPartition
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0

@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from cluster.brokers.brokers import Backoff, Brokers
-from cluster.errors import NONE, Passing, UnreachableError, error_of, kind_of
-from cluster.protocol.connection import ANSWER_SECONDS
-from cluster.protocol.group_messages import FIND_COORDINATOR
-from cluster.protocol.notation import Api
-from storage.coordinators.wire import Values
-from storage.errors import StorageError
-from storage.model import TopicPartition
+from topicfs.cluster.brokers.brokers import Backoff, Brokers
+from topicfs.cluster.errors import NONE, Passing, UnreachableError, error_of, kind_of
+from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.group_messages import FIND_COORDINATOR
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import TopicPartition
 
 GROUP, SHARE = 0, 2
 """Kinds of coordinators: a group's, and that of a share group's state in one partition."""

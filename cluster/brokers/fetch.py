@@ -12,15 +12,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from cluster.brokers.brokers import Brokers
-from cluster.errors import NONE, MalformedAnswerError, error_of
-from cluster.place import Server
-from cluster.protocol.connection import ANSWER_SECONDS
-from cluster.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from storage.checkpoints.identifiers import decode_id
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.coordinators.wire import Values
-from storage.model import (
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.errors import NONE, MalformedAnswerError, error_of
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     AbortedTransaction,

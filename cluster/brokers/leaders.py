@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
-from cluster.errors import (
+from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
+from topicfs.cluster.errors import (
     LEADER_NOT_AVAILABLE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -19,7 +19,7 @@ from cluster.errors import (
     error_of,
     kind_of,
 )
-from storage.errors import (
+from topicfs.storage.errors import (
     ClusterError,
     NoAnswerError,
     PartitionGoneError,
@@ -27,7 +27,7 @@ from storage.errors import (
     StorageError,
     UnknownTopicError,
 )
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 PATIENCE_SECONDS = 30.0
 """Time after which the search for a partition's leader ends."""

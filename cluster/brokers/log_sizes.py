@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import ATTEMPT_SECONDS
-from cluster.protocol.messages import DESCRIBE_LOG_DIRS
-from storage.model import TopicPartition
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS
+from topicfs.cluster.protocol.messages import DESCRIBE_LOG_DIRS
+from topicfs.storage.model import TopicPartition
 
 
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cluster.brokers.brokers import Brokers
-from cluster.errors import MalformedAnswerError, error_of
-from cluster.protocol.connection import ANSWER_SECONDS
-from cluster.protocol.messages import DESCRIBE_CONFIGS
-from storage.config.listing import ConfigSource, ShownSetting, unknown_setting
-from storage.config.topic import SETTINGS, TopicConfig
-from storage.coordinators.wire import Values
-from storage.errors import InvalidConfigError, NotAuthorizedError, StorageError
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.errors import MalformedAnswerError, error_of
+from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.messages import DESCRIBE_CONFIGS
+from topicfs.storage.config.listing import ConfigSource, ShownSetting, unknown_setting
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import InvalidConfigError, NotAuthorizedError, StorageError
 
 TOPICS_A_REQUEST = 100
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators, by_topic
-from cluster.errors import GROUP_ID_NOT_FOUND, NONE
-from cluster.protocol.group_messages import (
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators, by_topic
+from topicfs.cluster.errors import GROUP_ID_NOT_FOUND, NONE
+from topicfs.cluster.protocol.group_messages import (
     ALTER_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     WRITE_SHARE_GROUP_STATE,
 )
-from cluster.protocol.notation import Api
-from storage.checkpoints.identifiers import decode_id, encode_id
-from storage.coordinators.share_state_records import ShareState
-from storage.coordinators.wire import Values
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
+from topicfs.storage.coordinators.share_state_records import ShareState
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.model import Offset, TopicPartition
 
 NOT_COMPARED = -1
 """Stands for an epoch."""

@@ -11,12 +11,12 @@ from contextlib import ExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from cluster.cache.partition_cache import RUN_BYTES, PartitionCache
-from cluster.cache.run import CachedRun, sync
-from cluster.errors import CacheError
-from storage.disk.lock import DirectoryLock
-from storage.errors import DirectoryLockedError
-from storage.messages import WarningBook, reason_of
+from topicfs.cluster.cache.partition_cache import RUN_BYTES, PartitionCache
+from topicfs.cluster.cache.run import CachedRun, sync
+from topicfs.cluster.errors import CacheError
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.errors import DirectoryLockedError
+from topicfs.storage.messages import WarningBook, reason_of
 
 MARK = "topicfs.cache"
 """The file that tells a cache from any other directory."""

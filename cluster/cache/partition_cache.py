@@ -9,14 +9,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
-from cluster.brokers.bounds import PartitionBounds
-from cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, part_below
-from cluster.cache.window import FetchedWindow
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.codec.batch import find_offset, scan
-from storage.codec.binary.fields import CURRENT_MAGIC
-from storage.errors import StorageError
-from storage.model import Isolation, Offset
+from topicfs.cluster.brokers.bounds import PartitionBounds
+from topicfs.cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, part_below
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.codec.batch import find_offset, scan
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation, Offset
 
 RUN_BYTES = 32 << 20
 """Size of a file from which on the next one is begun: whole files are removed, the least recently used first."""

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cluster.brokers.bounds import PartitionBounds
-from cluster.brokers.fetch import epoch_ends
-from cluster.brokers.leaders import Leaders
-from cluster.brokers.settings import TopicSettings
-from cluster.cache.cache import Cache
-from cluster.cache.partition_cache import PartitionCache
-from cluster.cache.run import DamagedError
-from cluster.cache.window import FetchedWindow
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.errors import ClusterError, StorageError
-from storage.model import Isolation, Offset, TopicPartition
+from topicfs.cluster.brokers.bounds import PartitionBounds
+from topicfs.cluster.brokers.fetch import epoch_ends
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.brokers.settings import TopicSettings
+from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.cache.partition_cache import PartitionCache
+from topicfs.cluster.cache.run import DamagedError
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.errors import ClusterError, StorageError
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
 """Time for which a topic that was not compacted is believed not to be."""

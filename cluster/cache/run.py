@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.cache.window import FetchedWindow
-from storage.codec.batch import find_end, scan
-from storage.codec.headers import Batches
-from storage.disk.plain_files import open_plain
-from storage.model import AbortedTransaction, Isolation, Offset, ProducerId
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.storage.codec.batch import find_end, scan
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.plain_files import open_plain
+from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId
 
 LOG_SUFFIX = ".log"
 ABORTED_SUFFIX = ".aborted"

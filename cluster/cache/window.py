@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.codec.aborted_filter import still_aborted
-from storage.codec.batch import find_end, find_offset, read_header, scan
-from storage.model import AbortedTransaction, Fetched, Isolation, Offset, Position
+from topicfs.storage.codec.aborted_filter import still_aborted
+from topicfs.storage.codec.batch import find_end, find_offset, read_header, scan
+from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset, Position
 
 
 class FetchedWindow(NamedTuple):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from cluster.errors import UnsupportedVersionError
-from cluster.groups.requests import GroupClient
-from cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
-from storage.coordinators.wire import Values
-from storage.errors import CorruptBatchError, UnknownGroupError
-from storage.groups.runtime.assignment import read_assignment, read_topics
-from storage.membership import GroupDescription, GroupListing, GroupState, MemberDescription
-from storage.model import TopicPartition
+from topicfs.cluster.errors import UnsupportedVersionError
+from topicfs.cluster.groups.requests import GroupClient
+from topicfs.cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import CorruptBatchError, UnknownGroupError
+from topicfs.storage.groups.runtime.assignment import read_assignment, read_topics
+from topicfs.storage.membership import GroupDescription, GroupListing, GroupState, MemberDescription
+from topicfs.storage.model import TopicPartition
 
 SHARE = "share"
 STATES = {

@@ -12,22 +12,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 
-from cluster.brokers.brokers import Backoff
-from cluster.brokers.coordinators import Coordinators
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import NONE, error_of
-from cluster.groups.descriptions import describe, read_listing
-from cluster.groups.member import ClusterMember
-from cluster.groups.requests import NO_GENERATION, GroupClient
-from cluster.groups.topic_positions import fetch_positions
-from cluster.protocol.group_messages import LIST_GROUPS
-from cluster.topics.catalog import Catalog
-from storage.config.group import GroupConfig, group_settings, merge_group_overrides
-from storage.config.listing import ShownSetting
-from storage.coordinators.group_records import check_group_name
-from storage.disk import names
-from storage.engine import Cancel, Listeners
-from storage.errors import (
+from topicfs.cluster.brokers.brokers import Backoff
+from topicfs.cluster.brokers.coordinators import Coordinators
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.errors import NONE, error_of
+from topicfs.cluster.groups.descriptions import describe, read_listing
+from topicfs.cluster.groups.member import ClusterMember
+from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient
+from topicfs.cluster.groups.topic_positions import fetch_positions
+from topicfs.cluster.protocol.group_messages import LIST_GROUPS
+from topicfs.cluster.topics.catalog import Catalog
+from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.coordinators.group_records import check_group_name
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Cancel, Listeners
+from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
     InvalidPositionError,
@@ -36,7 +36,7 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.membership import (
+from topicfs.storage.membership import (
     CommittedPosition,
     GroupDescription,
     GroupListing,
@@ -47,9 +47,9 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import Offset, TopicPartition
-from storage.partitioning import coordinator_partition
-from storage.remote import asks, changes
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.remote import asks, changes
 
 TOPIC = names.CONSUMER_OFFSETS
 DEFAULT_PARTITIONS = 50

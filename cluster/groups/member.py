@@ -20,8 +20,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from cluster.brokers.brokers import Backoff
-from cluster.errors import (
+from topicfs.cluster.brokers.brokers import Backoff
+from topicfs.cluster.errors import (
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     NONE,
@@ -30,25 +30,25 @@ from cluster.errors import (
     UnreachableError,
     error_of,
 )
-from cluster.groups.requests import GroupClient, Joined, Timeouts, is_member_id_required
-from cluster.protocol.connection import Connection
-from storage.config.group import GroupConfig
-from storage.errors import (
+from topicfs.cluster.groups.requests import GroupClient, Joined, Timeouts, is_member_id_required
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.storage.config.group import GroupConfig
+from topicfs.storage.errors import (
     InvalidPositionError,
     NotAssignedError,
     StorageError,
 )
-from storage.groups.requests import Protocol as Offered
-from storage.groups.runtime.assignment import (
+from topicfs.storage.groups.requests import Protocol as Offered
+from topicfs.storage.groups.runtime.assignment import (
     COOPERATIVE,
     assign,
     read_assignment,
     read_topics,
     subscription,
 )
-from storage.groups.runtime.commits import Commit, Commits
-from storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
-from storage.model import TopicPartition
+from topicfs.storage.groups.runtime.commits import Commit, Commits
+from topicfs.storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
-from cluster.errors import (
+from topicfs.cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
+from topicfs.cluster.errors import (
     GROUP_ID_NOT_FOUND,
     MEMBER_ID_REQUIRED,
     NONE,
@@ -17,8 +17,8 @@ from cluster.errors import (
     error_of,
     kind_of,
 )
-from cluster.protocol.connection import ANSWER_SECONDS, Connection
-from cluster.protocol.group_messages import (
+from topicfs.cluster.protocol.connection import ANSWER_SECONDS, Connection
+from topicfs.cluster.protocol.group_messages import (
     DELETE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
@@ -28,12 +28,12 @@ from cluster.protocol.group_messages import (
     OFFSET_FETCH,
     SYNC_GROUP,
 )
-from cluster.protocol.notation import Api
-from storage.coordinators.wire import Values
-from storage.errors import UnknownGroupError
-from storage.groups.requests import JoinedMember, Protocol
-from storage.membership import CommittedPosition, Position
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import UnknownGroupError
+from topicfs.storage.groups.requests import JoinedMember, Protocol
+from topicfs.storage.membership import CommittedPosition, Position
+from topicfs.storage.model import Offset, TopicPartition
 
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1

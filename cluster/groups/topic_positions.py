@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from cluster.brokers.brokers import Brokers
-from cluster.errors import GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, NONE
-from cluster.groups.requests import read_position
-from cluster.protocol.group_messages import OFFSET_FETCH
-from storage.coordinators.wire import Values
-from storage.membership import CommittedPosition
-from storage.model import TopicPartition
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.errors import GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, NONE
+from topicfs.cluster.groups.requests import read_position
+from topicfs.cluster.protocol.group_messages import OFFSET_FETCH
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.membership import CommittedPosition
+from topicfs.storage.model import TopicPartition
 
 MOST_GROUPS = 200
 """Groups in one request."""

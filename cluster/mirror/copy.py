@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import time
 
-from cluster.brokers.brokers import Backoff, Brokers, Leader
-from cluster.brokers.fetch import EARLIEST, LATEST, FetchedPartition, FetchPartition, fetch, list_offsets
-from cluster.errors import (
+from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader
+from topicfs.cluster.brokers.fetch import (
+    EARLIEST,
+    LATEST,
+    FetchedPartition,
+    FetchPartition,
+    fetch,
+    list_offsets,
+)
+from topicfs.cluster.errors import (
     ERRORS,
     LEADER_NOT_AVAILABLE,
     NONE,
@@ -20,13 +27,13 @@ from cluster.errors import (
     error_of,
     kind_of,
 )
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.codec.batch import find_end, read_header, scan
-from storage.codec.headers import BatchHeader
-from storage.errors import CorruptBatchError, InvalidRecordError, StorageError
-from storage.log.log import Log
-from storage.messages import Say
-from storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.codec.batch import find_end, read_header, scan
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.errors import CorruptBatchError, InvalidRecordError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say
+from topicfs.storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
 
 PARTITION_BYTES = 8 << 20
 """Bytes asked for of a partition at once."""

@@ -18,20 +18,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
-from cluster.brokers.fetch import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
-from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
-from cluster.mirror.copy import MirroredPartition
-from cluster.mirror.journal import MirrorJournal
-from cluster.mirror.topics import TopicCopies, TopicNames
-from cluster.protocol.connection import MOST_THROTTLE_SECONDS
-from storage.config.broker import EngineConfig
-from storage.directories.contents import find_partitions
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import ClusterError, NotAuthorizedError
-from storage.manager import LogManager, open_engine
-from storage.messages import Say
-from storage.model import Isolation, TopicPartition
+from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
+from topicfs.cluster.brokers.fetch import (
+    EARLIEST,
+    LATEST,
+    FetchAnswer,
+    FetchSession,
+    epoch_ends,
+    list_offsets,
+)
+from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
+from topicfs.cluster.mirror.copy import MirroredPartition
+from topicfs.cluster.mirror.journal import MirrorJournal
+from topicfs.cluster.mirror.topics import TopicCopies, TopicNames
+from topicfs.cluster.protocol.connection import MOST_THROTTLE_SECONDS
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.directories.contents import find_partitions
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.errors import ClusterError, NotAuthorizedError
+from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Isolation, TopicPartition
 
 ANSWER_BYTES = 32 << 20
 """Bytes asked for of a broker at once."""

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
-from cluster.brokers.settings import topic_settings
-from cluster.errors import NONE, WrittenByOthersError
-from cluster.mirror.copy import MirroredPartition
-from cluster.mirror.journal import MirrorJournal
-from storage.config.topic import SETTINGS, TopicConfig
-from storage.disk.native import NativeFileSystem
-from storage.errors import ClusterError, InvalidConfigError, InvalidNameError, TopicExistsError
-from storage.log.log import Log
-from storage.manager import LogManager
-from storage.messages import Say
-from storage.model import TopicPartition
+from topicfs.cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
+from topicfs.cluster.brokers.settings import topic_settings
+from topicfs.cluster.errors import NONE, WrittenByOthersError
+from topicfs.cluster.mirror.copy import MirroredPartition
+from topicfs.cluster.mirror.journal import MirrorJournal
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import ClusterError, InvalidConfigError, InvalidNameError, TopicExistsError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
 
 GROUPS_TOPIC = "__consumer_offsets"
 IDS_SECONDS = 2.0

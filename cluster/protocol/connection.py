@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import NamedTuple, TypeAlias
 
-from cluster.errors import (
+from topicfs.cluster.errors import (
     NO_TLS,
     AuthenticationError,
     MalformedAnswerError,
@@ -31,15 +31,15 @@ from cluster.errors import (
     error_of,
     tls_reason,
 )
-from cluster.place import Server
-from cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from cluster.protocol.notation import Api
-from cluster.protocol.sasl import Credentials
-from cluster.protocol.security import PLAINTEXT, Security
-from storage.codec.value_copy import begin_text
-from storage.coordinators.wire import Values
-from storage.errors import ClusterError, CorruptBatchError
-from storage.model import Buffer
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from topicfs.cluster.protocol.notation import Api
+from topicfs.cluster.protocol.sasl import Credentials
+from topicfs.cluster.protocol.security import PLAINTEXT, Security
+from topicfs.storage.codec.value_copy import begin_text
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import ClusterError, CorruptBatchError
+from topicfs.storage.model import Buffer
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0

@@ -5,8 +5,8 @@ Notation and versions: `cluster.protocol.messages`.
 
 from __future__ import annotations
 
-from cluster.protocol.notation import api
-from storage.coordinators.wire import NEWEST
+from topicfs.cluster.protocol.notation import api
+from topicfs.storage.coordinators.wire import NEWEST
 
 FIND_COORDINATOR = api(
     10,

@@ -7,9 +7,9 @@ Kafka 2.8. Those about groups are in `cluster.protocol.group_messages`.
 
 from __future__ import annotations
 
-from cluster.protocol.group_messages import GROUP_APIS
-from cluster.protocol.notation import api
-from storage.coordinators.wire import NEWEST
+from topicfs.cluster.protocol.group_messages import GROUP_APIS
+from topicfs.cluster.protocol.notation import api
+from topicfs.storage.coordinators.wire import NEWEST
 
 API_VERSIONS = api(
     18,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cluster.protocol.security import JAAS, KNOWN, jaas_options, read_security, read_settings
+from topicfs.cluster.protocol.security import JAAS, KNOWN, jaas_options, read_security, read_settings
 
 _STORES = ("ssl.truststore", "ssl.keystore")
 _LIBRDKAFKA = {

@@ -22,10 +22,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cluster.protocol.sasl import PASSWORD_MECHANISMS, Credentials, oauthbearer
-from cluster.protocol.tokens import TokenEndpoint
-from storage.config.properties import PropertiesError, parse_properties
-from storage.errors import InvalidConfigError
+from topicfs.cluster.protocol.sasl import PASSWORD_MECHANISMS, Credentials, oauthbearer
+from topicfs.cluster.protocol.tokens import TokenEndpoint
+from topicfs.storage.config.properties import PropertiesError, parse_properties
+from topicfs.storage.errors import InvalidConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlencode, urlsplit
 
-from cluster.errors import AuthenticationError, UnreachableError, tls_reason
+from topicfs.cluster.errors import AuthenticationError, UnreachableError, tls_reason
 
 ENDPOINT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1 << 20

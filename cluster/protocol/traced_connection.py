@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cluster.place import Server
-from cluster.protocol.connection import CLIENT_ID, Connection
-from cluster.protocol.notation import Api
-from storage.inspect.explain import RequestAnswered
-from storage.model import Buffer
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.connection import CLIENT_ID, Connection
+from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.inspect.explain import RequestAnswered
+from topicfs.storage.model import Buffer
 
 
 class _Sent(NamedTuple):

@@ -9,19 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
 
-from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
-from cluster.brokers.brokers import Metadata, TopicMetadata
-from cluster.brokers.leaders import METADATA_SECONDS, Leaders
-from cluster.cache.cache import Cache
-from cluster.errors import LEADER_NOT_AVAILABLE, NONE, TOPIC_AUTHORIZATION_FAILED, error_of, kind_of
-from cluster.topics.partition import ClusterPartition, PartitionServices
-from cluster.topics.producer import Production
-from cluster.topics.reader import WindowCache
-from cluster.topics.topic import ClusterTopic
-from storage.counts.engine_counts import EngineCounts
-from storage.engine import Listeners
-from storage.errors import ClusterError
-from storage.model import TopicPartition
+from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
+from topicfs.cluster.brokers.brokers import Metadata, TopicMetadata
+from topicfs.cluster.brokers.leaders import METADATA_SECONDS, Leaders
+from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, TOPIC_AUTHORIZATION_FAILED, error_of, kind_of
+from topicfs.cluster.topics.partition import ClusterPartition, PartitionServices
+from topicfs.cluster.topics.producer import Production
+from topicfs.cluster.topics.reader import WindowCache
+from topicfs.cluster.topics.topic import ClusterTopic
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.engine import Listeners
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.model import TopicPartition
 
 MOST_THREADS = 16
 LAG_SECONDS = 2.0

@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.brokers.admin import delete_records
-from cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds
-from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import FetchedPartition, ListedOffset, epoch_ends, list_offsets
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.brokers.log_sizes import log_size
-from cluster.brokers.settings import TopicSettings
-from cluster.cache.cache import Cache
-from cluster.cache.read_through import ReadThroughCache
-from cluster.cache.window import FetchedWindow
-from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
-from cluster.topics.producer import PartitionProducer, Production
-from cluster.topics.reader import PartitionReader, WindowCache
-from cluster.topics.sent_batches import SentAppend
-from storage.codec.batch import find_end, scan
-from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.engine import Cancel, Listeners
-from storage.errors import (
+from topicfs.cluster.brokers.admin import delete_records
+from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds
+from topicfs.cluster.brokers.brokers import Leader
+from topicfs.cluster.brokers.fetch import FetchedPartition, ListedOffset, epoch_ends, list_offsets
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.brokers.log_sizes import log_size
+from topicfs.cluster.brokers.settings import TopicSettings
+from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.cache.read_through import ReadThroughCache
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
+from topicfs.cluster.topics.producer import PartitionProducer, Production
+from topicfs.cluster.topics.reader import PartitionReader, WindowCache
+from topicfs.cluster.topics.sent_batches import SentAppend
+from topicfs.storage.codec.batch import find_end, scan
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.engine import Cancel, Listeners
+from topicfs.storage.errors import (
     ClusterError,
     NotAuthorizedError,
     OffsetOutOfRangeError,
@@ -33,7 +33,7 @@ from storage.errors import (
     ReadOnlyError,
     SegmentDeletedError,
 )
-from storage.model import (
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     Appended,
@@ -48,7 +48,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.remote import asks, changes
+from topicfs.storage.remote import asks, changes
 
 NOT_ASKED = PartitionBounds(Offset(0), Offset(0), Offset(0), NO_LEADER_EPOCH)
 """The bounds of a partition whose leader has not answered yet."""

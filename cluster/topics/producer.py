@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_bounds, ask_leader_for_bounds
-from cluster.brokers.brokers import Backoff, Leader
-from cluster.brokers.fetch import LATEST, bounds_of, offsets_request
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import (
+from topicfs.cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_bounds, ask_leader_for_bounds
+from topicfs.cluster.brokers.brokers import Backoff, Leader
+from topicfs.cluster.brokers.fetch import LATEST, bounds_of, offsets_request
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.errors import (
     DUPLICATE_SEQUENCE,
     INVALID_PRODUCER_EPOCH,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -34,17 +34,23 @@ from cluster.errors import (
     MalformedAnswerError,
     error_of,
 )
-from cluster.protocol.messages import LIST_OFFSETS, PRODUCE
-from cluster.topics.producer_ids import ProducerIdentity, ProducerIds
-from cluster.topics.sent_batches import FIRST_VERSION_BY_ID, Produced, SentAppend, SentBatch, SentBatches
-from storage.checkpoints.identifiers import decode_id
-from storage.codec.batch import set_producer
-from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
-from storage.codec.compression.batches import compress_batches
-from storage.codec.headers import Codec, sequence_plus
-from storage.config.topic import TopicConfig
-from storage.coordinators.wire import Values
-from storage.errors import (
+from topicfs.cluster.protocol.messages import LIST_OFFSETS, PRODUCE
+from topicfs.cluster.topics.producer_ids import ProducerIdentity, ProducerIds
+from topicfs.cluster.topics.sent_batches import (
+    FIRST_VERSION_BY_ID,
+    Produced,
+    SentAppend,
+    SentBatch,
+    SentBatches,
+)
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.codec.batch import set_producer
+from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
+from topicfs.storage.codec.compression.batches import compress_batches
+from topicfs.storage.codec.headers import Codec, sequence_plus
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import (
     ClusterError,
     InvalidRecordError,
     InvalidTransactionStateError,
@@ -53,8 +59,8 @@ from storage.errors import (
     PartlyAppendedError,
     StorageError,
 )
-from storage.model import NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
-from storage.validation.batches import Incoming, compression_of, read_batches
+from topicfs.storage.model import NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
+from topicfs.storage.validation.batches import Incoming, compression_of, read_batches
 
 ACKS_ALL = -1
 ACKS_LEADER = 1

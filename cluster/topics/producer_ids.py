@@ -6,12 +6,12 @@ import threading
 import time
 from typing import NamedTuple
 
-from cluster.brokers.brokers import Backoff
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import Passing, ThrottledError, error_of, kind_of
-from cluster.protocol.messages import INIT_PRODUCER_ID
-from storage.errors import ClusterError, NotAuthorizedError, StorageError
-from storage.model import NO_PRODUCER_ID
+from topicfs.cluster.brokers.brokers import Backoff
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.errors import Passing, ThrottledError, error_of, kind_of
+from topicfs.cluster.protocol.messages import INIT_PRODUCER_ID
+from topicfs.storage.errors import ClusterError, NotAuthorizedError, StorageError
+from topicfs.storage.model import NO_PRODUCER_ID
 
 
 class ProducerIdentity(NamedTuple):

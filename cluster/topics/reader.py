@@ -18,16 +18,16 @@ from collections import OrderedDict
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_leader_for_bounds
-from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import FetchedPartition, FetchPartition, fetch
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.cache.read_through import ReadThroughCache
-from cluster.cache.window import FetchedWindow
-from cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
-from storage.codec.batch import find_end
-from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
-from storage.model import Fetched, Isolation, Offset, Position, TopicPartition
+from topicfs.cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_leader_for_bounds
+from topicfs.cluster.brokers.brokers import Leader
+from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, fetch
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.cache.read_through import ReadThroughCache
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
+from topicfs.storage.codec.batch import find_end
+from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
+from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 
 FIRST_WINDOW_BYTES = 1 << 18
 """Bytes fetched first for a sequential reader; twice as much each time."""

@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from cluster.brokers.brokers import Leader
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.errors import UnreachableError
-from cluster.protocol.connection import Connection, SentRequest
-from cluster.protocol.messages import PRODUCE
-from storage.coordinators.wire import Values
-from storage.errors import ClusterError
-from storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp, TopicPartition
-from storage.validation.batches import Incoming
+from topicfs.cluster.brokers.brokers import Leader
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.protocol.connection import Connection, SentRequest
+from topicfs.cluster.protocol.messages import PRODUCE
+from topicfs.storage.coordinators.wire import Values
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp, TopicPartition
+from topicfs.storage.validation.batches import Incoming
 
 FIRST_VERSION_BY_ID = 13
 """First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""

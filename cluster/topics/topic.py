@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from cluster.brokers.brokers import Backoff, TopicMetadata
-from cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from cluster.brokers.settings import TopicSettings, describe_topic
-from cluster.errors import UnreachableError
-from cluster.topics.partition import ClusterPartition
-from storage.config.listing import ShownSetting
-from storage.config.topic import TopicConfig
-from storage.errors import PartitionOfflineError
-from storage.remote import asks
+from topicfs.cluster.brokers.brokers import Backoff, TopicMetadata
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.brokers.settings import TopicSettings, describe_topic
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.topics.partition import ClusterPartition
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.remote import asks
 
 SETTINGS_SECONDS = 2.0
 """Time for which the settings that the cluster answered are used without asking again."""

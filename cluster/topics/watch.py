@@ -13,16 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from cluster.brokers.bounds import PartitionBounds, ask_bounds
-from cluster.brokers.brokers import Backoff, Metadata
-from cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession, epoch_ends
-from cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
-from cluster.errors import NONE, kind_of
-from cluster.topics.catalog import Catalog
-from cluster.topics.partition import ClusterPartition
-from cluster.topics.producer import TOLD_SECONDS
-from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
-from storage.model import Isolation, TopicPartition
+from topicfs.cluster.brokers.bounds import PartitionBounds, ask_bounds
+from topicfs.cluster.brokers.brokers import Backoff, Metadata
+from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession, epoch_ends
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
+from topicfs.cluster.errors import NONE, kind_of
+from topicfs.cluster.topics.catalog import Catalog
+from topicfs.cluster.topics.partition import ClusterPartition
+from topicfs.cluster.topics.producer import TOLD_SECONDS
+from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
+from topicfs.storage.model import Isolation, TopicPartition
 
 LONG_POLL_MS = 500
 """Milliseconds that a broker may wait for new records before it answers."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusefs.appending.framing import NOTHING, Waiting
-from storage.errors import NotEnoughReplicasAfterAppendError
+from topicfs.fusefs.appending.framing import NOTHING, Waiting
+from topicfs.storage.errors import NotEnoughReplicasAfterAppendError
 
 MAX_REQUEST_BYTES = 1024 * 1024
 """Most bytes that the kernel puts into one request."""

@@ -11,7 +11,7 @@ import os
 from functools import lru_cache
 from typing import NamedTuple
 
-from fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError
 
 
 class Access(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from storage.codec.batch import scan
-from storage.codec.binary.fields import CODEC_MASK, CURRENT_MAGIC
-from storage.codec.binary.frame import FRAME_SIZE, size_at
-from storage.errors import InvalidRecordError, RecordTooLargeError
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import CODEC_MASK, CURRENT_MAGIC
+from topicfs.storage.codec.binary.frame import FRAME_SIZE, size_at
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
 class Waiting(NamedTuple):

@@ -10,19 +10,19 @@ from enum import Enum
 
 import trio
 
-from fusefs.appending.failed_write import FailedWrite, may_go_on
-from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
-from fusefs.appending.in_flight import WritesInFlight
-from fusefs.appending.lingering.linger_buffer import LingerBuffer
-from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
-from fusefs.appending.open_descriptors import appends
-from fusefs.appending.targets import LineTarget
-from fusefs.errors import FileError, errno_of, file_error
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import Asker, BlockingCalls
-from fusefs.threads.remote import UnansweredError
-from fusefs.threads.turn import Turn
-from storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
+from topicfs.fusefs.appending.failed_write import FailedWrite, may_go_on
+from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
+from topicfs.fusefs.appending.in_flight import WritesInFlight
+from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.open_descriptors import appends
+from topicfs.fusefs.appending.targets import LineTarget
+from topicfs.fusefs.errors import FileError, errno_of, file_error
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.remote import UnansweredError
+from topicfs.fusefs.threads.turn import Turn
+from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
 REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})
 """The lines themselves are at fault: writing them again would fail again."""

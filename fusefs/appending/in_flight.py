@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from fusefs.appending.targets import Begin
-from storage.remote import PendingAppend
+from topicfs.fusefs.appending.targets import Begin
+from topicfs.storage.remote import PendingAppend
 
 LARGE_BYTES = 192 * 1024
 """Bytes of lines that may be answered while they are under way: more comes after those of a program that writes blocks.

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.errors import InvalidConfigError, InvalidRecordError
-from storage.partitioning import partition_of_key
+from topicfs.storage.errors import InvalidConfigError, InvalidRecordError
+from topicfs.storage.partitioning import partition_of_key
 
 BATCH_SIZE = 16_384
 """Kafka's default batch.size in bytes: after this much without a key, another partition has its turn."""

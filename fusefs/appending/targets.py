@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
-from fusefs.appending.partitioners import KeyedValue, Partitioner
-from fusefs.forms import BATCH, Form
-from fusefs.reports import Reports
-from storage.codec.batch import read_header
-from storage.codec.columns import decode
-from storage.codec.compression.batches import compress_batches
-from storage.codec.headers import Codec
-from storage.config.topic import TopicConfig
-from storage.engine import Partition, Topic
-from storage.errors import NotEnoughReplicasAfterAppendError
-from storage.model import Timestamp, TimestampType
-from storage.partitioning import partition_of_key
-from storage.remote import BeginsAppends, PendingAppend
+from topicfs.fusefs.appending.partitioners import KeyedValue, Partitioner
+from topicfs.fusefs.forms import BATCH, Form
+from topicfs.fusefs.reports import Reports
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.compression.batches import compress_batches
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.errors import NotEnoughReplicasAfterAppendError
+from topicfs.storage.model import Timestamp, TimestampType
+from topicfs.storage.partitioning import partition_of_key
+from topicfs.storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
 Encoded = tuple[Partition, list[bytearray]]

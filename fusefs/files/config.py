@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.text_file import TopicTextFile
-from storage.config.listing import ConfigSource
-from storage.engine import Topic
-from storage.errors import InvalidConfigError
-from storage.messages import printable
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.text_file import TopicTextFile
+from topicfs.storage.config.listing import ConfigSource
+from topicfs.storage.engine import Topic
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import printable
 
 LINE_BYTES = 65_536
 """A line may have so much."""

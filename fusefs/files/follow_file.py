@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.flags import Access
-from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
-from fusefs.following.waiting_reads import Program
-from fusefs.nodes.handles import FollowFile, Handle
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.nodes.handles import FollowFile, Handle
+from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     READ_MODE,
     Attributes,

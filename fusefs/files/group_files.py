@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.config import ConfigTarget, config_line
-from fusefs.files.group_log import check_group_exists
-from fusefs.files.text_file import TextFile
-from fusefs.groups.positions import check_position, find_position, lag_of, lags, spelled_lag, total_lag
-from fusefs.nodes.context import MountContext
-from fusefs.nodes.nodes import Directory
-from fusefs.reports import Reports
-from fusefs.times import spelled_time
-from storage.config.listing import ConfigSource, ShownSetting
-from storage.engine import Engine, Partition
-from storage.membership import CommittedPosition, MemberDescription, Position
-from storage.messages import printable
-from storage.model import Isolation, TopicPartition
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.config import ConfigTarget, config_line
+from topicfs.fusefs.files.group_log import check_group_exists
+from topicfs.fusefs.files.text_file import TextFile
+from topicfs.fusefs.groups.positions import (
+    check_position,
+    find_position,
+    lag_of,
+    lags,
+    spelled_lag,
+    total_lag,
+)
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.nodes import Directory
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.times import spelled_time
+from topicfs.storage.config.listing import ConfigSource, ShownSetting
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.membership import CommittedPosition, MemberDescription, Position
+from topicfs.storage.messages import printable
+from topicfs.storage.model import Isolation, TopicPartition
 
 LINE_BYTES = 256
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from fusefs.appending.flags import Access
-from fusefs.errors import FileError
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import Form
-from fusefs.groups.read_limit import ReadLimit
-from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
-from fusefs.nodes.handles import Handle, SpokenFile
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.groups.read_limit import ReadLimit
+from topicfs.fusefs.groups.reader import GroupHandle, GroupRead, ends_of
+from topicfs.fusefs.nodes.handles import Handle, SpokenFile
+from topicfs.fusefs.nodes.nodes import (
     CONSUMING_MODE,
     READ_BLOCK,
     Attributes,
@@ -20,9 +20,9 @@ from fusefs.nodes.nodes import (
     FileNode,
     nanoseconds,
 )
-from storage.engine import Engine
-from storage.errors import ReadOnlyError, UnknownGroupError
-from storage.membership import Subscription
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
+from topicfs.storage.membership import Subscription
 
 
 class GroupLogNode(FileNode):

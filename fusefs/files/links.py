@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from fusefs.errors import FileError, file_error
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
-from fusefs.views.records import find_record
-from storage.engine import Partition
-from storage.errors import StorageError
-from storage.model import Isolation, Offset
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
+from topicfs.fusefs.views.records import find_record
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation, Offset
 
 
 class Find(Protocol):

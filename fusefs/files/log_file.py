@@ -14,15 +14,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 
-from fusefs.appending.flags import Access, check_append
-from fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
-from fusefs.appending.handle import AppendHandle
-from fusefs.errors import FileError
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
-from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.appending.flags import Access, check_append
+from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
+from topicfs.fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
+from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
     READ_BLOCK,
@@ -32,9 +32,9 @@ from fusefs.nodes.nodes import (
     FileNode,
     accept_truncation,
 )
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import View
-from storage.model import Offset
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import View
+from topicfs.storage.model import Offset
 
 DECODED_SECONDS = 1.0
 """For which the kernel may believe what the name of a decoded log means: a schema may come meanwhile."""

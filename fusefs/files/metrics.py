@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusefs.allowance import leave_event_loop
-from fusefs.files.text_file import TextFile
-from fusefs.nodes.nodes import Attributes
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.files.text_file import TextFile
+from topicfs.fusefs.nodes.nodes import Attributes
 
 
 class MetricsFile(TextFile):

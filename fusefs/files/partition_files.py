@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import Encoder, PartitionTarget
-from fusefs.errors import FileError, InternalTopicError
-from fusefs.following.wakeups import Wakeups
-from fusefs.forms import Form
-from fusefs.nodes.context import MountContext
-from fusefs.nodes.nodes import nanoseconds
-from fusefs.views.view import PartitionViews
-from storage.engine import Partition
-from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import Encoder, PartitionTarget
+from topicfs.fusefs.errors import FileError, InternalTopicError
+from topicfs.fusefs.following.wakeups import Wakeups
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.nodes import nanoseconds
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 
 FEW_SEGMENTS = 32
 """Number of segments up to which the event loop's thread itself may ask the disk."""

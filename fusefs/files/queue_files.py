@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.flags import Access
-from fusefs.errors import FileError
-from fusefs.files.group_files import GroupConfigFile, GroupFile
-from fusefs.files.group_log import check_spoken, program_of
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import VALUES, Form
-from fusefs.groups.queue import QueueRead, TakeHandle
-from fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.group_files import GroupConfigFile, GroupFile
+from topicfs.fusefs.files.group_log import check_spoken, program_of
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import VALUES, Form
+from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
+from topicfs.fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
+from topicfs.fusefs.nodes.nodes import (
     CONSUMING_MODE,
     READ_MODE,
     Attributes,
@@ -22,12 +22,12 @@ from fusefs.nodes.nodes import (
     nanoseconds,
     refuse_writing,
 )
-from fusefs.times import spelled_time
-from fusefs.views.records import find_record
-from storage.config.listing import ShownSetting
-from storage.errors import ReadOnlyError, StorageError, UnknownGroupError
-from storage.messages import printable
-from storage.share_groups import RecordName, ShareSession
+from topicfs.fusefs.times import spelled_time
+from topicfs.fusefs.views.records import find_record
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.errors import ReadOnlyError, StorageError, UnknownGroupError
+from topicfs.storage.messages import printable
+from topicfs.storage.share_groups import RecordName, ShareSession
 
 
 class TakeNode(FileNode):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fusefs.allowance import leave_event_loop
-from fusefs.groups.positions import lags, spelled_lag, total_lag
-from storage.disk.names import CONSUMER_OFFSETS
-from storage.engine import Engine
-from storage.errors import GroupsUnsupportedError, StorageError
-from storage.messages import printable
-from storage.model import TopicPartition
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.groups.positions import lags, spelled_lag, total_lag
+from topicfs.storage.disk.names import CONSUMER_OFFSETS
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import GroupsUnsupportedError, StorageError
+from topicfs.storage.messages import printable
+from topicfs.storage.model import TopicPartition
 
 
 def lines_of_topic(engine: Engine, topic: str) -> list[str]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import shlex
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.text_file import TopicTextFile
-from fusefs.files.topic_files import TopicFiles
-from fusefs.nodes.nodes import Directory
-from storage.engine import Replication
-from storage.errors import InvalidConfigError
-from storage.messages import printable
-from storage.model import PartitionStatus, ReplicaStatus, TopicPartition
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.text_file import TopicTextFile
+from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.nodes.nodes import Directory
+from topicfs.storage.engine import Replication
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import printable
+from topicfs.storage.model import PartitionStatus, ReplicaStatus, TopicPartition
 
 LINE_BYTES = 4096
 ELECT = "elect"

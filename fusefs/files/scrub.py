@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.text_file import TextFile
-from storage.errors import InvalidConfigError
-from storage.findings import ScrubOnDemand
-from storage.messages import printable
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.text_file import TextFile
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.findings import ScrubOnDemand
+from topicfs.storage.messages import printable
 
 START = "start"
 LINE_BYTES = 64

@@ -7,11 +7,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from fusefs.appending.flags import Access
-from fusefs.errors import FileError, file_error
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.nodes.handles import Handle
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.nodes.handles import Handle
+from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     READ_MODE,
     Attributes,
@@ -21,7 +21,7 @@ from fusefs.nodes.nodes import (
     nanoseconds,
     refuse_writing,
 )
-from storage.errors import SegmentDeletedError, StorageError
+from topicfs.storage.errors import SegmentDeletedError, StorageError
 
 
 class SegmentsDirectory(Directory):

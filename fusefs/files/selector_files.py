@@ -10,14 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fusefs.appending.flags import Access
-from fusefs.errors import FileError, file_error
-from fusefs.files.log_file import ViewNode
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import VALUES, Form
-from fusefs.nodes.handles import BytesHandle, Handle
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.log_file import ViewNode
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import VALUES, Form
+from topicfs.fusefs.nodes.handles import BytesHandle, Handle
+from topicfs.fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
@@ -25,7 +25,7 @@ from fusefs.nodes.nodes import (
     nanoseconds,
     refuse_writing,
 )
-from fusefs.selectors import (
+from topicfs.fusefs.selectors import (
     AtTime,
     LastN,
     RangePlace,
@@ -38,7 +38,7 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from fusefs.views.records import (
+from topicfs.fusefs.views.records import (
     BatchCutError,
     FoundRecord,
     PlainRecord,
@@ -46,10 +46,10 @@ from fusefs.views.records import (
     find_record,
     headers_json,
 )
-from fusefs.views.view import View
-from storage.codec.headers import BatchHeader
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import StorageError
+from topicfs.fusefs.views.view import View
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.errors import StorageError
 
 REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then, `@10m` ten minutes before that."""

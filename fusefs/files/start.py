@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.text_file import PartitionTextFile
-from storage.engine import Engine, Partition
-from storage.errors import InvalidConfigError, OffsetOutOfRangeError
-from storage.model import Offset
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.text_file import PartitionTextFile
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import InvalidConfigError, OffsetOutOfRangeError
+from topicfs.storage.model import Offset
 
 LINE_BYTES = 64
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fusefs.allowance import leave_event_loop
-from fusefs.appending.targets import CommandTarget, LineTarget
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.text_file import PartitionTextFile
-from fusefs.nodes.nodes import Directory
-from storage.engine import Engine
-from storage.errors import InvalidConfigError
-from storage.messages import printable
-from storage.model import ONLINE, TopicPartition
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.files.text_file import PartitionTextFile
+from topicfs.fusefs.nodes.nodes import Directory
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import printable
+from topicfs.storage.model import ONLINE, TopicPartition
 
 LINE_BYTES = 64
 

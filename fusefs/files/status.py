@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusefs.allowance import leave_event_loop
-from fusefs.files.readers import lines_of_partition, lines_of_topic
-from fusefs.files.replicas import replica_lines
-from fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
-from fusefs.forms import VALUES
-from fusefs.nodes.nodes import nanoseconds
-from fusefs.times import spelled_time
-from storage.engine import Engine
-from storage.membership import Groups
-from storage.messages import printable
-from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.files.readers import lines_of_partition, lines_of_topic
+from topicfs.fusefs.files.replicas import replica_lines
+from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.nodes.nodes import nanoseconds
+from topicfs.fusefs.times import spelled_time
+from topicfs.storage.engine import Engine
+from topicfs.storage.membership import Groups
+from topicfs.storage.messages import printable
+from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
 
 
 class PartitionStatusFile(PartitionTextFile):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 from abc import abstractmethod
 
-from fusefs.appending.flags import Access
-from fusefs.appending.handle import AppendHandle
-from fusefs.appending.targets import LineTarget
-from fusefs.errors import FileError
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.topic_files import TopicFiles
-from fusefs.following.waiting_reads import Program
-from fusefs.nodes.handles import Handle, TextHandle
-from fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.appending.targets import LineTarget
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.nodes.handles import Handle, TextHandle
+from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
 
 
 class TextFile(FileNode):

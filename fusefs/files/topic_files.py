@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from fusefs.appending.targets import Encoder, TopicTarget
-from fusefs.errors import FileError, InternalTopicError
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.following.wakeups import Wakeups
-from fusefs.forms import Form
-from fusefs.nodes.context import MountContext
-from storage.engine import Cancel, Partition, Topic
-from storage.errors import StorageError, UnknownTopicError
+from topicfs.fusefs.appending.targets import Encoder, TopicTarget
+from topicfs.fusefs.errors import FileError, InternalTopicError
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.following.wakeups import Wakeups
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.storage.engine import Cancel, Partition, Topic
+from topicfs.storage.errors import StorageError, UnknownTopicError
 
 
 class TopicFiles:

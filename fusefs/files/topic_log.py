@@ -20,19 +20,19 @@ from functools import partial
 
 import trio
 
-from fusefs.allowance import THREAD_BYTES, Allowance
-from fusefs.appending.flags import Access, check_append
-from fusefs.appending.framing import SPREAD_LINES
-from fusefs.appending.handle import AppendHandle
-from fusefs.errors import FileError
-from fusefs.files.log_file import DECODED_SECONDS, framing_of
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
-from fusefs.files.topic_files import TopicFiles
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import DECODED_SUFFIXES, Form
-from fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
-from fusefs.nodes.nodes import (
+from topicfs.fusefs.allowance import THREAD_BYTES, Allowance
+from topicfs.fusefs.appending.flags import Access, check_append
+from topicfs.fusefs.appending.framing import SPREAD_LINES
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.log_file import DECODED_SECONDS, framing_of
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
+from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import DECODED_SUFFIXES, Form
+from topicfs.fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
+from topicfs.fusefs.nodes.nodes import (
     LOG_MODE,
     READ_BLOCK,
     READ_MODE,
@@ -43,13 +43,13 @@ from fusefs.nodes.nodes import (
     nanoseconds,
     refuse_writing,
 )
-from fusefs.selectors import RangePlace, TimeRange, resolve
-from fusefs.threads.turn import Turn
-from fusefs.views.merged_stream import MergedRange, MergedReader
-from fusefs.views.view import View
-from storage.engine import Partition
-from storage.errors import StorageError
-from storage.model import NO_TIMESTAMP
+from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
+from topicfs.fusefs.threads.turn import Turn
+from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
+from topicfs.fusefs.views.view import View
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import NO_TIMESTAMP
 
 MANY_PARTITIONS = 100
 """To more than so many the lines of one request may take long to spread."""

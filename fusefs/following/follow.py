@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
-from fusefs.errors import FileError
-from fusefs.following.polls import Notify, WaitingPoll
-from fusefs.following.tail import FETCH_BYTES, Tail, Tails
-from fusefs.following.waiting_reads import Program, WaitingReads
-from fusefs.forms import Form
-from fusefs.threads.blocking_calls import BlockingCalls
-from fusefs.views.decoded_fetch import Damage, DecodedFetch
-from fusefs.views.measure import Source
-from fusefs.views.rendering import Rendering, Text
-from storage.engine import Cancel, Partition
-from storage.errors import NoAnswerError, SegmentDeletedError, StorageError
-from storage.model import Fetched, Isolation, Offset
-from storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch
+from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.rendering import Rendering, Text
+from topicfs.storage.engine import Cancel, Partition
+from topicfs.storage.errors import NoAnswerError, SegmentDeletedError, StorageError
+from topicfs.storage.model import Fetched, Isolation, Offset
+from topicfs.storage.remote import NotAtHandError, ThreadNeededError
 
 INLINE_PARTITIONS = 500
 """Number of partitions up to which the event loop's thread looks through them, some microseconds each."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fusefs.threads.blocking_calls import Listen
-from storage.engine import Cancel
+from topicfs.fusefs.threads.blocking_calls import Listen
+from topicfs.storage.engine import Cancel
 
 
 class Notify(Protocol):

@@ -15,11 +15,11 @@ import threading
 from collections import deque
 from typing import TypeAlias
 
-from fusefs.allowance import take_turn
-from fusefs.views.decoded_fetch import Damage, DecodedFetch
-from fusefs.views.measure import Source
-from fusefs.views.rendering import Rendering, Text
-from storage.model import Fetched, Offset
+from topicfs.fusefs.allowance import take_turn
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch
+from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.rendering import Rendering, Text
+from topicfs.storage.model import Fetched, Offset
 
 FETCH_BYTES = 256 * 1024
 """Bytes of batches read at once; at least one batch, however large."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import trio
 
-from fusefs.errors import FileError
-from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
-from fusefs.following.wakeups import Waker
-from fusefs.threads.blocking_calls import BlockingCalls, Listen
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
+from topicfs.fusefs.following.wakeups import Waker
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, Listen
 
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import trio
 
-from storage.engine import Cancel
+from topicfs.storage.engine import Cancel
 
 AT_ONCE = 8
 """Number of waiters woken in one turn of the event loop, that of the append included: each then takes some 50 µs."""

@@ -5,12 +5,12 @@ the batches themselves (`log.batch`). A form knows columns of records and bytes 
 a log or the kernel. The loops over lines are compiled.
 """
 
-from fusefs.forms.batches import BATCH
-from fusefs.forms.decoder import decoder_of
-from fusefs.forms.form import Form, FormError
-from fusefs.forms.json_lines import JSON
-from fusefs.forms.kv import KV
-from fusefs.forms.values import VALUES
+from topicfs.fusefs.forms.batches import BATCH
+from topicfs.fusefs.forms.decoder import decoder_of
+from topicfs.fusefs.forms.form import Form, FormError
+from topicfs.fusefs.forms.json_lines import JSON
+from topicfs.fusefs.forms.kv import KV
+from topicfs.fusefs.forms.values import VALUES
 
 FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
 """Every form of lines, the plain one first."""

@@ -22,9 +22,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from storage.codec.aborted_filter import hide_aborted
-from storage.codec.batch import scan, set_producer
-from storage.codec.binary.fields import (
+from topicfs.storage.codec.aborted_filter import hide_aborted
+from topicfs.storage.codec.batch import scan, set_producer
+from topicfs.storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CONTROL_MASK,
     CURRENT_MAGIC,
@@ -34,12 +34,17 @@ from storage.codec.binary.fields import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from storage.codec.columns import Columns, decode
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import Batches, BatchHeader, BatchStamp
-from storage.codec.records import encode_columns
-from storage.errors import CorruptBatchError, InvalidRecordError, OversizeBatchError, RecordTooLargeError
-from storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import Batches, BatchHeader, BatchStamp
+from topicfs.storage.codec.records import encode_columns
+from topicfs.storage.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    OversizeBatchError,
+    RecordTooLargeError,
+)
+from topicfs.storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer
 
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80

@@ -18,14 +18,14 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fusefs.forms.json_lines import JSON
-from fusefs.forms.json_parser import IGNORED, RefusedLineError, parse_records, plain_octets
-from schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame_of
-from schemas.payload_reader import PayloadReader
-from schemas.payload_writer import PayloadWriter
-from schemas.schema import Kind, SchemaError
-from storage.codec.records import Columns, columns_of, encode_columns
-from storage.model import Buffer
+from topicfs.fusefs.forms.json_lines import JSON
+from topicfs.fusefs.forms.json_parser import IGNORED, RefusedLineError, parse_records, plain_octets
+from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame_of
+from topicfs.schemas.payload_reader import PayloadReader
+from topicfs.schemas.payload_writer import PayloadWriter
+from topicfs.schemas.schema import Kind, SchemaError
+from topicfs.storage.codec.records import Columns, columns_of, encode_columns
+from topicfs.storage.model import Buffer
 
 KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.json": Kind.JSON}
 """The languages of schemas, by the suffix of their form."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
-from fusefs.forms.batches import BATCH, find_batches
-from fusefs.forms.form import Form
-from fusefs.forms.values import VALUES
-from storage.codec.columns import Columns, decode_each
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.errors import OversizeBatchError
-from storage.model import Buffer
+from topicfs.fusefs.forms.batches import BATCH, find_batches
+from topicfs.fusefs.forms.form import Form
+from topicfs.fusefs.forms.values import VALUES
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.errors import OversizeBatchError
+from topicfs.storage.model import Buffer
 
 Decode: TypeAlias = Callable[..., Iterator[Columns]]
 """As `storage.codec.columns.decode_each`, with `aborted` and `max_content_bytes` for its options."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-from storage.codec.records import Columns
-from storage.model import Buffer
+from topicfs.storage.codec.records import Columns
+from topicfs.storage.model import Buffer
 
 
 class FormError(ValueError):

@@ -17,12 +17,12 @@ from array import array
 
 import cython
 
-from fusefs.forms.json_parser import parse_records
-from storage.codec.records import Columns, columns_of, encode_columns
-from storage.model import Buffer
+from topicfs.fusefs.forms.json_parser import parse_records
+from topicfs.storage.codec.records import Columns, columns_of, encode_columns
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.fusefs.forms.json_strings import (
+    from cython.cimports.topicfs.fusefs.forms.json_strings import (
         base64_size,
         field_size,
         integer_size,
@@ -31,9 +31,9 @@ if cython.compiled:
         put_string,
         put_text,
     )
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from fusefs.forms.json_strings import (
+    from topicfs.fusefs.forms.json_strings import (
         base64_size,
         field_size,
         integer_size,
@@ -42,7 +42,7 @@ else:
         put_string,
         put_text,
     )
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 _CREATE = cython.declare(bytes, b',"tstype":"create","ts":')
 _LOG_APPEND = cython.declare(bytes, b',"tstype":"logappend","ts":')

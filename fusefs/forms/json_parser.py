@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Never, TypeAlias
 
-from fusefs.forms.form import FormError
-from storage.model import Buffer, Header, Offset, Record, Timestamp
+from topicfs.fusefs.forms.form import FormError
+from topicfs.storage.model import Buffer, Header, Offset, Record, Timestamp
 
 IGNORED = frozenset({"topic", "partition", "offset", "tstype", "broker"})
 TAKEN = frozenset({"ts", "key", "key_base64", "payload", "payload_base64", "headers", "headers_base64"})

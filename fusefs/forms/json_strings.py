@@ -10,9 +10,9 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import memory
+    from cython.cimports.topicfs.storage.codec.binary import memory
 else:
-    from storage.codec.binary import memory
+    from topicfs.storage.codec.binary import memory
 
 _NULL = cython.declare(bytes, b"null")
 _BASE64 = cython.declare(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")

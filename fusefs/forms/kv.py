@@ -13,15 +13,15 @@ from array import array
 
 import cython
 
-from fusefs.forms.form import FormError
-from storage.codec.headers import Batches
-from storage.codec.records import Columns, encode_columns
-from storage.model import Buffer
+from topicfs.fusefs.forms.form import FormError
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.codec.records import Columns, encode_columns
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 MIN_OFFSET = -(2**63)
 MAX_OFFSET = 2**63 - 1

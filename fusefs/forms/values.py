@@ -10,13 +10,13 @@ from array import array
 
 import cython
 
-from storage.codec.records import Columns, encode_lines
-from storage.model import Buffer
+from topicfs.storage.codec.records import Columns, encode_lines
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 
 class Values:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusefs.groups.chunks import Chunk, ChunkReader
-from fusefs.views.measure import Source
-from storage.config.group import BY_DURATION, EARLIEST, NONE, OffsetReset
-from storage.engine import Partition
-from storage.errors import NoPositionError, SegmentDeletedError
-from storage.membership import CommittedPosition
-from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.fusefs.groups.chunks import Chunk, ChunkReader
+from topicfs.fusefs.views.measure import Source
+from topicfs.storage.config.group import BY_DURATION, EARLIEST, NONE, OffsetReset
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import NoPositionError, SegmentDeletedError
+from topicfs.storage.membership import CommittedPosition
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 Warn = Callable[[str], None]
 

@@ -17,15 +17,15 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
-from fusefs.forms import BATCH, VALUES
-from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
-from fusefs.views.measure import Source
-from fusefs.views.rendering import Text
-from storage.codec.batch import scan
-from storage.codec.columns import Columns, decode
-from storage.codec.value_copy import begin_text, copy_values
-from storage.errors import CorruptionError
-from storage.model import Offset
+from topicfs.fusefs.forms import BATCH, VALUES
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
+from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.rendering import Text
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.value_copy import begin_text, copy_values
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset
 
 FETCH_BYTES = 256 * 1024
 """Bytes of batches read at once; at least one batch, however large."""

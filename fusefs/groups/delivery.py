@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import errno
 
-from fusefs.errors import FileError
-from fusefs.groups.assigned_partitions import AssignedPartition
-from fusefs.groups.chunks import Chunk
-from fusefs.views.rendering import Text
-from storage.model import Offset, TopicPartition
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.groups.assigned_partitions import AssignedPartition
+from topicfs.fusefs.groups.chunks import Chunk
+from topicfs.fusefs.views.rendering import Text
+from topicfs.storage.model import Offset, TopicPartition
 
 
 class Delivery:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from fusefs.times import TimeError, parse_time
-from storage.engine import Engine, Partition
-from storage.errors import InvalidPositionError, UnknownTopicError
-from storage.membership import CommittedPosition, MemberDescription, Subscription
-from storage.model import Isolation, Offset, TopicPartition
+from topicfs.fusefs.times import TimeError, parse_time
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
+from topicfs.storage.membership import CommittedPosition, MemberDescription, Subscription
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 EARLIEST, LATEST = "earliest", "latest"
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 import trio
 
-from fusefs.errors import FileError
-from fusefs.following.polls import Notify, WaitingPoll
-from fusefs.following.waiting_reads import Program, WaitingReads
-from fusefs.following.wakeups import Wakeups
-from fusefs.forms import Form
-from fusefs.groups.words import QueueWord, parse_word, whole_lines
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import RecordNotHeldError
-from storage.share_groups import Leased, RecordName, ShareSession
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.following.wakeups import Wakeups
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.errors import RecordNotHeldError
+from topicfs.storage.share_groups import Leased, RecordName, ShareSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

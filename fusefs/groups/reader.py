@@ -23,26 +23,26 @@ from typing import NamedTuple
 
 import trio
 
-from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
-from fusefs.errors import FileError
-from fusefs.following.follow import INLINE_PARTITIONS
-from fusefs.following.polls import Notify, WaitingPoll
-from fusefs.following.waiting_reads import Program, WaitingReads
-from fusefs.following.wakeups import Wakeups
-from fusefs.forms import Form
-from fusefs.groups.assigned_partitions import AssignedPartition
-from fusefs.groups.chunks import Chunk
-from fusefs.groups.delivery import Delivery
-from fusefs.groups.positions import wanted_partitions
-from fusefs.groups.read_limit import END_SECONDS, ReadLimit
-from fusefs.groups.words import CommitWord, parse_commit, whole_lines
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import BlockingCalls
-from fusefs.views.measure import Source
-from fusefs.views.rendering import Text
-from storage.engine import Cancel, Engine
-from storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
-from storage.membership import (
+from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.follow import INLINE_PARTITIONS
+from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.following.wakeups import Wakeups
+from topicfs.fusefs.forms import Form
+from topicfs.fusefs.groups.assigned_partitions import AssignedPartition
+from topicfs.fusefs.groups.chunks import Chunk
+from topicfs.fusefs.groups.delivery import Delivery
+from topicfs.fusefs.groups.positions import wanted_partitions
+from topicfs.fusefs.groups.read_limit import END_SECONDS, ReadLimit
+from topicfs.fusefs.groups.words import CommitWord, parse_commit, whole_lines
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.rendering import Text
+from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
+from topicfs.storage.membership import (
     CommittedPosition,
     GroupState,
     MemberPartitions,
@@ -50,8 +50,8 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+from topicfs.storage.remote import NotAtHandError, ThreadNeededError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

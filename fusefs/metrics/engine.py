@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric as Family
 
-from fusefs.metrics import table
-from fusefs.metrics.scrape import Pace, family, histogram, single
-from storage.counts.engine_counts import OTHERS, EngineCounts
-from storage.counts.topic_counts import TopicCounts
-from storage.engine import Engine
-from storage.messages import printable
-from storage.model import DirectoryStatus, Offset, TopicPartition
+from topicfs.fusefs.metrics import table
+from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
+from topicfs.storage.counts.engine_counts import OTHERS, EngineCounts
+from topicfs.storage.counts.topic_counts import TopicCounts
+from topicfs.storage.engine import Engine
+from topicfs.storage.messages import printable
+from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MOST_LAGS = 1000
 """Number of pairs of a group and a topic that are shown, those that are furthest behind; the rest is summed up."""

@@ -15,7 +15,7 @@ from prometheus_client.core import (
     Metric as Family,
 )
 
-from fusefs.metrics.table import Metric, MetricKind
+from topicfs.fusefs.metrics.table import Metric, MetricKind
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
 """A scrape works for so long, and then rests: the event loop's thread finds the interpreter free again and again."""

@@ -18,9 +18,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from fusefs.metrics.address import MetricsAddress
-from storage.errors import StorageError
-from storage.messages import reason_of
+from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
 
 AT_ONCE = 4
 """Scrapes that are answered at the same time."""

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 
 
 class Readiness(Protocol):

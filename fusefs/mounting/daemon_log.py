@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from storage.messages import PrintableFormatter, printable
+from topicfs.storage.messages import PrintableFormatter, printable
 
 PATIENCE_SECONDS = 0.25
 """Longest time that one entry waits for a journal with much to do."""

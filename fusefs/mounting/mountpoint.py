@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from fusefs.following.signals import look
-from fusefs.mounting.limits import mounters, mounts
-from storage.disk.names import META_PROPERTIES
-from storage.errors import StorageError
-from storage.messages import printable
+from topicfs.fusefs.following.signals import look
+from topicfs.fusefs.mounting.limits import mounters, mounts
+from topicfs.storage.disk.names import META_PROPERTIES
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import printable
 
 END = "."
 """The last line of a daemon that came to its end in order."""

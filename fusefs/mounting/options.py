@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fusefs.appending.handle import Acks
-from fusefs.following.waiting_reads import MAX_WAITING
-from fusefs.metrics.address import MetricsAddress
-from fusefs.mounting.daemon_log import LogFormat
-from fusefs.mounting.request_loop import RequestLoop
-from fusefs.nodes.ownership import Ownership
-from schemas.places import SchemaPlaces
-from storage.config.broker import EngineConfig
-from storage.engine import Engine
-from storage.model import Isolation
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.following.waiting_reads import MAX_WAITING
+from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.fusefs.mounting.daemon_log import LogFormat
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.engine import Engine
+from topicfs.storage.model import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

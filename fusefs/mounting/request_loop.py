@@ -26,8 +26,8 @@ from typing import Any
 
 import trio
 
-from fusefs.requests.common_requests import may_stand_in_front
-from storage.errors import InvalidConfigError
+from topicfs.fusefs.requests.common_requests import may_stand_in_front
+from topicfs.storage.errors import InvalidConfigError
 
 REQUESTS_IN_A_ROW = 64
 """Served before others get their turn, which costs about as much as half a request."""

@@ -6,12 +6,12 @@ import logging
 import os
 from collections.abc import Callable
 
-from fusefs.reports import Reports
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import differences
-from storage.engine import Engine
-from storage.errors import StorageError
-from storage.messages import reason_of
+from topicfs.fusefs.reports import Reports
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import differences
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
 
 log = logging.getLogger("topicfs")
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from fusefs.appending.handle import Appending
-from fusefs.appending.partitioners import PartitionerFactory
-from fusefs.appending.targets import Clock
-from fusefs.following.tail import Tails
-from fusefs.following.waiting_reads import WaitingReads
-from fusefs.nodes.decoded_forms import DecodedForms
-from fusefs.nodes.measuring_queue import MeasuringQueue
-from fusefs.reports import Reports
-from fusefs.views.view_file import ViewStore
-from storage.engine import Engine, Partition
-from storage.model import Isolation, Timestamp
+from topicfs.fusefs.appending.handle import Appending
+from topicfs.fusefs.appending.partitioners import PartitionerFactory
+from topicfs.fusefs.appending.targets import Clock
+from topicfs.fusefs.following.tail import Tails
+from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.nodes.decoded_forms import DecodedForms
+from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.model import Isolation, Timestamp
 
 
 class KernelCache(Protocol):

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fusefs.allowance import leave_event_loop
-from fusefs.forms import DECODED_SUFFIXES, Form, by_suffix
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.forms import DECODED_SUFFIXES, Form, by_suffix
 
 if TYPE_CHECKING:
-    from fusefs.forms.decoded import DecodedLines
-    from schemas.catalog import SchemaCatalog
+    from topicfs.fusefs.forms.decoded import DecodedLines
+    from topicfs.schemas.catalog import SchemaCatalog
 
 REFUSED_SECONDS = 1.0
 MAX_REFUSED = 1000
@@ -63,9 +63,9 @@ class DecodedForms:
         """Return the form for lines that are written to a topic."""
         if form.suffix not in DECODED_SUFFIXES:
             return form
-        from fusefs.forms.decoded import KINDS, EncodedLines  # noqa: PLC0415 - most mounts decode nothing
-        from schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
-        from schemas.payload_writer import PayloadWriter  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.fusefs.forms.decoded import KINDS, EncodedLines  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.schemas.payload_writer import PayloadWriter  # noqa: PLC0415 - most mounts decode nothing
 
         kind, catalog = KINDS[form.suffix], self._opened()
         writer = partial(PayloadWriter, kind, catalog)
@@ -77,7 +77,7 @@ class DecodedForms:
             self._catalog.end()
 
     def _opened(self) -> SchemaCatalog:
-        from schemas.catalog import SchemaCatalog  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.schemas.catalog import SchemaCatalog  # noqa: PLC0415 - most mounts decode nothing
 
         if self._catalog is None:
             self._catalog = SchemaCatalog(()) if self._open_catalog is None else self._open_catalog()
@@ -88,9 +88,9 @@ class DecodedForms:
         form = forms.get(suffix)
         if form is None or form.outdated:
             # Only here: most mounts and commands decode nothing.
-            from fusefs.forms.decoded import KINDS, DecodedLines  # noqa: PLC0415 - most mounts decode nothing
-            from schemas.catalog import check_libraries  # noqa: PLC0415 - most mounts decode nothing
-            from schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
+            from topicfs.fusefs.forms.decoded import KINDS, DecodedLines  # noqa: PLC0415 - most mounts decode nothing
+            from topicfs.schemas.catalog import check_libraries  # noqa: PLC0415 - most mounts decode nothing
+            from topicfs.schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
 
             check_libraries(KINDS[suffix])
             form = DecodedLines(

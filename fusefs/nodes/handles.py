@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusefs.allowance import INLINE_BYTES, Allowance
-from fusefs.appending.handle import AppendHandle
-from fusefs.errors import FileError
-from fusefs.following.follow import FollowHandle
-from fusefs.following.polls import Notify
-from fusefs.threads.blocking_calls import Asker, BlockingCalls
-from storage.remote import ThreadNeededError
+from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
+from topicfs.fusefs.appending.handle import AppendHandle
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.follow import FollowHandle
+from topicfs.fusefs.following.polls import Notify
+from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.storage.remote import ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
 """Events that poll(2) reports of an ordinary file."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 
-from fusefs.errors import FileError
-from fusefs.nodes.nodes import Node
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.nodes.nodes import Node
 
 
 class InodeTable:

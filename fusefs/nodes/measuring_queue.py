@@ -8,8 +8,8 @@ from typing import Protocol
 
 import trio
 
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import SegmentDeletedError, StorageError
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
 """Measured at a time in a thread, of batches or of the records they inflate to."""

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fusefs.appending.flags import Access
-from fusefs.errors import FileError
-from fusefs.nodes.context import MountContext
-from fusefs.nodes.handles import Handle
-from storage.model import Timestamp
+from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.handles import Handle
+from topicfs.storage.model import Timestamp
 
 _LATEST_NANOSECONDS = 2**63 - 1
 """In April 2262: as far as 64 bits reach, in which the kernel and the compiled request loop count."""

@@ -25,18 +25,18 @@ from typing import Any, Protocol
 
 import cython
 
-from fusefs.nodes.ownership import Ownership, shown_mode
-from fusefs.requests.begun_coroutine import BegunCoroutine
+from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
+from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
 
 if cython.compiled:
-    from cython.cimports.fusefs.requests import device, wire
-    from cython.cimports.fusefs.requests.in_front import is_seen_first, take_place
-    from cython.cimports.fusefs.requests.request_counts import RequestCounts, now
-    from cython.cimports.storage.codec.binary import memory
+    from cython.cimports.topicfs.fusefs.requests import device, wire
+    from cython.cimports.topicfs.fusefs.requests.in_front import is_seen_first, take_place
+    from cython.cimports.topicfs.fusefs.requests.request_counts import RequestCounts, now
+    from cython.cimports.topicfs.storage.codec.binary import memory
 else:
-    from fusefs.requests import device, wire
-    from fusefs.requests.request_counts import RequestCounts, now
-    from storage.codec.binary import memory
+    from topicfs.fusefs.requests import device, wire
+    from topicfs.fusefs.requests.request_counts import RequestCounts, now
+    from topicfs.storage.codec.binary import memory
 
 log = logging.getLogger("topicfs")
 

@@ -14,9 +14,9 @@ import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-    from cython.cimports.fusefs.requests.device import begin_coroutine, read_device, write_device
     from cython.cimports.libc.string import memcpy
-    from cython.cimports.storage.codec.binary import memory as raw
+    from cython.cimports.topicfs.fusefs.requests.device import begin_coroutine, read_device, write_device
+    from cython.cimports.topicfs.storage.codec.binary import memory as raw
 
 LARGE_ANSWER_BYTES = cython.declare(cython.Py_ssize_t, 2**15)
 """While the kernel copies as much, others may have the interpreter's lock; of less it is not worth to give it away."""

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import cython
 
 if cython.compiled:
-    from cython.cimports.fusefs.requests import device
-    from cython.cimports.fusefs.requests.clock import monotonic_ns
-    from cython.cimports.storage.codec.binary import memory
+    from cython.cimports.topicfs.fusefs.requests import device
+    from cython.cimports.topicfs.fusefs.requests.clock import monotonic_ns
+    from cython.cimports.topicfs.storage.codec.binary import memory
 else:
-    from fusefs.requests import device
-    from storage.codec.binary import memory
+    from topicfs.fusefs.requests import device
+    from topicfs.storage.codec.binary import memory
 
 BUCKETS = 41
 """Number of buckets: bucket N counts durations of less than 2^N ns that are in none before it, the last one all others."""

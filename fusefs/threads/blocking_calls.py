@@ -11,8 +11,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import trio
 
-from fusefs.allowance import INLINE_BYTES, THREAD_BYTES, Allowance
-from storage.remote import ThreadNeededError
+from topicfs.fusefs.allowance import INLINE_BYTES, THREAD_BYTES, Allowance
+from topicfs.storage.remote import ThreadNeededError
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
 
-from fusefs.allowance import INLINE_BYTES, Allowance
-from fusefs.errors import FileError
-from fusefs.threads.blocking_calls import Asker, BlockingCalls
-from storage.engine import Cancel
-from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered
+from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.storage.engine import Cancel
+from topicfs.storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered
 
 if TYPE_CHECKING:
     from outcome import Outcome

@@ -8,22 +8,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
-from fusefs.allowance import leave_event_loop
-from fusefs.errors import FileError, file_error
-from fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
-from fusefs.files.group_log import GroupLogNode
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import BATCH, SUFFIXES
-from fusefs.groups.read_limit import parse_read_limit
-from fusefs.nodes.nodes import Directory, Node
-from storage.disk.names import check_topic_name
-from storage.errors import GroupExistsError, InvalidNameError, StorageError, UnknownGroupError
-from storage.membership import Groups, Subscription
-from storage.model import TopicPartition
-from storage.share_groups import ShareGroups
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
+from topicfs.fusefs.files.group_log import GroupLogNode
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import BATCH, SUFFIXES
+from topicfs.fusefs.groups.read_limit import parse_read_limit
+from topicfs.fusefs.nodes.nodes import Directory, Node
+from topicfs.storage.disk.names import check_topic_name
+from topicfs.storage.errors import GroupExistsError, InvalidNameError, StorageError, UnknownGroupError
+from topicfs.storage.membership import Groups, Subscription
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.share_groups import ShareGroups
 
 if TYPE_CHECKING:
-    from fusefs.nodes.context import MountContext
+    from topicfs.fusefs.nodes.context import MountContext
 
 PATTERN_SIGNS = frozenset("*?[")
 

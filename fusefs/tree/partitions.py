@@ -8,23 +8,23 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from fusefs.allowance import RequestTooLargeError
-from fusefs.errors import FileError
-from fusefs.files.follow_file import FollowNode
-from fusefs.files.links import RecordLink
-from fusefs.files.log_file import DecodedLogFile, LogFile
-from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.segments import SegmentsDirectory
-from fusefs.files.selector_files import selected_file
-from fusefs.files.start import StartFile
-from fusefs.files.state import StateFile
-from fusefs.files.status import PartitionStatusFile
-from fusefs.following.follow import Followed
-from fusefs.forms import DECODED_SUFFIXES, LINE_SUFFIXES, SUFFIXES, VIEW_FORMS
-from fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
-from fusefs.views.records import earliest_offset, latest_offset
-from storage.engine import Partition
-from storage.errors import CorruptionError
+from topicfs.fusefs.allowance import RequestTooLargeError
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.follow_file import FollowNode
+from topicfs.fusefs.files.links import RecordLink
+from topicfs.fusefs.files.log_file import DecodedLogFile, LogFile
+from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.files.segments import SegmentsDirectory
+from topicfs.fusefs.files.selector_files import selected_file
+from topicfs.fusefs.files.start import StartFile
+from topicfs.fusefs.files.state import StateFile
+from topicfs.fusefs.files.status import PartitionStatusFile
+from topicfs.fusefs.following.follow import Followed
+from topicfs.fusefs.forms import DECODED_SUFFIXES, LINE_SUFFIXES, SUFFIXES, VIEW_FORMS
+from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
+from topicfs.fusefs.views.records import earliest_offset, latest_offset
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError
 
 
 class Name(NamedTuple):

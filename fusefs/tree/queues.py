@@ -6,15 +6,15 @@ import errno
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
-from fusefs.allowance import leave_event_loop
-from fusefs.errors import FileError
-from fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import FORMS
-from fusefs.nodes.nodes import Directory, Node
-from fusefs.tree.groups import GroupDirectory, KindDirectory
-from storage.errors import InvalidNameError
-from storage.share_groups import Acknowledgement, RecordName, ShareGroup, ShareGroups, parse_place
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import FORMS
+from topicfs.fusefs.nodes.nodes import Directory, Node
+from topicfs.fusefs.tree.groups import GroupDirectory, KindDirectory
+from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.share_groups import Acknowledgement, RecordName, ShareGroup, ShareGroups, parse_place
 
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 

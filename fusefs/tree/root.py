@@ -5,19 +5,19 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from fusefs.errors import FileError, file_error
-from fusefs.files.metrics import MetricsFile
-from fusefs.files.scrub import ScrubFile
-from fusefs.files.status import DaemonStatusFile
-from fusefs.files.topic_files import AllTopics
-from fusefs.following.waiting_reads import Program
-from fusefs.nodes.context import MountContext
-from fusefs.nodes.nodes import Directory, Node
-from fusefs.tree.groups import GroupsDirectory
-from fusefs.tree.queues import QueuesDirectory
-from fusefs.tree.topics import TopicDirectory
-from storage.disk.names import is_internal
-from storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.metrics import MetricsFile
+from topicfs.fusefs.files.scrub import ScrubFile
+from topicfs.fusefs.files.status import DaemonStatusFile
+from topicfs.fusefs.files.topic_files import AllTopics
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.nodes import Directory, Node
+from topicfs.fusefs.tree.groups import GroupsDirectory
+from topicfs.fusefs.tree.queues import QueuesDirectory
+from topicfs.fusefs.tree.topics import TopicDirectory
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
 
 
 def _queues(parent: RootDirectory, name: str) -> Node:

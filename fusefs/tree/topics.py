@@ -7,22 +7,22 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusefs.errors import FileError, file_error
-from fusefs.files.config import ConfigFile
-from fusefs.files.follow_file import FollowNode
-from fusefs.files.replicas import ReplicasFile
-from fusefs.files.status import TopicStatusFile
-from fusefs.files.topic_files import TopicFiles
-from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
-from fusefs.following.follow import Followed
-from fusefs.following.waiting_reads import Program
-from fusefs.forms import BATCH, LINE_SUFFIXES
-from fusefs.nodes.nodes import Directory, Node
-from fusefs.selectors import SelectorError, TimeRange, parse
-from fusefs.threads.blocking_calls import BlockingCalls
-from fusefs.tree.partitions import PartitionDirectory
-from storage.disk.names import MAX_PARTITIONS
-from storage.errors import StorageError
+from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.files.config import ConfigFile
+from topicfs.fusefs.files.follow_file import FollowNode
+from topicfs.fusefs.files.replicas import ReplicasFile
+from topicfs.fusefs.files.status import TopicStatusFile
+from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.files.topic_log import TopicLogFile, TopicTimesFile
+from topicfs.fusefs.following.follow import Followed
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.forms import BATCH, LINE_SUFFIXES
+from topicfs.fusefs.nodes.nodes import Directory, Node
+from topicfs.fusefs.selectors import SelectorError, TimeRange, parse
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.tree.partitions import PartitionDirectory
+from topicfs.storage.disk.names import MAX_PARTITIONS
+from topicfs.storage.errors import StorageError
 
 REPLICAS = "replicas"
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from fusefs.allowance import current
-from fusefs.forms.decoder import Decode
-from storage.codec.aborted_filter import still_aborted
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.binary.frame import base_offset_at, end_at, is_plain_at
-from storage.codec.columns import Columns, decode_each
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.engine import Partition
-from storage.errors import (
+from topicfs.fusefs.allowance import current
+from topicfs.fusefs.forms.decoder import Decode
+from topicfs.storage.codec.aborted_filter import still_aborted
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.binary.frame import base_offset_at, end_at, is_plain_at
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
     CorruptBatchError,
     CorruptionError,
     OffsetOutOfRangeError,
     OversizeBatchError,
     SegmentDeletedError,
 )
-from storage.model import AbortedTransaction, Fetched, Isolation, Offset
-from storage.remote import ThreadNeededError
+from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
+from topicfs.storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
 """Bytes of memory that the records of one fetch, or of one batch, take: a few compressed bytes may become many."""

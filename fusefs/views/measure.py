@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fusefs.allowance import Allowance, take_turn
-from fusefs.forms import Form, decoder_of
-from fusefs.views.decoded_fetch import Damage, DecodedFetch, decoded, fetch
-from fusefs.views.sparse_index import Entry, SparseIndex
-from fusefs.views.view_file import Section, ViewFileError, ViewStore, mark_log
-from storage.codec.columns import Columns
-from storage.codec.headers import BatchHeader
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.engine import Partition
-from storage.errors import CorruptionError, SegmentDeletedError
-from storage.model import Fetched, Isolation, Offset, Position
-from storage.remote import ThreadNeededError
+from topicfs.fusefs.allowance import Allowance, take_turn
+from topicfs.fusefs.forms import Form, decoder_of
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, decoded, fetch
+from topicfs.fusefs.views.sparse_index import Entry, SparseIndex
+from topicfs.fusefs.views.view_file import Section, ViewFileError, ViewStore, mark_log
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError, SegmentDeletedError
+from topicfs.storage.model import Fetched, Isolation, Offset, Position
+from topicfs.storage.remote import ThreadNeededError
 
 STEP_BYTES = 2**19
 """Bytes of batches measured in one piece."""

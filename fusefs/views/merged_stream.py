@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from fusefs.allowance import RequestTooLargeError
-from fusefs.forms import VALUES, Form
-from fusefs.views.decoded_fetch import Damage, Piece, segment_path
-from fusefs.views.measure import Source
-from storage.codec.columns import Columns
-from storage.engine import Partition
-from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
-from storage.model import Isolation, Offset
+from topicfs.fusefs.allowance import RequestTooLargeError
+from topicfs.fusefs.forms import VALUES, Form
+from topicfs.fusefs.views.decoded_fetch import Damage, Piece, segment_path
+from topicfs.fusefs.views.measure import Source
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDeletedError
+from topicfs.storage.model import Isolation, Offset
 
 HELD_BYTES = 64 * 1024 * 1024
 """Decoded batches and rendered lines held of all partitions together; what is least used is read again when its turn comes, the batches

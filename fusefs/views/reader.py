@@ -16,12 +16,12 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from fusefs.allowance import RequestTooLargeError, take_turn
-from fusefs.views.decoded_fetch import Damage
-from fusefs.views.rendering import Rendering, Text
-from fusefs.views.sparse_index import Entry
-from fusefs.views.view import View
-from storage.errors import CorruptionError, SegmentDeletedError
+from topicfs.fusefs.allowance import RequestTooLargeError, take_turn
+from topicfs.fusefs.views.decoded_fetch import Damage
+from topicfs.fusefs.views.rendering import Rendering, Text
+from topicfs.fusefs.views.sparse_index import Entry
+from topicfs.fusefs.views.view import View
+from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 
 OVERTAKEN_BYTES = 2**17
 """A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""

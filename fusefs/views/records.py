@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fusefs.allowance import current
-from fusefs.forms import BATCH, Form
-from fusefs.forms.decoder import check_line
-from fusefs.views.decoded_fetch import Damage, DecodedFetch, read_decoded, segment_path
-from storage.codec.aborted_filter import hide_aborted
-from storage.codec.batch import scan
-from storage.codec.columns import Columns
-from storage.codec.headers import Batches, BatchHeader
-from storage.codec.value_copy import find_value
-from storage.engine import Partition
-from storage.errors import (
+from topicfs.fusefs.allowance import current
+from topicfs.fusefs.forms import BATCH, Form
+from topicfs.fusefs.forms.decoder import check_line
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, read_decoded, segment_path
+from topicfs.storage.codec.aborted_filter import hide_aborted
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.codec.value_copy import find_value
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
     CorruptionError,
     OffsetOutOfRangeError,
     OversizeBatchError,
     SearchTooLongError,
     SegmentDeletedError,
 )
-from storage.model import (
+from topicfs.storage.model import (
     Header,
     Isolation,
     Offset,
@@ -39,7 +39,7 @@ from storage.model import (
     TimestampOffset,
     TimestampType,
 )
-from storage.remote import ThreadNeededError
+from topicfs.storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""

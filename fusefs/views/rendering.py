@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol, TypeAlias
 
-from fusefs.allowance import RequestTooLargeError, current
-from fusefs.forms import VALUES
-from fusefs.views.ahead.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim
-from fusefs.views.ahead.stretch import Begun
-from fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
-from fusefs.views.measure import Source
-from fusefs.views.sparse_index import Entry
-from storage.codec.batch import scan
-from storage.codec.columns import Columns
-from storage.codec.value_copy import begin_text, copy_values
-from storage.errors import SegmentDeletedError, StorageError
-from storage.model import Fetched, Offset
-from storage.remote import ThreadNeededError
+from topicfs.fusefs.allowance import RequestTooLargeError, current
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.views.ahead.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim
+from topicfs.fusefs.views.ahead.stretch import Begun
+from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
+from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.sparse_index import Entry
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.value_copy import begin_text, copy_values
+from topicfs.storage.errors import SegmentDeletedError, StorageError
+from topicfs.storage.model import Fetched, Offset
+from topicfs.storage.remote import ThreadNeededError
 
 WINDOW_BYTES = TEXT_BYTES
 """About how much rendering a window holds, unless a read asks for more; a single record may be larger."""

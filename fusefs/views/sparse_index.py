@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from storage.model import Offset
+from topicfs.storage.model import Offset
 
 ENTRY_INTERVAL = 64 * 1024
 """Bytes of rendering between two entries, at least; more only by what one batch renders."""

@@ -13,18 +13,23 @@ import contextlib
 import threading
 from typing import NamedTuple
 
-from fusefs.allowance import Allowance, RequestTooLargeError
-from fusefs.forms import BATCH, DECODED_SUFFIXES, Form
-from fusefs.views.decoded_fetch import DecodedFetch
-from fusefs.views.measure import INLINE_BYTES, STEP_BYTES, Measure, Source
-from fusefs.views.sparse_index import Entry
-from fusefs.views.view_file import ViewStore
-from storage.codec.batch import read_header
-from storage.codec.headers import BatchHeader
-from storage.engine import Partition
-from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Fetched, Isolation, Offset
-from storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.fusefs.allowance import Allowance, RequestTooLargeError
+from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, Form
+from topicfs.fusefs.views.decoded_fetch import DecodedFetch
+from topicfs.fusefs.views.measure import INLINE_BYTES, STEP_BYTES, Measure, Source
+from topicfs.fusefs.views.sparse_index import Entry
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
+    CorruptBatchError,
+    CorruptionError,
+    OffsetOutOfRangeError,
+    SegmentDeletedError,
+)
+from topicfs.storage.model import Fetched, Isolation, Offset
+from topicfs.storage.remote import NotAtHandError, ThreadNeededError
 
 
 class _Frame(NamedTuple):

@@ -37,14 +37,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fusefs.views.sparse_index import Excerpt
-from storage.checkpoints.atomic import TEMPORARY_SUFFIX
-from storage.codec.binary.crc import crc32c
-from storage.codec.binary.frame import checksum_at
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import parse_view_file, view_file
-from storage.errors import StorageError
-from storage.model import Offset, Position
+from topicfs.fusefs.views.sparse_index import Excerpt
+from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.codec.binary.frame import checksum_at
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import parse_view_file, view_file
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Offset, Position
 
 MAGIC = b"TFSVIEW\n"
 VERSION = 1

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from urllib.parse import unquote
 
-from pipeline.errors import NoArchiveError, PipelineError
+from topicfs.pipeline.errors import NoArchiveError, PipelineError
 
 CHECKPOINT = "_checkpoint"
 COMMITTED = "_spark_metadata"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from pipeline.archives.files import archived_files
-from pipeline.errors import ParquetMissingError, PipelineError
-from storage.model import Header, Offset, Record, Timestamp, TopicPartition
-from storage.scrub.archive import ArchivedRecord
+from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.errors import ParquetMissingError, PipelineError
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.scrub.archive import ArchivedRecord
 
 Arrow: TypeAlias = Any
 """pyarrow comes without types."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from pipeline.errors import PipelineError
+from topicfs.pipeline.errors import PipelineError
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 
-from pipeline.connector.maven import CONNECTOR
-from pipeline.errors import PipelineError
-from storage.config.properties import PropertiesError, parse_properties
+from topicfs.pipeline.connector.maven import CONNECTOR
+from topicfs.pipeline.errors import PipelineError
+from topicfs.storage.config.properties import PropertiesError, parse_properties
 
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"

@@ -26,12 +26,12 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-import pipeline
-from pipeline.errors import InvalidOptionError
-from pipeline.jobs import clock
-from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from pipeline.places.place import SparkPlace, place_of
-from pipeline.tasks.output import FOR_PEOPLE
+from topicfs import pipeline
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.jobs import clock
+from topicfs.pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
+from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.tasks.output import FOR_PEOPLE
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-import pipeline
-from pipeline.archives.files import CHECKPOINT
-from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import TopicNote, archived_rows, read_notes, write_notes
-from pipeline.jobs.queries import every_record, losses_reported
-from pipeline.places.paths import data_directories
-from pipeline.places.place import SparkPlace, place_of
-from pipeline.sink.layout import broker_settings, read_topics
-from pipeline.tasks.output import FOR_PEOPLE
-from storage.errors import ClusterError
-from storage.handover.cluster import KafkaCluster
+from topicfs import pipeline
+from topicfs.pipeline.archives.files import CHECKPOINT
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive_files import TopicNote, archived_rows, read_notes, write_notes
+from topicfs.pipeline.jobs.queries import every_record, losses_reported
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.sink.layout import broker_settings, read_topics
+from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.handover.cluster import KafkaCluster
 
 _LOGGER = logging.getLogger(__name__)
 

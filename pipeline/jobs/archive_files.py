@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from pipeline.archives.files import archived_files
-from pipeline.errors import PipelineError
-from pipeline.source.query.schema import full_schema
-from storage.checkpoints.atomic import write_atomically
-from storage.disk.native import NativeFileSystem
+from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.query.schema import full_schema
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk.native import NativeFileSystem
 
 TOPICS = "_topics.json"
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.source.query.offsets import decode_stream_offset
-from storage.model import Offset, TopicPartition
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.query.offsets import decode_stream_offset
+from topicfs.storage.model import Offset, TopicPartition
 
 NO_OFFSETS = "-"
 """The line of a source that has not begun."""

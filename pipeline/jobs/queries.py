@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, DataFrameReader, Observation
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from pipeline.errors import DataLossError
-from pipeline.places.place import SparkPlace
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.place import SparkPlace
 
 OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
 

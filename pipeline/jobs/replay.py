@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
-import pipeline
-from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from pipeline.places.place import SparkPlace, place_of
+from topicfs import pipeline
+from topicfs.pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
+from topicfs.pipeline.places.place import SparkPlace, place_of
 
 RESULT = "source string, target string, records long"
 

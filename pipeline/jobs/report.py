@@ -16,18 +16,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.errors import PipelineError
-from pipeline.places.place import SparkPlace
-from pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
-from pipeline.report.group_lags import find_lags
-from pipeline.report.numbers import PartitionNumbers, merged
-from pipeline.report.page.page import Heading, page
-from pipeline.report.record_collector import collect_records
-from pipeline.report.segment_collector import bytes_of, collect, find_segments
-from pipeline.source.slices import Task
-from pipeline.tasks.task_sizing import TASK_BYTES, pack
-from pipeline.tasks.task_source import in_tasks
-from storage.disk.names import INTERNAL_TOPICS
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
+from topicfs.pipeline.report.group_lags import find_lags
+from topicfs.pipeline.report.numbers import PartitionNumbers, merged
+from topicfs.pipeline.report.page.page import Heading, page
+from topicfs.pipeline.report.record_collector import collect_records
+from topicfs.pipeline.report.segment_collector import bytes_of, collect, find_segments
+from topicfs.pipeline.source.slices import Task
+from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
+from topicfs.pipeline.tasks.task_source import in_tasks
+from topicfs.storage.disk.names import INTERNAL_TOPICS
 
 TOP = 12
 """Topics with plots of their own: a page with more panels is not read."""

@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.places.paths import data_directories
-from pipeline.places.place import SparkPlace
-from pipeline.tasks.task_sizing import TASK_BYTES, pack
-from pipeline.tasks.task_source import in_tasks
-from pipeline.verification import (
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
+from topicfs.pipeline.tasks.task_source import in_tasks
+from topicfs.pipeline.verification import (
     CheckedSegment,
     DirectoryVerification,
     PlainFinding,
@@ -27,8 +27,8 @@ from pipeline.verification import (
     check_segment,
     require_files,
 )
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.segment import SegmentWork
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.segment import SegmentWork
 
 _WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))
 _NUMBERS = ("bytes", "batches", "records", "first_offset", "last_offset", "largest_timestamp")

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
-from pipeline.errors import PipelineError
-from storage.directories.contents import Contents, check_not_mounted, read_contents
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import META_PROPERTIES
-from storage.errors import NotALogDirectoryError
-from storage.messages import reason_of
+from topicfs.pipeline.errors import PipelineError
+from topicfs.storage.directories.contents import Contents, check_not_mounted, read_contents
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import META_PROPERTIES
+from topicfs.storage.errors import NotALogDirectoryError
+from topicfs.storage.messages import reason_of
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
 """The beginning of a URI, up to its path."""

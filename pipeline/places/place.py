@@ -15,9 +15,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
-from cluster.protocol.other_clients import for_java, for_librdkafka
-from pipeline.errors import PipelineError
+from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
+from topicfs.cluster.protocol.other_clients import for_java, for_librdkafka
+from topicfs.pipeline.errors import PipelineError
 
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.report.histograms import (
+from topicfs.pipeline.report.histograms import (
     WIDTHS,
     Amount,
     SizeHistogram,
@@ -17,8 +17,8 @@ from pipeline.report.histograms import (
     bin_start,
     bins_of,
 )
-from pipeline.report.numbers import COUNTS, GroupLag, PartitionNumbers, SegmentLag, StoredBytes
-from storage.model import TopicPartition
+from topicfs.pipeline.report.numbers import COUNTS, GroupLag, PartitionNumbers, SegmentLag, StoredBytes
+from topicfs.storage.model import TopicPartition
 
 
 def _struct(*names: str, **others: Any) -> Any:

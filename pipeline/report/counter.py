@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.histograms import Integers
-from pipeline.report.numbers import PartitionNumbers, StoredBytes
-from storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
-from storage.codec.columns import Columns
-from storage.codec.headers import BatchHeader, Codec
+from topicfs.pipeline.report.histograms import Integers
+from topicfs.pipeline.report.numbers import PartitionNumbers, StoredBytes
+from topicfs.storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import BatchHeader, Codec
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing
 
-from cluster.engine import open_engine as open_cluster
-from cluster.place import cluster_address
-from cluster.protocol.security import PLAINTEXT, read_security
-from pipeline.places.paths import data_directories
-from pipeline.places.place import SparkPlace
-from pipeline.report.numbers import GroupLag
-from pipeline.tasks.output import FOR_PEOPLE
-from storage.engine import Engine
-from storage.errors import StorageError, UnknownTopicError
-from storage.model import TopicPartition
-from storage.replicas import open_directories
+from topicfs.cluster.engine import open_engine as open_cluster
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.security import PLAINTEXT, read_security
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.report.numbers import GroupLag
+from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError, UnknownTopicError
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas import open_directories
 
 _LOGGER = logging.getLogger(__name__)
 

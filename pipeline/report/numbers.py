@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.report.histograms import Integers, SizeHistogram, TimeHistogram
-from storage.model import TopicPartition
+from topicfs.pipeline.report.histograms import Integers, SizeHistogram, TimeHistogram
+from topicfs.storage.model import TopicPartition
 
 
 class StoredBytes(NamedTuple):

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, expr
 
-from pipeline.report.histograms import MAX_BUCKETS, WIDTHS, Amount, SizeHistogram, TimeHistogram
-from pipeline.report.numbers import PartitionNumbers
-from storage.model import TopicPartition
+from topicfs.pipeline.report.histograms import MAX_BUCKETS, WIDTHS, Amount, SizeHistogram, TimeHistogram
+from topicfs.pipeline.report.numbers import PartitionNumbers
+from topicfs.storage.model import TopicPartition
 
 _SECOND = WIDTHS.index(1000)
 _BY_TIME, _BY_KEY, _BY_VALUE = 0b011, 0b101, 0b110

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.report.counter import Counter
-from pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
-from pipeline.source.query.options import parse_source_options
-from pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
-from pipeline.source.topic_source import TopicSource
-from storage.disk.names import is_internal
-from storage.disk.native import NativeFileSystem
-from storage.model import TopicPartition
+from topicfs.pipeline.report.counter import Counter
+from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
+from topicfs.pipeline.source.topic_source import TopicSource
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import TopicPartition
 
 
 class Segments(NamedTuple):

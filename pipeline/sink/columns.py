@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.headers import Batches
-from storage.codec.records import Columns, wire_headers
-from storage.errors import InvalidRecordError
-from storage.model import Header
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.codec.records import Columns, wire_headers
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.model import Header
 
 TYPES = {
     "value": pa.binary(),

@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.tasks.output import FOR_PEOPLE
-from storage.disk.names import WriteId
-from storage.disk.native import NativeFileSystem
-from storage.errors import DirectoryLockedError, StorageError
-from storage.replicas import check_no_mirror, open_directories
-from storage.staging.area import StagingArea, WriteState
-from storage.staging.placement import Placement
-from storage.staging.record import CommitRecord
-from storage.staging.staged_file import StagedFile
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.replicas import check_no_mirror, open_directories
+from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5

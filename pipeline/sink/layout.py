@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.places.paths import contents_of
-from storage.checkpoints.partition_metadata import topic_id_of
-from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
-from storage.config.topic import TopicConfig
-from storage.directories.cluster_metadata import find_cluster_metadata
-from storage.disk.names import is_internal, partition_directory
-from storage.disk.native import NativeFileSystem
-from storage.errors import PolicyViolationError, UnknownTopicError
-from storage.model import TopicPartition
-from storage.topics.registry import merge_copies, read_copy
-from storage.topics.topic import lenient_config
+from topicfs.pipeline.places.paths import contents_of
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
+from topicfs.storage.codec.records import DEFAULT_MAX_BATCH_BYTES
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
+from topicfs.storage.disk.names import is_internal, partition_directory
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import PolicyViolationError, UnknownTopicError
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.topics.registry import merge_copies, read_copy
+from topicfs.storage.topics.topic import lenient_config
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
 """Largest size of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""

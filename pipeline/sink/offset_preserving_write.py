@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.sink.columns import cast_columns, codec_columns
-from storage.codec.batch_writer import encode_span
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Codec
-from storage.codec.records import DEFAULT_MAX_BATCH_BYTES, BatchStamp, Columns
-from storage.errors import InvalidRecordError, RecordTooLargeError
-from storage.model import TimestampType, TopicPartition
+from topicfs.pipeline.sink.columns import cast_columns, codec_columns
+from topicfs.storage.codec.batch_writer import encode_span
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import DEFAULT_MAX_BATCH_BYTES, BatchStamp, Columns
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
+from topicfs.storage.model import TimestampType, TopicPartition
 
 RECORD_OVERHEAD = 40
 """Bytes that a record takes beside key, value and headers, at most: varints and its attributes."""

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import absolute, data_directories
-from storage.disk.names import check_topic_name
-from storage.errors import InvalidNameError
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.places.paths import absolute, data_directories
+from topicfs.storage.disk.names import check_topic_name
+from topicfs.storage.errors import InvalidNameError
 
 COLUMNS = {
     "value": ("binary", "string"),

@@ -13,12 +13,12 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.sink.columns import cast_columns, codec_columns
-from pipeline.sink.layout import MAX_BATCH_BYTES, Layout
-from storage.codec.records import Columns, encode_columns
-from storage.errors import InvalidRecordError, RecordTooLargeError
-from storage.model import NO_TIMESTAMP, TopicPartition
-from storage.partitioning import partition_of_key
+from topicfs.pipeline.sink.columns import cast_columns, codec_columns
+from topicfs.pipeline.sink.layout import MAX_BATCH_BYTES, Layout
+from topicfs.storage.codec.records import Columns, encode_columns
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
+from topicfs.storage.model import NO_TIMESTAMP, TopicPartition
+from topicfs.storage.partitioning import partition_of_key
 
 UNKEYED_BYTES = 16_384
 """Kafka's default batch.size: after this much without a key, another partition has its turn."""

@@ -12,15 +12,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.places.paths import lost_named
-from pipeline.sink.commit_request import CommitRequest, staging_area
-from pipeline.sink.layout import Layout, read_layout
-from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
-from storage.codec.batch import read_header
-from storage.disk.names import WriteId
-from storage.disk.native import system_clock
-from storage.staging.staged_file import StagedFile, StagedFileWriter
+from topicfs.pipeline.errors import InvalidOptionError, PipelineError
+from topicfs.pipeline.places.paths import lost_named
+from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.pipeline.sink.layout import Layout, read_layout
+from topicfs.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ class Target:
 
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Encode a task's rows into a file of its own; on disk when this returns."""
-        from pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (pyarrow is needed in the tasks alone)
+        from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (pyarrow is needed in the tasks alone)
 
         task = _task_context().partitionId()
         area = staging_area(self.options.directories)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pipeline.source.arrow_buffers import (
+from topicfs.pipeline.source.arrow_buffers import (
     KEYS,
     VALUES,
     ColumnRange,
@@ -22,8 +22,8 @@ from pipeline.source.arrow_buffers import (
     gather_timestamps,
     has_headers,
 )
-from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
-from storage.model import Header, TopicPartition
+from topicfs.storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
+from topicfs.storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any
 """pyarrow comes without types."""

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import cython
 
-from storage.codec.columns import Columns
+from topicfs.storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 KEYS = fields.KEY_POSITIONS
 VALUES = fields.VALUE_POSITIONS

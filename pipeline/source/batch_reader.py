@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.source.query.narrowing import EVERYTHING
-from pipeline.source.query.options import SourceOptions
-from pipeline.source.query.schema import arrow_schema
-from pipeline.source.slices import Task
-from pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.source.query.narrowing import EVERYTHING
+from topicfs.pipeline.source.query.options import SourceOptions
+from topicfs.pipeline.source.query.schema import arrow_schema
+from topicfs.pipeline.source.slices import Task
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
 
 
 class TaskPartition(InputPartition):
@@ -45,7 +45,7 @@ class FilteringBatchReader(BatchReader):
     """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        from pipeline.source.query.filters import narrow  # noqa: PLC0415 (only where filters come)
+        from topicfs.pipeline.source.query.filters import narrow  # noqa: PLC0415 (only where filters come)
 
         self._narrowing = narrow(filters)
         return filters

@@ -18,23 +18,23 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.errors import PipelineError
-from pipeline.places.paths import contents_of
-from storage.checkpoints.clean_shutdown import is_marked_clean
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.checkpoints.partition_metadata import topic_id_of
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.disk.lock import find_holder
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.model import Offset, TopicPartition
-from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
-from storage.recovery.loader import load_log
-from storage.recovery.options import Checkpointed, LoadOptions
-from storage.replicas import holds_replicas, open_directories
-from storage.segment.settings import SegmentDirectory
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.paths import contents_of
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import Checkpointed, LoadOptions
+from topicfs.storage.replicas import holds_replicas, open_directories
+from topicfs.storage.segment.settings import SegmentDirectory
 
 _RETRIES = 5
 """Further attempts at loading a log whose segments change meanwhile."""

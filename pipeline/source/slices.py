@@ -8,18 +8,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.source.query.ranges import OffsetRange
-from storage.checkpoints.partition_metadata import topic_id_of
-from storage.codec.aborted_filter import still_aborted
-from storage.codec.columns import Columns, decode, decode_each
-from storage.disk.filesystem import File, FileSystem
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.log.log import Log
-from storage.model import AbortedTransaction, Isolation, Offset
-from storage.segment.chain import overlapping
-from storage.segment.scan import Window, windows
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.query.ranges import OffsetRange
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
+from topicfs.storage.codec.aborted_filter import still_aborted
+from topicfs.storage.codec.columns import Columns, decode, decode_each
+from topicfs.storage.disk.filesystem import File, FileSystem
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import AbortedTransaction, Isolation, Offset
+from topicfs.storage.segment.chain import overlapping
+from topicfs.storage.segment.scan import Window, windows
 
 _LOGGER = logging.getLogger(__name__)
 

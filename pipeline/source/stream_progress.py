@@ -12,12 +12,12 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pipeline.errors import DataLossError
-from pipeline.source.query.offsets import Offsets, StreamState
-from pipeline.source.query.ranges import OffsetRange, count_new, limit_offsets, must_wait
-from pipeline.source.slices import Task
-from pipeline.source.topic_source import TopicSource
-from storage.model import TopicPartition
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.source.query.offsets import Offsets, StreamState
+from topicfs.pipeline.source.query.ranges import OffsetRange, count_new, limit_offsets, must_wait
+from topicfs.pipeline.source.slices import Task
+from topicfs.pipeline.source.topic_source import TopicSource
+from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.errors import PipelineError
-from pipeline.source.batch_reader import TaskPartition
-from pipeline.source.query.offsets import (
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.batch_reader import TaskPartition
+from topicfs.pipeline.source.query.offsets import (
     StreamOffset,
     StreamState,
     decode_stream_offset,
     encode_stream_offset,
 )
-from pipeline.source.query.options import SourceOptions
-from pipeline.source.query.schema import arrow_schema
-from pipeline.source.stream_progress import StreamProgress
-from pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.source.query.options import SourceOptions
+from topicfs.pipeline.source.query.schema import arrow_schema
+from topicfs.pipeline.source.stream_progress import StreamProgress
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

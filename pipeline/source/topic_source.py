@@ -8,17 +8,17 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import DataLossError
-from pipeline.places.paths import lost_named
-from pipeline.source.arrow import BATCH_ROWS, record_batch
-from pipeline.source.arrow_buffers import ColumnRange
-from pipeline.source.directories import SourceDirectories
-from pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
-from pipeline.source.query.narrowing import EVERYTHING, Narrowing
-from pipeline.source.query.options import SourceOptions
-from pipeline.source.query.ranges import OffsetRange, divide, split_ranges
-from pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
-from storage.model import Timestamp, TopicPartition
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.paths import lost_named
+from topicfs.pipeline.source.arrow import BATCH_ROWS, record_batch
+from topicfs.pipeline.source.arrow_buffers import ColumnRange
+from topicfs.pipeline.source.directories import SourceDirectories
+from topicfs.pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
+from topicfs.pipeline.source.query.narrowing import EVERYTHING, Narrowing
+from topicfs.pipeline.source.query.options import SourceOptions
+from topicfs.pipeline.source.query.ranges import OffsetRange, divide, split_ranges
+from topicfs.pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
+from topicfs.storage.model import Timestamp, TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.source.query.ranges import lag_by_partition
+from topicfs.pipeline.source.query.ranges import lag_by_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

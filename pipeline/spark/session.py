@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pipeline.errors import SparkMissingError
-from pipeline.places.place import SparkPlace
-from pipeline.tasks.output import redirected_stderr
+from topicfs.pipeline.errors import SparkMissingError
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.tasks.output import redirected_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +81,8 @@ def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) ->
     """Return the settings that load Spark's Kafka connector; none where the user's own settings do."""
     import pyspark  # noqa: PLC0415 (everything else works without Spark)
 
-    from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
-    from pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
+    from topicfs.pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     jars = CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
-from schemas.codecs.avro_decimals import make_known
-from schemas.codecs.avro_types import MemoryBound, Normalizer
-from schemas.codecs.avro_values import AvroValue
-from schemas.codecs.codec import check_memory, guarded, json_text, library
-from schemas.schema import PayloadSchema, SchemaError
+from topicfs.schemas.codecs.avro_decimals import make_known
+from topicfs.schemas.codecs.avro_types import MemoryBound, Normalizer
+from topicfs.schemas.codecs.avro_values import AvroValue
+from topicfs.schemas.codecs.codec import check_memory, guarded, json_text, library
+from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 _LIBRARY = ("fastavro", "fastavro")
 

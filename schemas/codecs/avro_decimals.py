@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from schemas.codecs.codec import library
-from schemas.schema import SchemaError
+from topicfs.schemas.codecs.codec import library
+from topicfs.schemas.schema import SchemaError
 
 LOGICAL_TYPE = "topicfs-decimal"
 MAX_PRECISION = 1000

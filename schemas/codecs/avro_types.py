@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from schemas.codecs.avro_decimals import decimal_of
-from schemas.schema import MAX_DEPTH, SchemaError
+from topicfs.schemas.codecs.avro_decimals import decimal_of
+from topicfs.schemas.schema import MAX_DEPTH, SchemaError
 
 AvroType: TypeAlias = Any
 """A type as `fastavro.parse_schema` returns it: a name, a list (a union) or a dict."""

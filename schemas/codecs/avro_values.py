@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.codecs.avro_decimals import LOGICAL_TYPE, decimal_bytes
-from schemas.codecs.avro_types import AvroType
-from schemas.schema import SchemaError
+from topicfs.schemas.codecs.avro_decimals import LOGICAL_TYPE, decimal_bytes
+from topicfs.schemas.codecs.avro_types import AvroType
+from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
 """Parts of a value that are looked at, once for each branch of a union that is tried, and the parts of defaults."""

@@ -10,7 +10,7 @@ from math import isfinite
 from types import ModuleType
 from typing import Protocol, TypeVar
 
-from schemas.schema import MissingLibraryError, SchemaError
+from topicfs.schemas.schema import MissingLibraryError, SchemaError
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Never
 
-from schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded, json_text, library
-from schemas.schema import PayloadSchema, SchemaError
+from topicfs.schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded, json_text, library
+from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
 """Keywords of a schema that are checked for one value, each for each part of it that it is about."""

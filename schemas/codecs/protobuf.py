@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from schemas.codecs.codec import check_memory, guarded, json_text, library
-from schemas.frame import read_path
-from schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
+from topicfs.schemas.codecs.codec import check_memory, guarded, json_text, library
+from topicfs.schemas.frame import read_path
+from topicfs.schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
 """Characters of the name of a field, or of an enum's value: each element of what is repeated shows them again."""

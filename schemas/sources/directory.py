@@ -15,8 +15,8 @@ import time
 from collections.abc import Hashable
 from pathlib import Path, PurePosixPath
 
-from schemas.codecs.protobuf import imports_of
-from schemas.schema import (
+from topicfs.schemas.codecs.protobuf import imports_of
+from topicfs.schemas.schema import (
     MAX_SCHEMA_BYTES,
     Kind,
     PayloadSchema,

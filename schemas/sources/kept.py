@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from schemas.schema import PayloadSchema, SchemaId, SchemaReference, context_of, of_contexts
+from topicfs.schemas.schema import PayloadSchema, SchemaId, SchemaReference, context_of, of_contexts
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from schemas.schema import (
+from topicfs.schemas.schema import (
     MAX_SCHEMA_BYTES,
     PayloadSchema,
     SchemaId,
@@ -30,7 +30,7 @@ from schemas.schema import (
     UnavailableSchemaError,
     schema_of,
 )
-from storage.errors import InvalidConfigError
+from topicfs.storage.errors import InvalidConfigError
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Protocol
 
-from schemas.schema import PayloadSchema, SchemaId, SchemaReference
+from topicfs.schemas.schema import PayloadSchema, SchemaId, SchemaReference
 
 
 class SchemaSource(Protocol):

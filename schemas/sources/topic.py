@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemas.schema import (
+from topicfs.schemas.schema import (
     MAX_SCHEMA_BYTES,
     PayloadSchema,
     SchemaError,
@@ -30,12 +30,12 @@ from schemas.schema import (
     of_contexts,
     schema_of,
 )
-from schemas.sources.kept import KeptSchemas
-from storage.codec.batch import read_header
-from storage.codec.columns import decode_each
-from storage.engine import Engine, Partition
-from storage.errors import CorruptBatchError, StorageError, UnknownTopicError
-from storage.model import Isolation, Offset, Record
+from topicfs.schemas.sources.kept import KeptSchemas
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import CorruptBatchError, StorageError, UnknownTopicError
+from topicfs.storage.model import Isolation, Offset, Record
 
 SCHEMAS_TOPIC = "_schemas"
 """Its name by default: kafkastore.topic."""

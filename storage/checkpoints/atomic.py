@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from pathlib import Path
 
-from storage.disk.filesystem import FileSystem
-from storage.model import Buffer
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Buffer
 
 TEMPORARY_SUFFIX = ".tmp"
 

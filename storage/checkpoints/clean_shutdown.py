@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
 
 CONTENT = b'{"version":0,"brokerEpoch":-1}'
 """No broker epoch is known here: then Kafka reads -1."""

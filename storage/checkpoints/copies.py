@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, TypeVar
 
-from storage.checkpoints.atomic import write_atomically
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
 
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")

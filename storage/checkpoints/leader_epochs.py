@@ -14,11 +14,11 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.table import decode_table, encode_table, field_number
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.model import Offset
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.table import decode_table, encode_table, field_number
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset
 
 FILE_NAME = "leader-epoch-checkpoint"
 

@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.atomic import write_atomically
-from storage.config.properties import PropertiesError, format_properties, parse_properties
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.model import Timestamp
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.config.properties import PropertiesError, format_properties, parse_properties
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Timestamp
 
 VERSION = 1
 

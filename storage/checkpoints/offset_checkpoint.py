@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from sys import intern
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.table import decode_table, encode_table, field_number
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.model import Offset, TopicPartition
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.table import decode_table, encode_table, field_number
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Offset, TopicPartition
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:

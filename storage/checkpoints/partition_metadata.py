@@ -12,11 +12,11 @@ import re
 import reprlib
 from pathlib import Path
 
-from storage.checkpoints.atomic import prepare, put_in_place, write_atomically
-from storage.checkpoints.identifiers import decode_id
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
+from topicfs.storage.checkpoints.atomic import prepare, put_in_place, write_atomically
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
 
 VERSION = 0
 

@@ -16,7 +16,7 @@ import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from storage.errors import CorruptionError
+from topicfs.storage.errors import CorruptionError
 
 VERSION = 0
 _MOST_DIGITS = 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from storage.codec.binary import fields
-from storage.codec.headers import Batches, BatchHeader
-from storage.model import AbortedTransaction
+from topicfs.storage.codec.binary import fields
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.model import AbortedTransaction
 
 
 def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> None:

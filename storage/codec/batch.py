@@ -10,18 +10,18 @@ import zlib
 
 import cython
 
-from storage.codec.binary.crc import crc32c
-from storage.codec.headers import Batches, BatchHeader
-from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import MAX_OFFSET, Buffer, Offset, TimestampType
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import CorruptBatchError, TornBatchError
+from topicfs.storage.model import MAX_OFFSET, Buffer, Offset, TimestampType
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
-    from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, three_crc32c_fit
-    from cython.cimports.storage.counts.topic_counts import TopicCounts
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary.short_crc import has_short_crc32c, three_crc32c_fit
+    from cython.cimports.topicfs.storage.counts.topic_counts import TopicCounts
 else:
-    from storage.codec.binary import fields, memory
-    from storage.counts.topic_counts import TopicCounts
+    from topicfs.storage.codec.binary import fields, memory
+    from topicfs.storage.counts.topic_counts import TopicCounts
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)

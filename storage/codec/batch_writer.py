@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import cython
 
-from storage.codec.columns import Columns
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import PLAIN, BatchStamp, sequence_plus
-from storage.errors import RecordTooLargeError
-from storage.model import Buffer
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import PLAIN, BatchStamp, sequence_plus
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, header_writer, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, header_writer, memory
 else:
-    from storage.codec.binary import fields, header_writer, memory
+    from topicfs.storage.codec.binary import fields, header_writer, memory
 
 DEFAULT_MAX_BATCH_BYTES = 1048588
 """Kafka's max.message.bytes: it bounds a whole batch, header included."""

@@ -12,22 +12,22 @@ from collections.abc import Iterator, Sequence
 
 import cython
 
-from storage.codec.aborted_filter import hide_aborted
-from storage.codec.batch import scan
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
-from storage.codec.compression.codecs import inflate
-from storage.codec.compression.legacy import read_records
-from storage.codec.headers import Batches, BatchHeader
-from storage.codec.record_parts import CAUSES
-from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
+from topicfs.storage.codec.aborted_filter import hide_aborted
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
+from topicfs.storage.codec.compression.codecs import inflate
+from topicfs.storage.codec.compression.legacy import read_records
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.codec.record_parts import CAUSES
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
-    from cython.cimports.storage.codec.record_parts import decode_records, header_spans
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.record_parts import decode_records, header_spans
 else:
-    from storage.codec.binary import fields, memory
-    from storage.codec.record_parts import decode_records, header_spans
+    from topicfs.storage.codec.binary import fields, memory
+    from topicfs.storage.codec.record_parts import decode_records, header_spans
 
 
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)

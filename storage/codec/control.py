@@ -13,9 +13,9 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from storage.codec.records import BatchStamp, encode
-from storage.errors import InvalidRecordError
-from storage.model import NO_LEADER_EPOCH, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset, ProducerId, Record, Timestamp
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import cython
 
-from storage.errors import CorruptBatchError
-from storage.model import (
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     Offset,
@@ -40,9 +40,9 @@ from storage.model import (
 )
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 MAX_SEQUENCE = 2**31 - 1
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.compression.bounds import MAX_HEADERS
-from storage.errors import CorruptBatchError
-from storage.model import Buffer
+from topicfs.storage.codec.compression.bounds import MAX_HEADERS
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 _LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
 

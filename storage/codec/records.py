@@ -9,17 +9,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from storage.codec.batch_writer import (
+from topicfs.storage.codec.batch_writer import (
     DEFAULT_MAX_BATCH_BYTES,
     encode_columns,
     encode_lines,
     encode_span,
     varint,
 )
-from storage.codec.columns import Columns, decode
-from storage.codec.headers import PLAIN, Batches, BatchStamp
-from storage.codec.record_parts import read_varint
-from storage.model import Header, Record
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.headers import PLAIN, Batches, BatchStamp
+from topicfs.storage.codec.record_parts import read_varint
+from topicfs.storage.model import Header, Record
 
 __all__ = [
     "DEFAULT_MAX_BATCH_BYTES",

@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
-from storage.codec.compression.codecs import inflate, parts_within
-from storage.codec.compression.unlocked import give_back, take_workspace
-from storage.codec.headers import Codec
-from storage.errors import CorruptBatchError
-from storage.model import Buffer
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
+from topicfs.storage.codec.compression.codecs import inflate, parts_within
+from topicfs.storage.codec.compression.unlocked import give_back, take_workspace
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.batch import sound_rows
-    from cython.cimports.storage.codec.binary import fields, memory
-    from cython.cimports.storage.codec.compression import unlocked
+    from cython.cimports.topicfs.storage.codec.batch import sound_rows
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.compression import unlocked
 else:
-    from storage.codec.batch import sound_rows
-    from storage.codec.binary import fields, memory
-    from storage.codec.compression import unlocked
+    from topicfs.storage.codec.batch import sound_rows
+    from topicfs.storage.codec.binary import fields, memory
+    from topicfs.storage.codec.compression import unlocked
 
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
 _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)

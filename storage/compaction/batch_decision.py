@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storage.codec.headers import BatchHeader
-from storage.model import Offset, ProducerId, Timestamp, later
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.model import Offset, ProducerId, Timestamp, later
 
 
 @dataclass(frozen=True, slots=True)

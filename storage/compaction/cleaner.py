@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from storage.codec.batch import scan
-from storage.compaction.batch_decision import LastOfProducer, RetentionParams
-from storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
-from storage.compaction.rewriter import Rewriter, build_map
-from storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
-from storage.compaction.selection import CleanableSegment, CleaningParams, CleaningPlan
-from storage.compaction.transactions import PassTransactions
-from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
-from storage.log.log import Log
-from storage.model import Offset, ProducerId, Timestamp
-from storage.segment.chain import aborted_spans
-from storage.segment.scan import Window, windows
-from storage.segment.segment import Segment
-from storage.segment.sparse import Placed, PlacedBatch
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
+from topicfs.storage.compaction.rewriter import Rewriter, build_map
+from topicfs.storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
+from topicfs.storage.compaction.selection import CleanableSegment, CleaningParams, CleaningPlan
+from topicfs.storage.compaction.transactions import PassTransactions
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, ProducerId, Timestamp
+from topicfs.storage.segment.chain import aborted_spans
+from topicfs.storage.segment.scan import Window, windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
 """Bytes that are read at a time, and about as many that are collected before they are written.

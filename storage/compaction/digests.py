@@ -12,13 +12,13 @@ from hashlib import md5
 
 import cython
 
-from storage.codec.columns import Columns
+from topicfs.storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
-    from cython.cimports.storage.compaction.md5_lanes import has_md5_lanes, md5_halves
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.compaction.md5_lanes import has_md5_lanes, md5_halves
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 _MD5 = partial(md5, usedforsecurity=False)
 _HALVES = struct.Struct("<qq")

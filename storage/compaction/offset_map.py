@@ -13,15 +13,15 @@ from mmap import mmap
 
 import cython
 
-from storage.codec.columns import Columns
-from storage.compaction.digests import digest_of, digests_of_keys
-from storage.compaction.survivors import BEYOND_MAP, NULL_VALUE, STAYS
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.compaction.digests import digest_of, digests_of_keys
+from topicfs.storage.compaction.survivors import BEYOND_MAP, NULL_VALUE, STAYS
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
-    from cython.cimports.storage.compaction.prefetch import prefetch_word
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.compaction.prefetch import prefetch_word
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9

@@ -10,21 +10,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from storage.codec.batch_writer import encode_batches, encode_span
-from storage.codec.binary.fields import CURRENT_MAGIC
-from storage.codec.columns import Columns, decode_each
-from storage.codec.control import ControlType, control_type
-from storage.codec.headers import BatchHeader, Codec
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.batch_decision import (
+from topicfs.storage.codec.batch_writer import encode_batches, encode_span
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.codec.headers import BatchHeader, Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.batch_decision import (
     BatchDecision,
     RetentionParams,
     decide,
     new_horizon,
     tombstones_stay,
 )
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.survivors import (
+from topicfs.storage.compaction.offset_map import OffsetMap
+from topicfs.storage.compaction.survivors import (
     RunKind,
     count_staying,
     drop_tombstones,
@@ -34,8 +34,8 @@ from storage.compaction.survivors import (
     kept_records,
     next_run,
 )
-from storage.compaction.transactions import PassTransactions
-from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
+from topicfs.storage.compaction.transactions import PassTransactions
+from topicfs.storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
 
 
 class Rewriter:

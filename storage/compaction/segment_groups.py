@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.model import Offset
+from topicfs.storage.model import Offset
 
 MAX_OFFSET_SPAN = 2**31 - 1
 """An index stores offsets relative to its segment's base as a signed int32."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.model import Offset, Timestamp
+from topicfs.storage.model import Offset, Timestamp
 
 
 class CleanableSegment(NamedTuple):

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import cython
 
-from storage.codec.columns import Columns
-from storage.codec.headers import Batches
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import Batches
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 STAYS = 1
 NULL_VALUE = 2

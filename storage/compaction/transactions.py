@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.codec.control import ControlType
-from storage.codec.headers import BatchHeader
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import ProducerId
+from topicfs.storage.codec.control import ControlType
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import ProducerId
 
 
 class PassTransactions:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from storage.config.kinds import (
+from topicfs.storage.config.kinds import (
     INT_MAX,
     Boolean,
     ValueKind,
@@ -22,9 +22,9 @@ from storage.config.kinds import (
     read_value,
     split_list,
 )
-from storage.config.setting import Setting, Synonym
-from storage.config.topic import SETTINGS, TopicConfig
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.setting import Setting, Synonym
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
 """Overrides of topics made here: restored records with old times would vanish at the next retention pass."""

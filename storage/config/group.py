@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
-from storage.config.listing import ShownSetting, list_group
-from storage.config.setting import Setting, SettingRow, read_overrides, read_table
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
+from topicfs.storage.config.listing import ShownSetting, list_group
+from topicfs.storage.config.setting import Setting, SettingRow, read_overrides, read_table
+from topicfs.storage.errors import InvalidConfigError
 
 _DURATION = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from storage.errors import InvalidConfigError
-from storage.model import TimestampType
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.model import TimestampType
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1

@@ -7,9 +7,9 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from storage.config.broker import BROKER_SETTINGS, EngineConfig
-from storage.config.setting import Setting
-from storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.setting import Setting
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
 
 
 class ConfigSource(Enum):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from storage.config.broker import BROKER_SETTINGS, EngineConfig
-from storage.config.topic import SETTINGS
+from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.topic import SETTINGS
 
 _FROM_THE_NEXT_START = frozenset({
     "node_id",

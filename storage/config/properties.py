@@ -17,7 +17,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from storage.model import Timestamp
+from topicfs.storage.model import Timestamp
 
 _BLANKS = " \t\f"
 _NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_type_hints
 
-from storage.config.kinds import ValueKind, read_value
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.kinds import ValueKind, read_value
+from topicfs.storage.errors import InvalidConfigError
 
 
 class Synonym(NamedTuple):

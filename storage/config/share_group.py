@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
-from storage.config.kinds import OneOf, WholeNumber
-from storage.config.listing import ShownSetting, list_group
-from storage.config.setting import Setting, SettingRow, read_overrides, read_table
+from topicfs.storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
+from topicfs.storage.config.kinds import OneOf, WholeNumber
+from topicfs.storage.config.listing import ShownSetting, list_group
+from topicfs.storage.config.setting import Setting, SettingRow, read_overrides, read_table
 
 
 @dataclass(frozen=True, slots=True)

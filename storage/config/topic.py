@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from storage.config.kinds import (
+from topicfs.storage.config.kinds import (
     INT_MAX,
     INT_MIN,
     LONG_MAX,
@@ -28,10 +28,10 @@ from storage.config.kinds import (
     int_of_at_least,
     long_of_at_least,
 )
-from storage.config.setting import Setting, SettingRow, Synonym, read_table, synonyms
-from storage.errors import InvalidConfigError
-from storage.messages import did_you_mean
-from storage.model import TimestampType
+from topicfs.storage.config.setting import Setting, SettingRow, Synonym, read_table, synonyms
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import did_you_mean
+from topicfs.storage.model import TimestampType
 
 MILLISECONDS_PER_MINUTE = 60_000
 MILLISECONDS_PER_HOUR = 3_600_000

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
 """Member id to its partitions."""

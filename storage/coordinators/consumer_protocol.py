@@ -8,8 +8,8 @@ Source: kafka-coordinators.md#consumer-protocol, Kafka's ConsumerProtocolSubscri
 
 from __future__ import annotations
 
-from storage.coordinators.group_records import number_and_rest, with_number
-from storage.coordinators.wire import Field, Schema, Values
+from topicfs.storage.coordinators.group_records import number_and_rest, with_number
+from topicfs.storage.coordinators.wire import Field, Schema, Values
 
 NEWEST_VERSION = 3
 

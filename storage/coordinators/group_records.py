@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from storage.coordinators.wire import Field, Schema, Values
-from storage.errors import CorruptBatchError, InvalidGroupError
+from topicfs.storage.coordinators.wire import Field, Schema, Values
+from topicfs.storage.errors import CorruptBatchError, InvalidGroupError
 
 OFFSET_COMMIT_TYPES = (0, 1)
 GROUP_TYPE = 2

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from storage.coordinators.group_records import number_and_rest, with_number
-from storage.coordinators.wire import Field, Schema
-from storage.errors import CorruptBatchError
+from topicfs.storage.coordinators.group_records import number_and_rest, with_number
+from topicfs.storage.coordinators.wire import Field, Schema
+from topicfs.storage.errors import CorruptBatchError
 
 VERSION = 0
 

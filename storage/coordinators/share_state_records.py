@@ -12,9 +12,9 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from storage.coordinators.group_records import number_and_rest, with_number
-from storage.coordinators.wire import Field, Schema
-from storage.errors import CorruptBatchError
+from topicfs.storage.coordinators.group_records import number_and_rest, with_number
+from topicfs.storage.coordinators.wire import Field, Schema
+from topicfs.storage.errors import CorruptBatchError
 
 NO_START = -1
 """The start offset of a group that has not begun in a partition; in an update: as before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.coordinators.wire import Field, Schema
+from topicfs.storage.coordinators.wire import Field, Schema
 
 STATUSES = (
     "Empty",

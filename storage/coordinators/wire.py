@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
 
-from storage.errors import CorruptBatchError
-from storage.model import Buffer
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Buffer
 
 Values: TypeAlias = dict[str, Any]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from storage.counts.topic_counts import TopicCounts
+from topicfs.storage.counts.topic_counts import TopicCounts
 
 MOST_TOPICS = 1000
 """Number of topics that are counted by themselves; what is opened when there are as many is counted together."""

@@ -9,16 +9,16 @@ from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 
-from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.directories.offline_partition import loaded_logs
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.engine import Partition
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.messages import Say
-from storage.model import Offset, TopicPartition
-from storage.recovery.options import Checkpointed
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from topicfs.storage.directories.offline_partition import loaded_logs
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.options import Checkpointed
 
 Offsets = Mapping[TopicPartition, Offset]
 

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.checkpoints.identifiers import encode_id
-from storage.codec.columns import decode_each
-from storage.coordinators.wire import Field, Schema
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.model import Offset
-from storage.segment.scan import windows
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.coordinators.wire import Field, Schema
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.model import Offset
+from topicfs.storage.segment.scan import windows
 
 DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
 

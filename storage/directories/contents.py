@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.disk.filesystem import DirectoryEntry, FileSystem
-from storage.disk.names import (
+from topicfs.storage.disk.filesystem import DirectoryEntry, FileSystem
+from topicfs.storage.disk.names import (
     DATA_DIRECTORY_FILES,
     LOCK,
     PARTITION_METADATA,
@@ -16,8 +16,8 @@ from storage.disk.names import (
     DirectoryMark,
     parse_partition_directory,
 )
-from storage.errors import NotALogDirectoryError, StorageError
-from storage.model import TopicPartition
+from topicfs.storage.errors import NotALogDirectoryError, StorageError
+from topicfs.storage.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

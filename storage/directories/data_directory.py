@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.checkpoints.partition_metadata import (
+from topicfs.storage.checkpoints.partition_metadata import (
     place_topic_id,
     prepare_topic_id,
     read_topic_id,
     write_topic_id,
 )
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings
-from storage.counts.engine_counts import EngineCounts
-from storage.directories.contents import Contents, read_contents
-from storage.disk import names
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.names import DirectoryMark
-from storage.log.flush import Flusher
-from storage.model import TopicPartition
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.directories.contents import Contents, read_contents
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.names import DirectoryMark
+from topicfs.storage.log.flush import Flusher
+from topicfs.storage.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-from storage.directories.data_directory import DataDirectory
-from storage.messages import Say, reason_of
-from storage.model import Timestamp
+from topicfs.storage.directories.data_directory import DataDirectory
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Timestamp
 
 _RETRY_MS = 60_000
 

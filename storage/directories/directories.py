@@ -11,16 +11,16 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings
-from storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
-from storage.directories.data_directory import DataDirectory
-from storage.directories.deletion import DeletedDirectories
-from storage.directories.reserve import Reserve, is_full
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.lock import DirectoryLock
-from storage.messages import Say
-from storage.model import DirectoryStatus, TopicPartition
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
+from topicfs.storage.directories.data_directory import DataDirectory
+from topicfs.storage.directories.deletion import DeletedDirectories
+from topicfs.storage.directories.reserve import Reserve, is_full
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.messages import Say
+from topicfs.storage.model import DirectoryStatus, TopicPartition
 
 
 class OpenDirectory:

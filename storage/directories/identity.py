@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from storage.directories.directories import Directories, OpenDirectory
-from storage.errors import StorageError
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.errors import StorageError
 
 
 def settle_meta_properties(directories: Directories) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from storage.config.topic import TopicConfig
-from storage.engine import Cancel
-from storage.errors import PartitionOfflineError
-from storage.log.log import Log
-from storage.model import (
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Cancel
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     Appended,
@@ -29,7 +29,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.producers.entry import ProducerEntry
+from topicfs.storage.producers.entry import ProducerEntry
 
 
 def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:

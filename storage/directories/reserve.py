@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.log.parts import Room
-from storage.messages import Say
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.log.parts import Room
+from topicfs.storage.messages import Say
 
 T = TypeVar("T")
 

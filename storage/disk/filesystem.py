@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.model import Buffer, Position, Timestamp
+from topicfs.storage.model import Buffer, Position, Timestamp
 
 Clock: TypeAlias = Callable[[], Timestamp]
 """Returns the present time in milliseconds since the epoch."""

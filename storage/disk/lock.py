@@ -20,9 +20,9 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from storage.disk import names
-from storage.disk.plain_files import open_plain
-from storage.errors import DirectoryLockedError
+from topicfs.storage.disk import names
+from topicfs.storage.disk.plain_files import open_plain
+from topicfs.storage.errors import DirectoryLockedError
 
 # struct flock: glibc's on 64 bits, and the BSDs'.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")

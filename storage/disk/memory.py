@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.model import Buffer, Position
+from topicfs.storage.model import Buffer, Position
 
 
 class MemoryFile:

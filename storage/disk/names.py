@@ -26,8 +26,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
-from storage.model import Offset, TopicPartition
+from topicfs.storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
+from topicfs.storage.model import Offset, TopicPartition
 
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic: their numbers lie below."""

@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
-from storage.disk import names
-from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.disk.plain_files import open_known, open_plain
-from storage.errors import CorruptionError, ReadOnlyError
-from storage.model import Buffer, Position, Timestamp
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
+from topicfs.storage.disk.plain_files import open_known, open_plain
+from topicfs.storage.errors import CorruptionError, ReadOnlyError
+from topicfs.storage.model import Buffer, Position, Timestamp
 
 _MAX_SMALL_FILE_BYTES = 512 << 20
 """More than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes in its time index."""

@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from storage.errors import NotAPlainFileError
+from topicfs.storage.errors import NotAPlainFileError
 
 _MODE = 0o644
 _KINDS = {

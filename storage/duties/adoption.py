@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from storage.disk.filesystem import Clock
-from storage.log.log import Log
-from storage.model import CleaningState, Offset, Timestamp
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import CleaningState, Offset, Timestamp
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
 def _state(log: Log, now: Timestamp) -> CleaningState | None:
     if not log.config.compacts:
         return None
-    from storage.duties.log_cleaner import plan_cleaning  # noqa: PLC0415 - a log that compacts nothing needs none of it
+    from topicfs.storage.duties.log_cleaner import plan_cleaning  # noqa: PLC0415 - a log that compacts nothing needs none of it
 
     found = plan_cleaning(log, now)
     return CleaningState(found.first_dirty_offset, found.cleanable_ratio)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from storage.log.log import Log
-from storage.model import Timestamp
-from storage.segment.roll import RollParameters, RollReason, roll_reason
-from storage.validation.batches import AppendRules
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Timestamp
+from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason
+from topicfs.storage.validation.batches import AppendRules
 
 
 def roll_if_due(log: Log, now: Timestamp) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.config.topic import TopicConfig
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
-from storage.indexes.time_index import SLOT
-from storage.model import Offset, Timestamp
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
+from topicfs.storage.indexes.time_index import SLOT
+from topicfs.storage.model import Offset, Timestamp
 
 NOW = Timestamp(0)
 

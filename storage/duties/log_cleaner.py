@@ -17,15 +17,15 @@ from functools import partial
 from threading import Event, Lock
 from typing import Protocol, TypeVar
 
-from storage.compaction.cleaner import Cleaned, CleaningStoppedError, clean, cleaning_params
-from storage.compaction.selection import CleaningPlan, plan
-from storage.config.live_settings import LiveSettings
-from storage.disk.filesystem import Clock
-from storage.errors import CorruptionError, StorageError
-from storage.log.log import Log
-from storage.messages import Say, reason_of
-from storage.model import Offset, Timestamp, TopicPartition
-from storage.retention.deletion import apply_retention
+from topicfs.storage.compaction.cleaner import Cleaned, CleaningStoppedError, clean, cleaning_params
+from topicfs.storage.compaction.selection import CleaningPlan, plan
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
+from topicfs.storage.retention.deletion import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from storage.compaction.cleaner import cleaning_params
-from storage.compaction.selection import CleanableSegment, CleaningPlan, plan
-from storage.duties.due_logs import roll_due, roll_parameters
-from storage.log.log import Log
-from storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
-from storage.retention.decision import LogFacts, Reason, decide_retention
-from storage.segment.roll import waited_ms
+from topicfs.storage.compaction.cleaner import cleaning_params
+from topicfs.storage.compaction.selection import CleanableSegment, CleaningPlan, plan
+from topicfs.storage.duties.due_logs import roll_due, roll_parameters
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
+from topicfs.storage.retention.decision import LogFacts, Reason, decide_retention
+from topicfs.storage.segment.roll import waited_ms
 
 ALL_GOES = "all of it goes"
 

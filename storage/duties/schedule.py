@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from storage.config.broker import EngineConfig
-from storage.model import Timestamp
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.model import Timestamp
 
 REMOVAL_PERIOD_MS = 1_000
 """Period of the check for deleted files whose delay has passed."""

@@ -18,18 +18,18 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Protocol
 
-from storage.directories.directories import Directories
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.native import NativeFileSystem
-from storage.engine import Partition, Topic
-from storage.errors import StorageError
-from storage.log.log import Log
-from storage.messages import Say, printable, reason_of
-from storage.model import Timestamp, TopicPartition
-from storage.scrub.archive import RecordArchive
-from storage.scrub.findings import ScrubCounts, ScrubFinding
-from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
-from storage.scrub.position import ScrubPosition, read_position, write_position
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, printable, reason_of
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.scrub.archive import RecordArchive
+from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.storage.scrub.position import ScrubPosition, read_position, write_position
 
 MILLISECONDS_AN_HOUR = 3_600_000
 RESTS = 99

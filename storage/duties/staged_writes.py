@@ -7,15 +7,15 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
 
-from storage.directories.data_directory import DataDirectory
-from storage.directories.directories import Directories
-from storage.engine import Engine
-from storage.errors import StorageError
-from storage.messages import Say, reason_of
-from storage.model import Timestamp
-from storage.staging.area import StagingArea
-from storage.staging.committer import Committer
-from storage.staging.record import CommitRecord
+from topicfs.storage.directories.data_directory import DataDirectory
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Timestamp
+from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.committer import Committer
+from topicfs.storage.staging.record import CommitRecord
 
 SETTLED_MS = 1000
 """A directory may change again without another time of change, but not for so long."""

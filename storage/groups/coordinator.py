@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from storage.coordinators.group_records import write_group_key
-from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group
-from storage.groups.joins import Joins
-from storage.groups.rebalance import GroupLimits, RebalancePhases
-from storage.groups.requests import (
+from topicfs.storage.coordinators.group_records import write_group_key
+from topicfs.storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group
+from topicfs.storage.groups.joins import Joins
+from topicfs.storage.groups.rebalance import GroupLimits, RebalancePhases
+from topicfs.storage.groups.requests import (
     Code,
     JoinAnswer,
     JoinReply,
@@ -27,8 +27,8 @@ from storage.groups.requests import (
     SyncRequest,
     Write,
 )
-from storage.groups.timers import Timers
-from storage.model import Offset
+from topicfs.storage.groups.timers import Timers
+from topicfs.storage.model import Offset
 
 
 def _ignore(_group: Group) -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from storage.coordinators.consumer_protocol import SUBSCRIPTION, read_versioned
-from storage.coordinators.group_records import write_group
-from storage.errors import CorruptBatchError
-from storage.groups.requests import (
+from topicfs.storage.coordinators.consumer_protocol import SUBSCRIPTION, read_versioned
+from topicfs.storage.coordinators.group_records import write_group
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.groups.requests import (
     Code,
     JoinAnswer,
     JoinedMember,
@@ -20,9 +20,9 @@ from storage.groups.requests import (
     SyncAnswer,
     SyncReply,
 )
-from storage.membership import GroupState
-from storage.model import NO_TIMESTAMP, Timestamp
-from storage.partitioning import java_string_hash
+from topicfs.storage.membership import GroupState
+from topicfs.storage.model import NO_TIMESTAMP, Timestamp
+from topicfs.storage.partitioning import java_string_hash
 
 CONSUMER = "consumer"
 """The protocol type of consumers."""

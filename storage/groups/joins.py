@@ -8,10 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
-from storage.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, RebalancePhases, session_timer
-from storage.groups.requests import Code, JoinAnswer, JoinReply, JoinRequest, Protocol, RequestError, Write
-from storage.model import Offset
+from topicfs.storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
+from topicfs.storage.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, RebalancePhases, session_timer
+from topicfs.storage.groups.requests import (
+    Code,
+    JoinAnswer,
+    JoinReply,
+    JoinRequest,
+    Protocol,
+    RequestError,
+    Write,
+)
+from topicfs.storage.model import Offset
 
 VERSION_WITH_MEMBER_ID = 4
 """From this version of the request on a new member is given an id, and joins again with it."""

@@ -11,11 +11,15 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from storage.coordinators.group_records import CommittedOffset, write_committed_offset, write_offset_key
-from storage.groups.group import COMPLETING, DEAD, EMPTY, STABLE, Group
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import Code, CommitReply, OffsetCommitRequest, RequestError, Write
-from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.coordinators.group_records import (
+    CommittedOffset,
+    write_committed_offset,
+    write_offset_key,
+)
+from topicfs.storage.groups.group import COMPLETING, DEAD, EMPTY, STABLE, Group
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import Code, CommitReply, OffsetCommitRequest, RequestError, Write
+from topicfs.storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NEVER = -1

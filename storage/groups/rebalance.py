@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
-from storage.groups.requests import Code, JoinAnswer, SyncAnswer, Write
-from storage.groups.timers import Timers
-from storage.model import Offset, Timestamp
+from topicfs.storage.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
+from topicfs.storage.groups.requests import Code, JoinAnswer, SyncAnswer, Write
+from topicfs.storage.groups.timers import Timers
+from topicfs.storage.model import Offset, Timestamp
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """Time that a new member waits for the answer to its first join: it cannot send heartbeats before."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A record's key and value; None deletes the key."""

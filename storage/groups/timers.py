@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable, Hashable
 from itertools import count
 
-from storage.disk.filesystem import Clock
-from storage.groups.requests import Write
-from storage.model import Timestamp
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.groups.requests import Write
+from topicfs.storage.model import Timestamp
 
 Action = Callable[[], Write | None]
 

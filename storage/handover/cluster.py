@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from storage.checkpoints.identifiers import encode_id
-from storage.errors import ClusterError
-from storage.model import Offset, TopicPartition
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.model import Offset, TopicPartition
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.05

@@ -20,35 +20,40 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean
-from storage.checkpoints.identifiers import decode_id
-from storage.checkpoints.leader_epochs import decode_epochs
-from storage.checkpoints.meta_properties import has_replicas, read_meta_properties
-from storage.checkpoints.offset_checkpoint import read_lines
-from storage.checkpoints.partition_metadata import read_topic_id
-from storage.directories.contents import find_partitions
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.lock import DirectoryLock
-from storage.disk.native import NativeFileSystem
-from storage.engine import Topic
-from storage.errors import ClusterError, StorageError
-from storage.handover.cluster import Cluster, TopicDescription
-from storage.handover.handover_positions import PositionCommitter
-from storage.handover.journal import (
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.checkpoints.leader_epochs import decode_epochs
+from topicfs.storage.checkpoints.meta_properties import has_replicas, read_meta_properties
+from topicfs.storage.checkpoints.offset_checkpoint import read_lines
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id
+from topicfs.storage.directories.contents import find_partitions
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Topic
+from topicfs.storage.errors import ClusterError, StorageError
+from topicfs.storage.handover.cluster import Cluster, TopicDescription
+from topicfs.storage.handover.handover_positions import PositionCommitter
+from topicfs.storage.handover.journal import (
     HandoverJournal,
     JournalTopic,
     read_journal,
     write_journal,
 )
-from storage.handover.partition_copy import PartitionCopy, copy_partition, first_base_offset, is_in_place
-from storage.handover.positions import TOPIC as POSITIONS_TOPIC
-from storage.handover.positions import belongs, read_positions
-from storage.handover.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
-from storage.manager import Machine, open_engine
-from storage.messages import Say
-from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
-from storage.shares.state.store import TOPIC as STATES_TOPIC
+from topicfs.storage.handover.partition_copy import (
+    PartitionCopy,
+    copy_partition,
+    first_base_offset,
+    is_in_place,
+)
+from topicfs.storage.handover.positions import TOPIC as POSITIONS_TOPIC
+from topicfs.storage.handover.positions import belongs, read_positions
+from topicfs.storage.handover.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
+from topicfs.storage.shares.state.store import TOPIC as STATES_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from storage.coordinators.group_records import CommittedOffset
-from storage.errors import ClusterError
-from storage.handover.cluster import Cluster, GroupPosition
-from storage.handover.journal import HandoverJournal
-from storage.messages import Say
-from storage.model import Offset, TopicPartition
+from topicfs.storage.coordinators.group_records import CommittedOffset
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.handover.cluster import Cluster, GroupPosition
+from topicfs.storage.handover.journal import HandoverJournal
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Offset, TopicPartition
 
 Note = Callable[[HandoverJournal], HandoverJournal]
 

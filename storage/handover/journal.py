@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from storage.checkpoints.atomic import write_atomically
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.model import Offset, TopicPartition
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, TopicPartition
 
 VERSION = 1
 

@@ -22,23 +22,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 
-from storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
-from storage.checkpoints.offset_checkpoint import Lines, write_lines
-from storage.checkpoints.partition_metadata import write_topic_id
-from storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSITION
-from storage.codec.headers import Batches
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import (
+from topicfs.storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
+from topicfs.storage.checkpoints.offset_checkpoint import Lines, write_lines
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSITION
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import (
     DirectoryMark,
     SegmentFileKind,
     SegmentFileName,
     SegmentFileState,
     parse_segment_file,
 )
-from storage.errors import CorruptionError, StorageError
-from storage.model import Position, TopicPartition
-from storage.segment.scan import windows
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.model import Position, TopicPartition
+from topicfs.storage.segment.scan import windows
 
 _EPOCH = Struct(">i")
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints.identifiers import encode_id
-from storage.codec.columns import Columns, decode_each
-from storage.codec.control import ControlType, control_type
-from storage.codec.records import encode
-from storage.coordinators.group_records import (
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.group_records import (
     GROUP_TYPE,
     OFFSET_COMMIT_TYPES,
     CommittedOffset,
@@ -29,13 +29,13 @@ from storage.coordinators.group_records import (
     read_value,
     write_committed_offset,
 )
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
-from storage.partitioning import coordinator_partition
-from storage.segment.scan import windows
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.segment.scan import windows
 
 TOPIC = names.CONSUMER_OFFSETS
 RECORDS_A_BATCH = 500

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from storage.codec.columns import Columns
-from storage.coordinators.share_group_records import GroupTopics
-from storage.coordinators.share_state_records import SharePartitionKey, ShareState
-from storage.disk.filesystem import FileSystem
-from storage.handover.positions import read_columns
-from storage.model import Offset, TopicPartition
-from storage.shares.coordinator_topic import TopicRecord
-from storage.shares.memberships import GroupRecords
-from storage.shares.state.shard import StateShard
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.coordinators.share_group_records import GroupTopics
+from topicfs.storage.coordinators.share_state_records import SharePartitionKey, ShareState
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.handover.positions import read_columns
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.shares.coordinator_topic import TopicRecord
+from topicfs.storage.shares.memberships import GroupRecords
+from topicfs.storage.shares.state.shard import StateShard
 
 
 class ShareGroupsFound(NamedTuple):

@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
-from storage.checkpoints.identifiers import decode_id
-from storage.checkpoints.offset_checkpoint import read_lines
-from storage.checkpoints.partition_metadata import read_topic_id
-from storage.config.broker import KEEP_FOREVER
-from storage.coordinators.group_records import CommittedOffset
-from storage.coordinators.share_group_records import GroupTopics
-from storage.directories.cluster_metadata import DIRECTORY, ClusterImage, find_cluster_metadata
-from storage.directories.contents import find_partitions
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.lock import DirectoryLock, find_holder
-from storage.disk.native import NativeFileSystem
-from storage.engine import Engine
-from storage.errors import DirectoryLockedError, StorageError
-from storage.handover.partition_copy import PartitionCopy, copy_partition, is_in_place
-from storage.handover.positions import TOPIC as POSITIONS_TOPIC
-from storage.handover.positions import (
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.checkpoints.offset_checkpoint import read_lines
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id
+from topicfs.storage.config.broker import KEEP_FOREVER
+from topicfs.storage.coordinators.group_records import CommittedOffset
+from topicfs.storage.coordinators.share_group_records import GroupTopics
+from topicfs.storage.directories.cluster_metadata import DIRECTORY, ClusterImage, find_cluster_metadata
+from topicfs.storage.directories.contents import find_partitions
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import DirectoryLock, find_holder
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.handover.partition_copy import PartitionCopy, copy_partition, is_in_place
+from topicfs.storage.handover.positions import TOPIC as POSITIONS_TOPIC
+from topicfs.storage.handover.positions import (
     GroupStateRecord,
     Positions,
     belongs,
@@ -42,13 +42,13 @@ from storage.handover.positions import (
     read_group_records,
     read_positions,
 )
-from storage.handover.share_groups import ShareGroupsFound, read_share_groups
-from storage.manager import Machine, open_engine
-from storage.messages import Say
-from storage.model import TopicPartition
-from storage.shares.groups import QueueGroups
-from storage.shares.state.store import TOPIC as STATES_TOPIC
-from storage.topics.registry import TopicEntry, TopicRegistry, read_copy
+from topicfs.storage.handover.share_groups import ShareGroupsFound, read_share_groups
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.shares.groups import QueueGroups
+from topicfs.storage.shares.state.store import TOPIC as STATES_TOPIC
+from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, NamedTuple, Protocol
 
-from storage.codec.batch import scan, set_producer
-from storage.codec.binary.crc import crc32c
-from storage.codec.headers import sequence_plus
-from storage.engine import Partition
-from storage.errors import StorageError
-from storage.idempotence.registry import (
+from topicfs.storage.codec.batch import scan, set_producer
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.codec.headers import sequence_plus
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.idempotence.registry import (
     InputProgress,
     PartitionProgress,
     ProducerRegistry,
     catch_up,
 )
-from storage.model import ProducerId
-from storage.producers.entry import next_run
+from topicfs.storage.model import ProducerId
+from topicfs.storage.producers.entry import next_run
 
 TAIL_BYTES = 65_536
 """Bytes before the position that are compared before a run continues."""

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from storage.checkpoints.copies import RecordCopies
-from storage.codec.headers import sequence_plus
-from storage.disk import names
-from storage.engine import Partition
-from storage.model import Offset, ProducerId
-from storage.producers.progress import ProgressLostError, last_batch
+from topicfs.storage.checkpoints.copies import RecordCopies
+from topicfs.storage.codec.headers import sequence_plus
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Offset, ProducerId
+from topicfs.storage.producers.progress import ProgressLostError, last_batch
 
 _REMEDY = "append the lines that are missing under another --producer name"
 

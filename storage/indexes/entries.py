@@ -13,12 +13,12 @@ from itertools import accumulate
 from pathlib import Path
 from struct import Struct
 
-from storage.codec.headers import Batches
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.findings import Finding
-from storage.indexes import offset_index, time_index, transaction_index
-from storage.model import Offset, Position
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes import offset_index, time_index, transaction_index
+from topicfs.storage.model import Offset, Position
 
 
 class ChunkColumns:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from storage.disk.filesystem import File, FileEnds
-from storage.errors import CorruptionError
-from storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
-from storage.indexes.slots import SlotFile
-from storage.model import Offset, Position
+from topicfs.storage.disk.filesystem import File, FileEnds
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
+from topicfs.storage.indexes.slots import SlotFile
+from topicfs.storage.model import Offset, Position
 
 SLOT = Struct(">ii")
 WARM_ENTRIES = WARM_BYTES // SLOT.size

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import cython
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import memory
+    from cython.cimports.topicfs.storage.codec.binary import memory
 else:
-    from storage.codec.binary import memory
+    from topicfs.storage.codec.binary import memory
 
 WARM_BYTES = 8192
 

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 
-from storage.disk.filesystem import File
-from storage.errors import CorruptionError
-from storage.model import Position
+from topicfs.storage.disk.filesystem import File
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Position
 
 
 class SlotFile:

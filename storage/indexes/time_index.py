@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from storage.disk.filesystem import File, FileEnds
-from storage.errors import CorruptionError
-from storage.indexes.offset_index import relative
-from storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
-from storage.indexes.slots import SlotFile
-from storage.model import NO_TIMESTAMP, Offset, Timestamp
+from topicfs.storage.disk.filesystem import File, FileEnds
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.offset_index import relative
+from topicfs.storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
+from topicfs.storage.indexes.slots import SlotFile
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 SLOT = Struct(">qi")
 WARM_ENTRIES = WARM_BYTES // SLOT.size

@@ -15,9 +15,9 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from storage.disk.filesystem import File, FileSystem
-from storage.errors import CorruptionError
-from storage.model import Offset, ProducerId
+from topicfs.storage.disk.filesystem import File, FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, ProducerId
 
 SLOT = Struct(">hqqqq")
 VERSION = 0

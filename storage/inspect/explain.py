@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from storage.codec.batch import read_header
-from storage.codec.columns import decode
-from storage.codec.headers import BatchHeader
-from storage.engine import Partition
-from storage.log.log import Log
-from storage.model import Isolation, Offset, Position, Record, Timestamp
-from storage.segment.trace import RecordFound, Step
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.engine import Partition
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Isolation, Offset, Position, Record, Timestamp
+from topicfs.storage.segment.trace import RecordFound, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.counts.engine_counts import Durations
-from storage.disk.filesystem import FileSystem
-from storage.model import Offset, Timestamp
-from storage.segment.chain import Chain
-from storage.segment.segment import Segment
+from topicfs.storage.counts.engine_counts import Durations
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.segment import Segment
 
 FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
 """Returns segments, and the end offset up to which a flush is to put them on disk."""

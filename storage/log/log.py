@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from storage.checkpoints.leader_epochs import LeaderEpochs
-from storage.config.topic import TopicConfig
-from storage.engine import Cancel
-from storage.indexes.transaction_index import AbortedSpan
-from storage.log.appending.appender import LogAppender
-from storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
-from storage.log.reading.reader import LogReader
-from storage.log.replacer import LogReplacer
-from storage.log.roles import LogRoles
-from storage.model import Offset, Timestamp
-from storage.segment.chain import Chain
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Cancel
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.log.appending.appender import LogAppender
+from topicfs.storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
+from topicfs.storage.log.reading.reader import LogReader
+from topicfs.storage.log.replacer import LogReplacer
+from topicfs.storage.log.roles import LogRoles
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.segment.chain import Chain
 
 
 class Log:

@@ -10,23 +10,23 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import LeaderEpochs
-from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.engine import Listeners
-from storage.errors import NotLeaderError, PartitionGoneError, PartitionOfflineError, ReadOnlyError
-from storage.log.flush import Flusher, FlushProgress
-from storage.log.producers import LogProducers
-from storage.log.removal import Removal
-from storage.log.state import LogState
-from storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
-from storage.segment.chain import Chain, aborted_spans
-from storage.segment.roll import segment_settings
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory
-from storage.validation.batches import AppendRules
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.engine import Listeners
+from topicfs.storage.errors import NotLeaderError, PartitionGoneError, PartitionOfflineError, ReadOnlyError
+from topicfs.storage.log.flush import Flusher, FlushProgress
+from topicfs.storage.log.producers import LogProducers
+from topicfs.storage.log.removal import Removal
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
+from topicfs.storage.segment.chain import Chain, aborted_spans
+from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,29 +14,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
-from storage.codec.columns import decode
-from storage.codec.control import ControlType, control_type, read_marker
-from storage.codec.headers import sequence_plus
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers import snapshot
-from storage.producers.append import (
+from topicfs.storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.control import ControlType, control_type, read_marker
+from topicfs.storage.codec.headers import sequence_plus
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.producers import snapshot
+from topicfs.storage.producers.append import (
     CompletedTransaction,
     DataBatch,
     EndMarker,
     Origin,
     ProducerAppend,
 )
-from storage.producers.entry import NO_SEQUENCE, SequencedBatch
-from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
-from storage.producers.verification import VerificationGuard
-from storage.segment.scan import Window, windows
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory
-from storage.validation.batches import Incoming, incoming_of
+from topicfs.storage.producers.entry import NO_SEQUENCE, SequencedBatch
+from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
+from topicfs.storage.producers.verification import VerificationGuard
+from topicfs.storage.segment.scan import Window, windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.validation.batches import Incoming, incoming_of
 
 _LOGGER = logging.getLogger(__name__)
 

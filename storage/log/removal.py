@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState, view_file
-from storage.model import Timestamp
-from storage.segment.segment import Segment
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, view_file
+from topicfs.storage.model import Timestamp
+from topicfs.storage.segment.segment import Segment
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from storage.disk.names import SegmentFileState
-from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, PolicyViolationError
-from storage.log.appending.appender import LogAppender
-from storage.log.parts import LogParts
-from storage.log.producers import rebuild_producers
-from storage.log.state import Bound
-from storage.model import NO_LEADER_EPOCH, Offset, Timestamp
-from storage.segment.chain import Chain, aborted_spans
-from storage.segment.roll import segment_settings
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.disk.names import SegmentFileState
+from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError, PolicyViolationError
+from topicfs.storage.log.appending.appender import LogAppender
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.log.producers import rebuild_producers
+from topicfs.storage.log.state import Bound
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset, Timestamp
+from topicfs.storage.segment.chain import Chain, aborted_spans
+from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from struct import Struct
 
-from storage.codec.binary.fields import CONTROL_MASK, LOG_OVERHEAD, TRANSACTIONAL_MASK
-from storage.errors import PartitionOfflineError
-from storage.log.parts import LogParts
-from storage.model import NO_PRODUCER_ID, Offset
-from storage.segment.segment import Segment
+from topicfs.storage.codec.binary.fields import CONTROL_MASK, LOG_OVERHEAD, TRANSACTIONAL_MASK
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.model import NO_PRODUCER_ID, Offset
+from topicfs.storage.segment.segment import Segment
 
 _PLAIN = Struct(">qiiBIhiqqq")
 """The header of a batch up to its producer id."""

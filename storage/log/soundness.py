@@ -11,19 +11,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import (
+from topicfs.storage.checkpoints.leader_epochs import (
     Entries,
     EpochEntry,
     assign,
     epoch_for_offset,
     truncate_from_start,
 )
-from storage.codec.headers import BatchHeader
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.model import Offset
-from storage.segment.scan import SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import Segment
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset
+from topicfs.storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from topicfs.storage.segment.segment import Segment
 
 
 class TornSegment(NamedTuple):

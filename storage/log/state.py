@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import Isolation, Offset
-from storage.segment.chain import Chain
-from storage.segment.segment import Segment
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.segment import Segment
 
 _new = tuple.__new__
 """Makes a named tuple in half the time of its class: every append and every read makes one."""

@@ -5,7 +5,7 @@
 that replicate; `groups` makes the groups that it serves.
 """
 
-from storage.manager.manager import LogManager
-from storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import Machine, open_engine
 
 __all__ = ["LogManager", "Machine", "open_engine"]

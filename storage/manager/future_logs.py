@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
-from storage.config.topic import TopicConfig
-from storage.directories.directories import OpenDirectory
-from storage.disk import names
-from storage.disk.names import DirectoryMark, parse_partition_directory
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.log.producers import ProducerRules
-from storage.model import Offset, TopicPartition
-from storage.recovery.loader import load_log
-from storage.recovery.options import LoadOptions
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.directories import OpenDirectory
+from topicfs.storage.disk import names
+from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.producers import ProducerRules
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import LoadOptions
+from topicfs.storage.segment.settings import SegmentDirectory
 
 _DAMAGED = "damaged"
 

@@ -12,38 +12,38 @@ from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from storage.checkpoints.clean_shutdown import mark_clean
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import taken_over
-from storage.directories.checkpoints import CheckpointWriter, name_of
-from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline_partition import loaded_logs
-from storage.directories.reserve import is_full
-from storage.disk.names import check_new_topic, check_partitions
-from storage.duties.due_logs import flush_if_due, roll_if_due
-from storage.duties.schedule import Duty, Schedule, plan_duties
-from storage.engine import Cancel, Listeners, Partition, Replication, records_of
-from storage.errors import (
+from topicfs.storage.checkpoints.clean_shutdown import mark_clean
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import taken_over
+from topicfs.storage.directories.checkpoints import CheckpointWriter, name_of
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.directories.offline_partition import loaded_logs
+from topicfs.storage.directories.reserve import is_full
+from topicfs.storage.disk.names import check_new_topic, check_partitions
+from topicfs.storage.duties.due_logs import flush_if_due, roll_if_due
+from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
+from topicfs.storage.engine import Cancel, Listeners, Partition, Replication, records_of
+from topicfs.storage.errors import (
     ReadOnlyError,
     StorageError,
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.log.log import Log
-from storage.membership import Groups
-from storage.messages import WarningBook, reason_of
-from storage.model import DirectoryStatus, Timestamp
-from storage.topics.changes import TopicChanges, for_each
-from storage.topics.registry import TopicRegistry
-from storage.topics.restart import Restart
-from storage.topics.topic import LogTopic, own_overrides
-from storage.topics.unopened_partitions import UnopenedDuties
+from topicfs.storage.log.log import Log
+from topicfs.storage.membership import Groups
+from topicfs.storage.messages import WarningBook, reason_of
+from topicfs.storage.model import DirectoryStatus, Timestamp
+from topicfs.storage.topics.changes import TopicChanges, for_each
+from topicfs.storage.topics.registry import TopicRegistry
+from topicfs.storage.topics.restart import Restart
+from topicfs.storage.topics.topic import LogTopic, own_overrides
+from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
-    from storage.duties.plan import PlannedStep
-    from storage.duties.scrubber import Scrubber
-    from storage.manager.services import Services
-    from storage.shares.groups import QueueGroups
+    from topicfs.storage.duties.plan import PlannedStep
+    from topicfs.storage.duties.scrubber import Scrubber
+    from topicfs.storage.manager.services import Services
+    from topicfs.storage.shares.groups import QueueGroups
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class LogManager:
 
     def _make_services(self) -> Services:
         """Make the services. A reader seldom needs them, and their imports take longer than most reads."""
-        from storage.manager.services import Services  # noqa: PLC0415 - see above
+        from topicfs.storage.manager.services import Services  # noqa: PLC0415 - see above
 
         return Services(
             self,

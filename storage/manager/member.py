@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from storage.config.topic import TopicConfig
-from storage.directories.directories import Directories
-from storage.duties.staged_writes import StagedWrites
-from storage.engine import Engine
-from storage.errors import StorageError
-from storage.log.log import Log
-from storage.manager.future_logs import FutureLogs
-from storage.manager.manager import LogManager, by_name
-from storage.messages import WarningBook
-from storage.model import TopicPartition
-from storage.staging.record import CommitRecord
-from storage.topics.registry import TopicRegistry
-from storage.topics.topic import LogTopic
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.duties.staged_writes import StagedWrites
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.future_logs import FutureLogs
+from topicfs.storage.manager.manager import LogManager, by_name
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.topics.registry import TopicRegistry
+from topicfs.storage.topics.topic import LogTopic
 
 T = TypeVar("T")
 

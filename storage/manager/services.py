@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from storage.directories.directories import Directories
-from storage.duties.log_cleaner import Lend, LogCleaner
-from storage.duties.plan import PlannedStep, plan_log
-from storage.duties.scrubber import scrubber_of_logs
-from storage.duties.staged_writes import StagedWrites
-from storage.log.log import Log
-from storage.manager.groups import make_groups
-from storage.messages import Say
-from storage.model import Timestamp
-from storage.shares.groups import QueueGroups
-from storage.shares.journal import OnePlace
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.duties.log_cleaner import Lend, LogCleaner
+from topicfs.storage.duties.plan import PlannedStep, plan_log
+from topicfs.storage.duties.scrubber import scrubber_of_logs
+from topicfs.storage.duties.staged_writes import StagedWrites
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.groups import make_groups
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Timestamp
+from topicfs.storage.shares.groups import QueueGroups
+from topicfs.storage.shares.journal import OnePlace
 
 if TYPE_CHECKING:
-    from storage.manager.manager import LogManager
+    from topicfs.storage.manager.manager import LogManager
 
 
 class Services:

@@ -9,27 +9,27 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
-from storage.checkpoints.meta_properties import has_replicas
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings
-from storage.counts.engine_counts import EngineCounts
-from storage.directories.cluster_metadata import find_cluster_metadata
-from storage.directories.data_directory import DataDirectory
-from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.identity import settle_meta_properties
-from storage.disk import names
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.lock import find_holder
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import CorruptionError, StorageError
-from storage.log.flush import BackgroundFlusher, Flusher, NoFlusher
-from storage.manager.manager import LogManager
-from storage.messages import WarningBook
-from storage.model import TopicPartition
-from storage.topics.assembly import MOST_AT_START, assemble
-from storage.topics.reconciliation import finish_pending, survey
-from storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
+from topicfs.storage.checkpoints.meta_properties import has_replicas
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
+from topicfs.storage.directories.data_directory import DataDirectory
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.directories.identity import settle_meta_properties
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.flush import BackgroundFlusher, Flusher, NoFlusher
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.topics.assembly import MOST_AT_START, assemble
+from topicfs.storage.topics.reconciliation import finish_pending, survey
+from topicfs.storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
 def _manager(directories: Directories) -> type[LogManager]:
     if not directories.one_of_many:
         return LogManager
-    from storage.manager.member import MemberManager  # noqa: PLC0415 - most directories replicate nothing
+    from topicfs.storage.manager.member import MemberManager  # noqa: PLC0415 - most directories replicate nothing
 
     return MemberManager
 

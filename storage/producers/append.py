@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
-from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers.entry import (
+from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.producers.entry import (
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
@@ -21,7 +21,7 @@ from storage.producers.entry import (
     SequencedBatch,
     follows,
 )
-from storage.producers.verification import Verification
+from topicfs.storage.producers.verification import Verification
 
 
 class Origin(Enum):

@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from storage.codec.headers import MAX_SEQUENCE, sequence_plus
-from storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
+from topicfs.storage.codec.headers import MAX_SEQUENCE, sequence_plus
+from topicfs.storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
 
 NO_SEQUENCE = -1
 

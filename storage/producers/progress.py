@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, cast
 
-from storage.engine import Partition, batches_from
-from storage.errors import StorageError
-from storage.model import Appended, Offset, ProducerId
-from storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
+from topicfs.storage.engine import Partition, batches_from
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Appended, Offset, ProducerId
+from topicfs.storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
 
 
 class ProgressLostError(StorageError):

@@ -18,10 +18,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from storage.codec.binary.crc import crc32c
-from storage.errors import CorruptBatchError
-from storage.model import Offset, ProducerId, Timestamp
-from storage.producers.entry import ProducerEntry, SequencedBatch
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Offset, ProducerId, Timestamp
+from topicfs.storage.producers.entry import ProducerEntry, SequencedBatch
 
 VERSION = 1
 HEADER = struct.Struct(">hIi")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from storage.errors import ProducerFencedError
-from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers.append import CompletedTransaction, Origin, ProducerAppend
-from storage.producers.entry import ProducerEntry
-from storage.producers.verification import VerificationGuard, Verifications
+from topicfs.storage.errors import ProducerFencedError
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.producers.append import CompletedTransaction, Origin, ProducerAppend
+from topicfs.storage.producers.entry import ProducerEntry
+from topicfs.storage.producers.verification import VerificationGuard, Verifications
 
 DEFAULT_EXPIRATION_MS = 86_400_000
 """producer.id.expiration.ms: how long a silent producer is remembered."""

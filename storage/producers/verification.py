@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from storage.model import ProducerId
+from topicfs.storage.model import ProducerId
 
 
 class VerificationGuard:

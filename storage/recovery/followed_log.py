@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.config.topic import TopicConfig
-from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.log.parts import LoadedLog
-from storage.model import Offset, Position, TopicPartition
-from storage.recovery.loader import LogLoader
-from storage.recovery.options import Checkpointed, LoadOptions
-from storage.recovery.segment_recovery import take_batches
-from storage.recovery.temporary_files import base_offsets
-from storage.segment.chain import Chain
-from storage.segment.roll import segment_settings
-from storage.segment.segment import LARGEST_SLOT_BYTES, Segment
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.parts import LoadedLog
+from topicfs.storage.model import Offset, Position, TopicPartition
+from topicfs.storage.recovery.loader import LogLoader
+from topicfs.storage.recovery.options import Checkpointed, LoadOptions
+from topicfs.storage.recovery.segment_recovery import take_batches
+from topicfs.storage.recovery.temporary_files import base_offsets
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.segment import LARGEST_SLOT_BYTES, Segment
+from topicfs.storage.segment.settings import SegmentDirectory
 
 
 class FileStamp(NamedTuple):

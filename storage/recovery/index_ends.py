@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.indexes import offset_index, time_index
-from storage.indexes.time_index import TimeEntry
-from storage.model import NO_TIMESTAMP, Offset
-from storage.segment.scan import SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import Segment
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.indexes import offset_index, time_index
+from topicfs.storage.indexes.time_index import TimeEntry
+from topicfs.storage.model import NO_TIMESTAMP, Offset
+from topicfs.storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from topicfs.storage.segment.segment import Segment
 
 _SLOTS = (
     (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),

@@ -8,11 +8,11 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 
-from storage.checkpoints.leader_epochs import LeaderEpochs
-from storage.config.topic import TopicConfig
-from storage.disk.filesystem import File
-from storage.disk.memory import MemoryFile
-from storage.disk.names import (
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.filesystem import File
+from topicfs.storage.disk.memory import MemoryFile
+from topicfs.storage.disk.names import (
     LOG_START_OFFSETS,
     SegmentFileKind,
     SegmentFileName,
@@ -20,29 +20,29 @@ from storage.disk.names import (
     parse_partition_directory,
     segment_file,
 )
-from storage.errors import CorruptionError, InvalidNameError
-from storage.log.log import Log
-from storage.log.parts import Hole, LoadedLog, LogContext, SmallFiles
-from storage.log.producers import LogProducers, rebuild_producers
-from storage.log.removal import Removal
-from storage.model import Offset, Position, Timestamp, TopicPartition
-from storage.recovery.index_ends import indexes_fit, read_end
-from storage.recovery.options import LoadOptions
-from storage.recovery.repair import HeadersRepairedError, repair_headers
-from storage.recovery.segment_recovery import Recovered, end_epochs, index_last, recover_segment
-from storage.recovery.split import SegmentOverflowError, split_segment
-from storage.recovery.temporary_files import (
+from topicfs.storage.errors import CorruptionError, InvalidNameError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.parts import Hole, LoadedLog, LogContext, SmallFiles
+from topicfs.storage.log.producers import LogProducers, rebuild_producers
+from topicfs.storage.log.removal import Removal
+from topicfs.storage.model import Offset, Position, Timestamp, TopicPartition
+from topicfs.storage.recovery.index_ends import indexes_fit, read_end
+from topicfs.storage.recovery.options import LoadOptions
+from topicfs.storage.recovery.repair import HeadersRepairedError, repair_headers
+from topicfs.storage.recovery.segment_recovery import Recovered, end_epochs, index_last, recover_segment
+from topicfs.storage.recovery.split import SegmentOverflowError, split_segment
+from topicfs.storage.recovery.temporary_files import (
     base_offsets,
     indexes_without_log,
     parse_names,
     replaced,
     sort_temporary_files,
 )
-from storage.segment.chain import Chain
-from storage.segment.roll import segment_settings
-from storage.segment.scan import FILE_WINDOW_BYTES, SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory, SegmentSettings
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.scan import FILE_WINDOW_BYTES, SCAN_WINDOW_BYTES, windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
 _SWAP = SegmentFileState.SWAP.value

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from storage.counts.engine_counts import EngineCounts
-from storage.log.flush import Flusher, NoFlusher
-from storage.log.producers import ProducerRules
-from storage.model import Offset
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.log.flush import Flusher, NoFlusher
+from topicfs.storage.log.producers import ProducerRules
+from topicfs.storage.model import Offset
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)

@@ -20,20 +20,20 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from storage.codec.batch import scan
-from storage.codec.binary.fields import (
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC_POSITION,
 )
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import BatchHeader
-from storage.disk.filesystem import File
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.model import Offset, Position
-from storage.segment.scan import windows
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.disk.filesystem import File
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.model import Offset, Position
+from topicfs.storage.segment.scan import windows
 
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")

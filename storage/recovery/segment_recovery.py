@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import EpochEntry, LeaderEpochs
-from storage.codec.headers import Batches
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, SegmentFileState, segment_file
-from storage.errors import CorruptionError
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.producers import LogProducers, replay_window
-from storage.model import Offset
-from storage.recovery.split import SegmentOverflowError
-from storage.segment.chain import Chain
-from storage.segment.scan import Window, windows
-from storage.segment.segment import Segment
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry, LeaderEpochs
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import LEADER_EPOCHS, SegmentFileKind, SegmentFileState, segment_file
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.log.producers import LogProducers, replay_window
+from topicfs.storage.model import Offset
+from topicfs.storage.recovery.split import SegmentOverflowError
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.scan import Window, windows
+from topicfs.storage.segment.segment import Segment
 
 
 class Recovered(NamedTuple):

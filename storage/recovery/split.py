@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.binary.fields import CURRENT_MAGIC
-from storage.codec.headers import Batches, BatchHeader
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileState
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.model import Offset, Position
-from storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory, SegmentSettings
-from storage.segment.sparse import PlacedBatch
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileState
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.model import Offset, Position
+from topicfs.storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
+from topicfs.storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from storage.disk.names import (
+from topicfs.storage.disk.names import (
     SegmentFileKind,
     SegmentFileName,
     SegmentFileState,
     parse_segment_file,
     segment_file,
 )
-from storage.model import Offset
+from topicfs.storage.model import Offset
 
 _INDEX_KINDS = frozenset(
     {SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.TRANSACTION_INDEX}

@@ -14,16 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.checkpoints.meta_properties import has_replicas
-from storage.config.broker import EngineConfig
-from storage.disk.names import MIRROR
-from storage.disk.native import NativeFileSystem
-from storage.errors import StorageError
-from storage.manager.manager import LogManager
-from storage.manager.startup import open_engine
+from topicfs.storage.checkpoints.meta_properties import has_replicas
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import MIRROR
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import open_engine
 
 if TYPE_CHECKING:
-    from storage.replicas.engine import ReplicatedEngine
+    from topicfs.storage.replicas.engine import ReplicatedEngine
 
 
 def holds_replicas(directories: Sequence[Path]) -> bool:
@@ -67,7 +67,7 @@ def open_directories(
         check_no_mirror(directories)
     several = len(directories) + len(left_out) > 1
     if replicated or ((several or not read_only) and holds_replicas(directories)):
-        from storage.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
+        from topicfs.storage.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
 
         return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
     return open_engine(directories, read_only=read_only, config=config)

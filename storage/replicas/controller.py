@@ -12,17 +12,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import permutations
 
-from storage.errors import PartitionOfflineError, StorageError
-from storage.log.log import Log
-from storage.messages import Say, reason_of
-from storage.model import Offset, ReplicaStatus, TopicPartition
-from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicatedTopicEntry
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.follower import first_lost, log_end
-from storage.replicas.rules.presence import Absence, absences, mend_epochs
-from storage.replicas.rules.state import (
+from topicfs.storage.errors import PartitionOfflineError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
+from topicfs.storage.replicas.members.agreement import Agreement
+from topicfs.storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.rules.follower import first_lost, log_end
+from topicfs.storage.replicas.rules.presence import Absence, absences, mend_epochs
+from topicfs.storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
     ReplicaState,
@@ -33,8 +33,8 @@ from storage.replicas.rules.state import (
     joined,
     without,
 )
-from storage.replicas.served_partition import Replica
-from storage.replicas.sound_reads import Doctor
+from topicfs.storage.replicas.served_partition import Replica
+from topicfs.storage.replicas.sound_reads import Doctor
 
 _LOGGER = logging.getLogger(__name__)
 

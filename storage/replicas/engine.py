@@ -12,37 +12,37 @@ from functools import partial
 from pathlib import Path
 from threading import RLock
 
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings, taken_over
-from storage.counts.engine_counts import EngineCounts
-from storage.disk.filesystem import Clock
-from storage.duties.scrubber import Scrubber
-from storage.engine import Cancel, Listeners, Partition, records_of
-from storage.errors import (
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings, taken_over
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.duties.scrubber import Scrubber
+from topicfs.storage.engine import Cancel, Listeners, Partition, records_of
+from topicfs.storage.errors import (
     ReadOnlyError,
     StorageError,
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.idempotence.registry import ProducerRegistry
-from storage.manager.groups import make_groups
-from storage.membership import Groups
-from storage.messages import WarningBook, reason_of
-from storage.model import DirectoryStatus, Timestamp, TopicPartition
-from storage.replicas.controller import ReplicaController
-from storage.replicas.fetcher_thread import FetcherThread
-from storage.replicas.healing.healer import Healer
-from storage.replicas.healing.renewal import Renewals
-from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.copies import MembersWithCopies
-from storage.replicas.members.histories import check_returned
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.reconciliation import adopt, reconcile
-from storage.replicas.moves import ReplicaMoves
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.topics import ReplicatedTopic, TopicTable
-from storage.shares.groups import QueueGroups
-from storage.staging.record import CommitRecord
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.manager.groups import make_groups
+from topicfs.storage.membership import Groups
+from topicfs.storage.messages import WarningBook, reason_of
+from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition
+from topicfs.storage.replicas.controller import ReplicaController
+from topicfs.storage.replicas.fetcher_thread import FetcherThread
+from topicfs.storage.replicas.healing.healer import Healer
+from topicfs.storage.replicas.healing.renewal import Renewals
+from topicfs.storage.replicas.members.agreement import Agreement
+from topicfs.storage.replicas.members.copies import MembersWithCopies
+from topicfs.storage.replicas.members.histories import check_returned
+from topicfs.storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.storage.replicas.members.reconciliation import adopt, reconcile
+from topicfs.storage.replicas.moves import ReplicaMoves
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.topics import ReplicatedTopic, TopicTable
+from topicfs.storage.shares.groups import QueueGroups
+from topicfs.storage.staging.record import CommitRecord
 
 
 class ReplicatedEngine:

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import ClassVar
 
-from storage.errors import CorruptionError, StorageError
-from storage.log.log import Log
-from storage.messages import Say, reason_of
-from storage.model import TopicPartition
-from storage.replicas.controller import ReplicaController
-from storage.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.follower import Step, steps
-from storage.replicas.rules.presence import absences, mend_epochs
-from storage.replicas.served_partition import Replica
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.controller import ReplicaController
+from topicfs.storage.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.rules.follower import Step, steps
+from topicfs.storage.replicas.rules.presence import absences, mend_epochs
+from topicfs.storage.replicas.served_partition import Replica
 
 _LOGGER = logging.getLogger(__name__)
 

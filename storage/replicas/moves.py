@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import RLock
 
-from storage.errors import InvalidConfigError, StorageError
-from storage.log.log import Log
-from storage.messages import Say, reason_of
-from storage.model import TopicPartition
-from storage.replicas.controller import ReplicaController
-from storage.replicas.fetcher_thread import CopyingThread, opened_again
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
-from storage.replicas.rules.follower import catch_up
-from storage.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.controller import ReplicaController
+from topicfs.storage.replicas.fetcher_thread import CopyingThread, opened_again
+from topicfs.storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.storage.replicas.rules.follower import catch_up
+from topicfs.storage.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from dataclasses import replace
 from struct import Struct
 from typing import Protocol
 
-from storage.codec.batch import assign_offsets, scan
-from storage.codec.binary.fields import BASE_OFFSET_POSITION
-from storage.config.topic import TopicConfig
-from storage.engine import Cancel
-from storage.errors import (
+from topicfs.storage.codec.batch import assign_offsets, scan
+from topicfs.storage.codec.binary.fields import BASE_OFFSET_POSITION
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Cancel
+from topicfs.storage.errors import (
     CorruptionError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -29,10 +29,10 @@ from storage.errors import (
     SegmentDeletedError,
     StorageError,
 )
-from storage.log.appending.small_appends import append_in_step
-from storage.log.log import Log
-from storage.log.parts import LogParts
-from storage.model import (
+from topicfs.storage.log.appending.small_appends import append_in_step
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     Appended,
     Fetched,
@@ -43,12 +43,12 @@ from storage.model import (
     ReplicaStatus,
     TopicPartition,
 )
-from storage.producers.entry import ProducerEntry
-from storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
-from storage.replicas.rules.presence import Absence
-from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
-from storage.replicas.served_partition import Replica, ServedPartition
-from storage.replicas.sound_reads import Doctor
+from topicfs.storage.producers.entry import ProducerEntry
+from topicfs.storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
+from topicfs.storage.replicas.rules.presence import Absence
+from topicfs.storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
+from topicfs.storage.replicas.served_partition import Replica, ServedPartition
+from topicfs.storage.replicas.sound_reads import Doctor
 
 FETCH_BYTES = 1 << 20
 """Bytes that a follower in sync fetches at a time."""

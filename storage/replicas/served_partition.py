@@ -12,12 +12,12 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple, TypeVar
 
-from storage.config.topic import TopicConfig
-from storage.directories.offline_partition import OfflinePartition
-from storage.engine import Cancel, Listeners, Partition
-from storage.errors import SegmentDeletedError
-from storage.log.log import Log
-from storage.model import (
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.offline_partition import OfflinePartition
+from topicfs.storage.engine import Cancel, Listeners, Partition
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import (
     Fetched,
     Isolation,
     Offset,
@@ -27,8 +27,8 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.replicas.rules.state import ReplicaId
-from storage.replicas.sound_reads import Asked, Doctor, read_soundly
+from topicfs.storage.replicas.rules.state import ReplicaId
+from topicfs.storage.replicas.sound_reads import Asked, Doctor, read_soundly
 
 T = TypeVar("T")
 

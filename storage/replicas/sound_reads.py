@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from storage.errors import CorruptionError, StorageError
-from storage.log.log import Log
-from storage.model import Fetched, Isolation, Offset
-from storage.scrub.copies import copy_at, offset_at
-from storage.scrub.verdict import Bounds, Verdict, judge
-from storage.segment.chain import overlapping
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Fetched, Isolation, Offset
+from topicfs.storage.scrub.copies import copy_at, offset_at
+from topicfs.storage.scrub.verdict import Bounds, Verdict, judge
+from topicfs.storage.segment.chain import overlapping
 
 
 class Asked(NamedTuple):

@@ -10,31 +10,31 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from storage.checkpoints.identifiers import new_id
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings
-from storage.disk.lock import find_holder
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import (
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.errors import (
     CorruptionError,
     DirectoryLockedError,
     MissingReplicasError,
     NotALogDirectoryError,
     StorageError,
 )
-from storage.manager.startup import Machine
-from storage.messages import WarningBook, reason_of
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.histories import check_identity, last_written, newest_of
-from storage.replicas.members.member import (
+from topicfs.storage.manager.startup import Machine
+from topicfs.storage.messages import WarningBook, reason_of
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.members.agreement import Agreement
+from topicfs.storage.replicas.members.histories import check_identity, last_written, newest_of
+from topicfs.storage.replicas.members.member import (
     NOT_OPENED,
     Opening,
     ReplicatingDirectories,
     ReplicatingDirectory,
 )
-from storage.replicas.members.state_file import ReplicaFile
-from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
+from topicfs.storage.replicas.members.state_file import ReplicaFile
+from topicfs.storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
 
 def open_replicas(

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from storage.checkpoints.identifiers import new_id
-from storage.config.live_settings import LiveSettings
-from storage.config.topic import TopicConfig
-from storage.disk.names import check_new_topic, check_partitions
-from storage.engine import Partition
-from storage.errors import InvalidConfigError, StorageError
-from storage.manager.member import MemberManager
-from storage.messages import Say, reason_of
-from storage.model import TopicPartition
-from storage.replicas.controller import ReplicaController
-from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import ReplicatingDirectories
-from storage.replicas.members.state_file import ReplicatedTopicEntry
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.placement import place
-from storage.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
-from storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_new_topic, check_partitions
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.controller import ReplicaController
+from topicfs.storage.replicas.members.agreement import Agreement
+from topicfs.storage.replicas.members.member import ReplicatingDirectories
+from topicfs.storage.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.rules.placement import place
+from topicfs.storage.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
+from topicfs.storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides
 
 
 class ReplicatedTopic(EmbeddedTopic):

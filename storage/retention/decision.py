@@ -19,8 +19,8 @@ from enum import Enum
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
-from storage.config.topic import TopicConfig
-from storage.model import Offset, SegmentInfo, Timestamp
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.model import Offset, SegmentInfo, Timestamp
 
 
 class Reason(Enum):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from storage.log.log import Log
-from storage.model import Offset, Timestamp
-from storage.retention.decision import Decision, LogFacts, decide_retention, limit_text
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.retention.decision import Decision, LogFacts, decide_retention, limit_text
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:

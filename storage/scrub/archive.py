@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from storage.checkpoints.leader_epochs import epoch_for_offset
-from storage.codec.binary.crc import crc32c
-from storage.codec.binary.fields import (
+from topicfs.storage.checkpoints.leader_epochs import epoch_for_offset
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_MASK,
@@ -33,13 +33,13 @@ from storage.codec.binary.fields import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.compression.codecs import deflate, inflate
-from storage.codec.headers import BatchHeader, BatchStamp, Codec, sequence_plus
-from storage.codec.records import encode
-from storage.errors import CorruptBatchError, RecordTooLargeError, StorageError
-from storage.model import NO_LEADER_EPOCH, Offset, Record, Timestamp, TopicPartition
-from storage.scrub.verdict import Bounds, judge_first
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.compression.codecs import deflate, inflate
+from topicfs.storage.codec.headers import BatchHeader, BatchStamp, Codec, sequence_plus
+from topicfs.storage.codec.records import encode
+from topicfs.storage.errors import CorruptBatchError, RecordTooLargeError, StorageError
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.scrub.verdict import Bounds, judge_first
 
 MOST_OFFSETS = 1 << 20
 """A batch that claims to have more is not looked for: its bounds are damaged."""

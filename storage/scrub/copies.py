@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.errors import StorageError
-from storage.findings import Finding
-from storage.log.log import Log
-from storage.model import Buffer, Offset, Position
-from storage.segment.scan import declared_size
-from storage.segment.segment import Segment
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Buffer, Offset, Position
+from topicfs.storage.segment.scan import declared_size
+from topicfs.storage.segment.segment import Segment
 
 CHUNK_BYTES = 1 << 20
 """Bytes of each copy that are read at a time."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
-from storage.codec.headers import Batches
-from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from storage.findings import Finding
-from storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
-from storage.model import NO_TIMESTAMP, Position
-from storage.scrub.copies import Copy, CopyMovedError, Guard
-from storage.segment.scan import windows
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
+from topicfs.storage.model import NO_TIMESTAMP, Position
+from topicfs.storage.scrub.copies import Copy, CopyMovedError, Guard
+from topicfs.storage.segment.scan import windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory
 
 _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.errors import StorageError
-from storage.findings import Finding
-from storage.log.log import Log
-from storage.messages import reason_of
-from storage.model import Offset, TopicPartition
-from storage.scrub.archive import PartitionArchive, RecordArchive
-from storage.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
-from storage.scrub.findings import ScrubCounts, ScrubFinding
-from storage.scrub.segment import Scrubbing, SegmentScrub
-from storage.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.scrub.archive import PartitionArchive, RecordArchive
+from topicfs.storage.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
+from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.storage.scrub.segment import Scrubbing, SegmentScrub
+from topicfs.storage.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
 
 
 class ScrubbedLog(NamedTuple):

@@ -14,11 +14,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage.checkpoints.atomic import write_atomically
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.model import TopicPartition
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import TopicPartition
 
 VERSION = 1
 

@@ -15,20 +15,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from storage.checkpoints.leader_epochs import Entries
-from storage.codec.batch import scan
-from storage.codec.binary.fields import HEADER_SIZE, ROW_SIZE
-from storage.codec.headers import Batches, BatchHeader
-from storage.errors import StorageError
-from storage.findings import Finding
-from storage.messages import reason_of
-from storage.model import Position
-from storage.scrub.archive import DamagedBatch, PartitionArchive, proven_batch
-from storage.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend, offset_at
-from storage.scrub.findings import ScrubFinding
-from storage.scrub.indexes import IndexCheck
-from storage.scrub.verdict import Bounds, judge, judge_first
-from storage.validation.batches import compression_of
+from topicfs.storage.checkpoints.leader_epochs import Entries
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE, ROW_SIZE
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Position
+from topicfs.storage.scrub.archive import DamagedBatch, PartitionArchive, proven_batch
+from topicfs.storage.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend, offset_at
+from topicfs.storage.scrub.findings import ScrubFinding
+from topicfs.storage.scrub.indexes import IndexCheck
+from topicfs.storage.scrub.verdict import Bounds, judge, judge_first
+from topicfs.storage.validation.batches import compression_of
 
 _BATCHES_AHEAD = 1000
 """Looked at behind a damaged batch for a place where two copies agree again."""

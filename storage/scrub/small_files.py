@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.leader_epochs import encode_epochs
-from storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
-from storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError, CorruptionError, StorageError
-from storage.findings import Finding
-from storage.indexes.transaction_index import AbortedSpan
-from storage.indexes.transaction_index import encode as encode_span
-from storage.log.log import Log
-from storage.messages import reason_of
-from storage.model import Position
-from storage.producers.snapshot import decode as decode_snapshot
-from storage.scrub.copies import Copy, end_of
-from storage.scrub.findings import ScrubFinding
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.leader_epochs import encode_epochs
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
+from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.indexes.transaction_index import encode as encode_span
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Position
+from topicfs.storage.producers.snapshot import decode as decode_snapshot
+from topicfs.storage.scrub.copies import Copy, end_of
+from topicfs.storage.scrub.findings import ScrubFinding
 
 MEMORY = "memory"
 """From where a file is healed that the engine knows by heart."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
-from storage.codec.batch import scan
-from storage.codec.headers import Batches, BatchHeader
-from storage.errors import TornBatchError
-from storage.model import NO_LEADER_EPOCH, Buffer, Offset
+from topicfs.storage.checkpoints.leader_epochs import Entries, epoch_for_offset
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import TornBatchError
+from topicfs.storage.model import NO_LEADER_EPOCH, Buffer, Offset
 
 OFFSETS = "its offsets do not follow those before, or not lead to those behind"
 

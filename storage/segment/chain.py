@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import AbortedTransaction, Offset
-from storage.segment.segment import Segment
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import AbortedTransaction, Offset
+from topicfs.storage.segment.segment import Segment
 
 
 class Chain(NamedTuple):

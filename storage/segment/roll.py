@@ -10,10 +10,10 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
-from storage.config.topic import TopicConfig
-from storage.indexes import time_index
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.segment.settings import SegmentSettings
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.indexes import time_index
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.segment.settings import SegmentSettings
 
 
 class RollReason(Enum):

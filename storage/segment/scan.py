@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from storage.codec.batch import find_offset, scan
-from storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
-from storage.codec.headers import Batches, BatchHeader
-from storage.disk.filesystem import File
-from storage.errors import CorruptBatchError, CorruptionError, TornBatchError
-from storage.model import Position
+from topicfs.storage.codec.batch import find_offset, scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.disk.filesystem import File
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, TornBatchError
+from topicfs.storage.model import Position
 
 ENDS_EARLY = "the file ends early"
 """The cause reported for a file that is shorter than it was."""

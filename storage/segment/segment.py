@@ -17,21 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Batches, BatchHeader
-from storage.disk.filesystem import File
-from storage.disk.memory import MemoryFile
-from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from storage.errors import PartitionOfflineError
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
-from storage.indexes.slots import SlotFile
-from storage.indexes.time_index import TimeEntry, TimeIndex
-from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
-from storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp, later
-from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
-from storage.segment.settings import SegmentDirectory, SegmentSettings
-from storage.segment.sparse import Placed, SparseState, due_entries, fitting
-from storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.disk.filesystem import File
+from topicfs.storage.disk.memory import MemoryFile
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
+from topicfs.storage.indexes.slots import SlotFile
+from topicfs.storage.indexes.time_index import TimeEntry, TimeIndex
+from topicfs.storage.indexes.transaction_index import AbortedSpan, TransactionIndex
+from topicfs.storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp, later
+from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
+from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
+from topicfs.storage.segment.sparse import Placed, SparseState, due_entries, fitting
+from topicfs.storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
 
 LARGEST_SLOT_BYTES = 12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.filesystem import Clock, FileSystem
 
 
 class SegmentSettings(NamedTuple):

@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeAlias
 
 import cython
 
-from storage.codec.headers import Batches
-from storage.indexes.time_index import TimeEntry
-from storage.model import Offset, Timestamp
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.indexes.time_index import TimeEntry
+from topicfs.storage.model import Offset, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 Placed: TypeAlias = tuple[int, int, int]
 """A `PlacedBatch`, perhaps without its names."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from storage.indexes.offset_index import OffsetIndex
-from storage.model import Offset, Position
+from topicfs.storage.indexes.offset_index import OffsetIndex
+from topicfs.storage.model import Offset, Position
 
 
 class SegmentsSearched(NamedTuple):

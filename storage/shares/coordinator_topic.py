@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from storage.codec.columns import decode_each
-from storage.codec.records import encode
-from storage.engine import Engine, Partition
-from storage.errors import CorruptBatchError, CorruptionError, TopicExistsError, UnknownTopicError
-from storage.model import Isolation, Offset, Record, Timestamp
-from storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.codec.records import encode
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, TopicExistsError, UnknownTopicError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
+from topicfs.storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
 
 READ_BYTES = 1 << 20
 

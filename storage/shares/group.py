@@ -14,13 +14,13 @@ from dataclasses import replace
 from threading import RLock
 from typing import NamedTuple
 
-from storage.checkpoints.identifiers import decode_id, new_id
-from storage.config.listing import ShownSetting
-from storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
-from storage.coordinators.share_state_records import SharePartitionKey
-from storage.disk.filesystem import Clock
-from storage.engine import Engine, Partition, Topic
-from storage.errors import (
+from topicfs.storage.checkpoints.identifiers import decode_id, new_id
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
+from topicfs.storage.coordinators.share_state_records import SharePartitionKey
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.errors import (
     GroupExistsError,
     GroupFullError,
     GroupNotEmptyError,
@@ -33,8 +33,8 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from storage.share_groups import (
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+from topicfs.storage.share_groups import (
     Acknowledgement,
     InFlight,
     Leased,
@@ -43,13 +43,13 @@ from storage.share_groups import (
     Rejected,
     ShareMember,
 )
-from storage.shares.group_queues import GroupQueues, QueuesServices
-from storage.shares.journal import QueueJournal, RejectedKey, RejectedRecord
-from storage.shares.memberships import Memberships, without_topics
-from storage.shares.queue import GivenUp, Queue
-from storage.shares.records.share_partition import HeldRecords
-from storage.shares.session import QueueSession
-from storage.shares.state.store import StateStore
+from topicfs.storage.shares.group_queues import GroupQueues, QueuesServices
+from topicfs.storage.shares.journal import QueueJournal, RejectedKey, RejectedRecord
+from topicfs.storage.shares.memberships import Memberships, without_topics
+from topicfs.storage.shares.queue import GivenUp, Queue
+from topicfs.storage.shares.records.share_partition import HeldRecords
+from topicfs.storage.shares.session import QueueSession
+from topicfs.storage.shares.state.store import StateStore
 
 MOST_MEMBERS = 200
 """group.share.max.size."""

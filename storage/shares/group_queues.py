@@ -9,17 +9,17 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from storage.checkpoints.identifiers import decode_id
-from storage.config.share_group import ShareGroupSettings
-from storage.coordinators.share_group_records import GroupTopics
-from storage.coordinators.share_state_records import SharePartitionKey
-from storage.disk.filesystem import Clock
-from storage.engine import Cancel, Engine, Partition, Topic
-from storage.model import Isolation, TopicPartition
-from storage.shares.memberships import Memberships, with_initialized
-from storage.shares.queue import NoteGivenUp, Queue, QueueServices, first_offset
-from storage.shares.records.share_partition import SharePartition
-from storage.shares.state.store import StateStore
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.config.share_group import ShareGroupSettings
+from topicfs.storage.coordinators.share_group_records import GroupTopics
+from topicfs.storage.coordinators.share_state_records import SharePartitionKey
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Cancel, Engine, Partition, Topic
+from topicfs.storage.model import Isolation, TopicPartition
+from topicfs.storage.shares.memberships import Memberships, with_initialized
+from topicfs.storage.shares.queue import NoteGivenUp, Queue, QueueServices, first_offset
+from topicfs.storage.shares.records.share_partition import SharePartition
+from topicfs.storage.shares.state.store import StateStore
 
 
 class QueuesServices(NamedTuple):

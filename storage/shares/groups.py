@@ -6,22 +6,22 @@ import uuid
 from collections.abc import Mapping
 from threading import RLock
 
-from storage.checkpoints.identifiers import decode_id
-from storage.coordinators.group_records import check_group_name
-from storage.coordinators.share_group_records import GroupTopics
-from storage.coordinators.share_state_records import SharePartitionKey, ShareState
-from storage.disk.filesystem import Clock, FileSystem
-from storage.engine import Cancel, Engine
-from storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
-from storage.model import Timestamp
-from storage.shares.coordinator_topic import CoordinatorTopic
-from storage.shares.group import GroupServices, QueueGroup
-from storage.shares.journal import JournalPlaces, QueueJournal
-from storage.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
-from storage.shares.memberships import Memberships
-from storage.shares.state.shard import StateWrite
-from storage.shares.state.store import TOPIC as STATE_TOPIC
-from storage.shares.state.store import StateStore
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.coordinators.group_records import check_group_name
+from topicfs.storage.coordinators.share_group_records import GroupTopics
+from topicfs.storage.coordinators.share_state_records import SharePartitionKey, ShareState
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
+from topicfs.storage.model import Timestamp
+from topicfs.storage.shares.coordinator_topic import CoordinatorTopic
+from topicfs.storage.shares.group import GroupServices, QueueGroup
+from topicfs.storage.shares.journal import JournalPlaces, QueueJournal
+from topicfs.storage.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
+from topicfs.storage.shares.memberships import Memberships
+from topicfs.storage.shares.state.shard import StateWrite
+from topicfs.storage.shares.state.store import TOPIC as STATE_TOPIC
+from topicfs.storage.shares.state.store import StateStore
 
 PRUNE_INTERVAL_MS = 5 * 60 * 1000
 """Kafka's share.coordinator.state.topic.prune.interval.ms."""

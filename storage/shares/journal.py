@@ -23,12 +23,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.identifiers import decode_id, encode_id
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.model import Offset, Position, Timestamp
-from storage.share_groups import RejectedBy
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Offset, Position, Timestamp
+from topicfs.storage.share_groups import RejectedBy
 
 MOST_REJECTED = 10_000
 _LINES_BEFORE_REWRITE = 1000

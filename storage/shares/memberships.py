@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import RLock
 
-from storage.coordinators.share_group_records import (
+from topicfs.storage.coordinators.share_group_records import (
     GroupRecord,
     GroupRecordKey,
     GroupTopic,
@@ -24,12 +24,12 @@ from storage.coordinators.share_group_records import (
     write_group_key,
     write_topics,
 )
-from storage.disk import names
-from storage.disk.filesystem import Clock
-from storage.engine import Partition
-from storage.errors import CorruptBatchError
-from storage.model import Offset
-from storage.shares.coordinator_topic import CoordinatorTopic, TopicRecord, append, replay
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Offset
+from topicfs.storage.shares.coordinator_topic import CoordinatorTopic, TopicRecord, append, replay
 
 TOPIC = names.CONSUMER_OFFSETS
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from storage.config.group import BY_DURATION, LATEST, OffsetReset
-from storage.config.share_group import ShareGroupSettings
-from storage.coordinators.share_state_records import NO_START, SharePartitionKey, ShareState, StateBatch
-from storage.engine import Partition
-from storage.errors import CorruptionError, RecordNotHeldError, StorageError
-from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy
-from storage.shares.record_reader import FetchedBatch, RecordReader, find
-from storage.shares.records.acknowledgement import GAP, AckBatch, NotAcquiredError, StateChange
-from storage.shares.records.acquisition import Acquired, AcquireRequest
-from storage.shares.records.partition_state import Limits
-from storage.shares.records.share_partition import HeldRecords, SharePartition
-from storage.shares.records.states import ARCHIVED, RecordState
-from storage.shares.state.shard import StateWrite
-from storage.shares.state.store import StateStore
+from topicfs.storage.config.group import BY_DURATION, LATEST, OffsetReset
+from topicfs.storage.config.share_group import ShareGroupSettings
+from topicfs.storage.coordinators.share_state_records import (
+    NO_START,
+    SharePartitionKey,
+    ShareState,
+    StateBatch,
+)
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError, RecordNotHeldError, StorageError
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+from topicfs.storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy
+from topicfs.storage.shares.record_reader import FetchedBatch, RecordReader, find
+from topicfs.storage.shares.records.acknowledgement import GAP, AckBatch, NotAcquiredError, StateChange
+from topicfs.storage.shares.records.acquisition import Acquired, AcquireRequest
+from topicfs.storage.shares.records.partition_state import Limits
+from topicfs.storage.shares.records.share_partition import HeldRecords, SharePartition
+from topicfs.storage.shares.records.states import ARCHIVED, RecordState
+from topicfs.storage.shares.state.shard import StateWrite
+from topicfs.storage.shares.state.store import StateStore
 
 
 class GivenUp(NamedTuple):

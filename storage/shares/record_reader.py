@@ -6,13 +6,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.codec.aborted_filter import hide_aborted
-from storage.codec.batch import scan
-from storage.codec.columns import Columns, decode
-from storage.engine import Partition
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.model import Isolation, Offset, Position
-from storage.shares.records.acquisition import LogBatch
+from topicfs.storage.codec.aborted_filter import hide_aborted
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.model import Isolation, Offset, Position
+from topicfs.storage.shares.records.acquisition import LogBatch
 
 KEPT_BATCHES = 4
 """Decoded batches kept of each partition."""

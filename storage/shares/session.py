@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from storage.engine import Listeners
-from storage.errors import SessionClosedError
-from storage.model import Timestamp
-from storage.share_groups import Acknowledgement, Leased, RecordName, ShareMember
+from topicfs.storage.engine import Listeners
+from topicfs.storage.errors import SessionClosedError
+from topicfs.storage.model import Timestamp
+from topicfs.storage.share_groups import Acknowledgement, Leased, RecordName, ShareMember
 
 
 class SessionGroup(Protocol):

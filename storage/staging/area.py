@@ -17,9 +17,9 @@ from enum import Enum
 from pathlib import Path
 from uuid import uuid4
 
-from storage.checkpoints.atomic import write_atomically
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import (
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import (
     WRITE_PREFIX,
     WriteFile,
     WriteFileKind,
@@ -27,12 +27,12 @@ from storage.disk.names import (
     parse_write_file,
     write_file,
 )
-from storage.errors import StorageError
-from storage.model import Timestamp
-from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
-from storage.staging.placement import Placement
-from storage.staging.record import CommitRecord, CommittedQuery, committed_of
-from storage.staging.staged_file import StagedFile, StagedFileWriter, copy_staged
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Timestamp
+from topicfs.storage.staging.manifest import Manifest, decode_manifest, encode_manifest
+from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.record import CommitRecord, CommittedQuery, committed_of
+from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter, copy_staged
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
 """Staged files that are not submitted are kept for so long after they were written."""

@@ -13,23 +13,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from storage.codec.batch import read_header, set_producer
-from storage.codec.headers import MAX_SEQUENCE
-from storage.disk.filesystem import Clock
-from storage.disk.names import WriteId
-from storage.engine import Engine, Partition
-from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
-from storage.messages import Say
-from storage.model import NO_PRODUCER_ID, TopicPartition
-from storage.producers.entry import next_run
-from storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
-from storage.staging.area import StagingArea
-from storage.staging.manifest import BegunAppend, Manifest
-from storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
-from storage.staging.record import CommittedQuery
-from storage.staging.staged_file import Frame, check_whole, read_frames
-from storage.validation.batches import AppendRules, check_as_leader
-from storage.validation.conversion import convert
+from topicfs.storage.codec.batch import read_header, set_producer
+from topicfs.storage.codec.headers import MAX_SEQUENCE
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import InvalidRecordError, StorageError, UnknownTopicError
+from topicfs.storage.messages import Say
+from topicfs.storage.model import NO_PRODUCER_ID, TopicPartition
+from topicfs.storage.producers.entry import next_run
+from topicfs.storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
+from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.manifest import BegunAppend, Manifest
+from topicfs.storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
+from topicfs.storage.staging.record import CommittedQuery
+from topicfs.storage.staging.staged_file import Frame, check_whole, read_frames
+from topicfs.storage.validation.batches import AppendRules, check_as_leader
+from topicfs.storage.validation.conversion import convert
 
 _REMEDY = (
     "remove the write's .claimed file in the data directory to give it up; the part that is visible stays"

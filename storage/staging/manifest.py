@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from storage.errors import CorruptionError
-from storage.model import Offset, ProducerId, TopicPartition
-from storage.staging.placement import Placement, placement_as_json, placement_from_json
-from storage.staging.staged_file import StagedFile
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, ProducerId, TopicPartition
+from topicfs.storage.staging.placement import Placement, placement_as_json, placement_from_json
+from topicfs.storage.staging.staged_file import StagedFile
 
 VERSION = 1
 PLACED_VERSION = 2

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from storage.model import Offset, TopicPartition
+from topicfs.storage.model import Offset, TopicPartition
 
 
 class NewTopic(NamedTuple):

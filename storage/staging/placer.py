@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from storage.codec.batch import assign_offsets, read_header, set_producer
-from storage.codec.columns import decode
-from storage.codec.headers import sequence_plus
-from storage.disk.filesystem import DiskSpace, FileSystem
-from storage.disk.names import is_internal
-from storage.engine import Engine, Partition
-from storage.errors import (
+from topicfs.storage.codec.batch import assign_offsets, read_header, set_producer
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import sequence_plus
+from topicfs.storage.disk.filesystem import DiskSpace, FileSystem
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
     PartitionOfflineError,
@@ -25,15 +25,15 @@ from storage.errors import (
     StorageError,
     UnknownTopicError,
 )
-from storage.log.log import Log
-from storage.model import Offset, TopicPartition
-from storage.producers.entry import next_run
-from storage.producers.progress import last_batch
-from storage.staging.area import StagingArea
-from storage.staging.manifest import BegunAppend, Manifest
-from storage.staging.placement import LogPlacement, Placement
-from storage.staging.staged_file import Frame, check_whole, read_frames
-from storage.validation.batches import check_as_follower
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.producers.entry import next_run
+from topicfs.storage.producers.progress import last_batch
+from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.manifest import BegunAppend, Manifest
+from topicfs.storage.staging.placement import LogPlacement, Placement
+from topicfs.storage.staging.staged_file import Frame, check_whole, read_frames
+from topicfs.storage.validation.batches import check_as_follower
 
 BESIDE_BYTES = 1 << 20
 """For what comes beside the batches: index entries, checkpoints, names."""

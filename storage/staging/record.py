@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from storage.checkpoints.copies import RecordCopies
-from storage.disk import names
-from storage.disk.names import WriteId
-from storage.model import ProducerId
+from topicfs.storage.checkpoints.copies import RecordCopies
+from topicfs.storage.disk import names
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.model import ProducerId
 
 
 class CommittedQuery(NamedTuple):

@@ -15,11 +15,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.binary.crc import crc32c
-from storage.disk.filesystem import File, FileSystem
-from storage.errors import CorruptionError
-from storage.model import Buffer, Position, TopicPartition
-from storage.segment.scan import FILE_WINDOW_BYTES
+from topicfs.storage.codec.binary.crc import crc32c
+from topicfs.storage.disk.filesystem import File, FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Buffer, Position, TopicPartition
+from topicfs.storage.segment.scan import FILE_WINDOW_BYTES
 
 _FRAME = struct.Struct(">iHI")
 

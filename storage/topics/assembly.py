@@ -7,15 +7,15 @@ from functools import partial
 from itertools import groupby
 from types import MappingProxyType
 
-from storage.directories.directories import Directories
-from storage.disk.names import DirectoryMark
-from storage.engine import Partition
-from storage.messages import Say
-from storage.model import Timestamp, TopicPartition
-from storage.topics.loader import PartitionToLoad, load, load_all
-from storage.topics.reconciliation import FoundTopic, find_topics, marked, refusal, survey
-from storage.topics.registry import TopicEntry, TopicRegistry
-from storage.topics.topic import LogTopic, lenient_config
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.disk.names import DirectoryMark
+from topicfs.storage.engine import Partition
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.topics.loader import PartitionToLoad, load, load_all
+from topicfs.storage.topics.reconciliation import FoundTopic, find_topics, marked, refusal, survey
+from topicfs.storage.topics.registry import TopicEntry, TopicRegistry
+from topicfs.storage.topics.topic import LogTopic, lenient_config
 
 MOST_AT_START = 1000
 """Number of partitions up to which all are opened at the start, even if they were closed in order."""

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from storage.checkpoints.identifiers import LAST_RESERVED_TOPIC_ID, decode_id, new_id
-from storage.config.topic import TopicConfig
-from storage.directories.checkpoints import name_of
-from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline_partition import loaded_logs
-from storage.engine import Partition
-from storage.errors import InvalidConfigError, StorageError
-from storage.log.log import Log
-from storage.messages import Say
-from storage.model import Timestamp, TopicPartition
-from storage.topics.loader import collection_paused, load_new
-from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
-from storage.topics.topic import LogTopic, lenient_config, merge_overrides
+from topicfs.storage.checkpoints.identifiers import LAST_RESERVED_TOPIC_ID, decode_id, new_id
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.checkpoints import name_of
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.directories.offline_partition import loaded_logs
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.topics.loader import collection_paused, load_new
+from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
+from topicfs.storage.topics.topic import LogTopic, lenient_config, merge_overrides
 
 
 class Progress:

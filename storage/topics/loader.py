@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.config.topic import TopicConfig
-from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.offline_partition import OfflinePartition
-from storage.disk.names import LEADER_EPOCHS
-from storage.duties.adoption import adopt
-from storage.engine import Partition
-from storage.errors import CorruptionError, StorageError
-from storage.log.log import Log
-from storage.log.producers import ProducerRules
-from storage.messages import Say, reason_of
-from storage.model import Offset, TopicPartition
-from storage.recovery.loader import load_log
-from storage.recovery.options import Checkpointed, LoadOptions
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.directories.offline_partition import OfflinePartition
+from topicfs.storage.disk.names import LEADER_EPOCHS
+from topicfs.storage.duties.adoption import adopt
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.producers import ProducerRules
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import Checkpointed, LoadOptions
+from topicfs.storage.segment.settings import SegmentDirectory
 
 
 class PartitionToLoad(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.model import Timestamp
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Timestamp
 
 
 class Unopened:

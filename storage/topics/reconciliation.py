@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.partition_metadata import read_topic_id, topic_id_of, write_topic_id
-from storage.directories.contents import Contents
-from storage.directories.data_directory import DataDirectory
-from storage.directories.directories import Directories, OpenDirectory
-from storage.disk.names import DirectoryMark
-from storage.errors import CorruptionError, DuplicatePartitionError
-from storage.messages import Say
-from storage.model import TopicPartition
-from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
-from storage.topics.topic import NO_TOPIC_ID, own_overrides
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id, topic_id_of, write_topic_id
+from topicfs.storage.directories.contents import Contents
+from topicfs.storage.directories.data_directory import DataDirectory
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.disk.names import DirectoryMark
+from topicfs.storage.errors import CorruptionError, DuplicatePartitionError
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
+from topicfs.storage.topics.topic import NO_TOPIC_ID, own_overrides
 
 
 @dataclass(frozen=True, slots=True)

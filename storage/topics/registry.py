@@ -31,11 +31,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from storage.checkpoints.atomic import write_atomically
-from storage.directories.cluster_metadata import ClusterImage
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.directories.cluster_metadata import ClusterImage
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
 
 VERSION = 1
 

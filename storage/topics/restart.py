@@ -6,23 +6,23 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from storage.checkpoints.clean_shutdown import remove_mark
-from storage.directories.checkpoints import name_of
-from storage.directories.directories import Directories, OpenDirectory
-from storage.directories.identity import settle_meta_properties
-from storage.directories.offline_partition import loaded_logs
-from storage.disk.native import NativeFileSystem
-from storage.engine import Partition
-from storage.errors import StorageError
-from storage.log.log import Log
-from storage.messages import Say
-from storage.model import TopicPartition
-from storage.recovery.options import Checkpointed
-from storage.topics.assembly import find_all, make_topic, partition_to_load
-from storage.topics.loader import PartitionToLoad, load, load_found
-from storage.topics.reconciliation import finish_pending
-from storage.topics.registry import TopicRegistry
-from storage.topics.topic import LogTopic
+from topicfs.storage.checkpoints.clean_shutdown import remove_mark
+from topicfs.storage.directories.checkpoints import name_of
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.directories.identity import settle_meta_properties
+from topicfs.storage.directories.offline_partition import loaded_logs
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.recovery.options import Checkpointed
+from topicfs.storage.topics.assembly import find_all, make_topic, partition_to_load
+from topicfs.storage.topics.loader import PartitionToLoad, load, load_found
+from topicfs.storage.topics.reconciliation import finish_pending
+from topicfs.storage.topics.registry import TopicRegistry
+from topicfs.storage.topics.topic import LogTopic
 
 
 @dataclass(frozen=True, slots=True)

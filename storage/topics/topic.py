@@ -7,14 +7,14 @@ from contextlib import suppress
 from threading import Lock
 from types import MappingProxyType
 
-from storage.config.listing import ShownSetting, topic_settings
-from storage.config.topic import SETTINGS, TopicConfig
-from storage.disk import names
-from storage.engine import Partition
-from storage.errors import InvalidConfigError, PartitionOfflineError
-from storage.log.log import Log
-from storage.messages import did_you_mean
-from storage.topics.partitions import Partitions, Served, Unopened
+from topicfs.storage.config.listing import ShownSetting, topic_settings
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import InvalidConfigError, PartitionOfflineError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import did_you_mean
+from topicfs.storage.topics.partitions import Partitions, Served, Unopened
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero id: of a topic in a directory that names none and may not be changed."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from storage.directories.directories import Directories
-from storage.duties.due_times import NOW, due_at
-from storage.model import Timestamp, TopicPartition
-from storage.topics.partitions import Unopened
-from storage.topics.topic import LogTopic
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.duties.due_times import NOW, due_at
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.topics.partitions import Unopened
+from topicfs.storage.topics.topic import LogTopic
 
 AT_A_TIME = 50
 """Number of partitions examined in one call, which takes two milliseconds."""

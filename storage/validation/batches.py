@@ -10,14 +10,14 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from storage.codec.batch import scan
-from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, ROW_SIZE, TIMESTAMP_TYPE_MASK
-from storage.codec.headers import Batches, Codec
-from storage.config.topic import TopicConfig
-from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TimestampType
-from storage.producers.append import Origin
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, ROW_SIZE, TIMESTAMP_TYPE_MASK
+from topicfs.storage.codec.headers import Batches, Codec
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TimestampType
+from topicfs.storage.producers.append import Origin
 
 NO_LIMIT = 2**63 - 1
 """A message.timestamp.before.max.ms of this, which is the default, refuses nothing."""

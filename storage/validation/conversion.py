@@ -10,21 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.codec.batch import set_max_timestamp
-from storage.codec.binary.fields import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
-from storage.codec.columns import Columns, decode
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode_columns
-from storage.errors import (
+from topicfs.storage.codec.batch import set_max_timestamp
+from topicfs.storage.codec.binary.fields import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode_columns
+from topicfs.storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
     OversizeBatchError,
     RecordTooLargeError,
 )
-from storage.model import NO_TIMESTAMP, ProducerId, TimestampType
-from storage.validation.batches import NO_LIMIT, AppendRules, Incoming
+from topicfs.storage.model import NO_TIMESTAMP, ProducerId, TimestampType
+from topicfs.storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
 WHOLE_BATCH_BYTES = 2**31 - 1
 """A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""

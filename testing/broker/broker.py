@@ -16,13 +16,13 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from storage.checkpoints.identifiers import new_id
-from storage.config.properties import format_properties
 from testing.broker.formatting import format_by_tool, format_directory
 from testing.broker.libraries import Java
 from testing.broker.proxy import Proxy
 from testing.ports import reserve_ports
 from testing.processes import ending_with_this
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.properties import format_properties
 
 START_TIMEOUT_SECONDS = 90
 STOP_TIMEOUT_SECONDS = 60

@@ -34,8 +34,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from storage.handover.cluster import PASSING_ERRORS, id_text
-from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
+from topicfs.storage.handover.cluster import PASSING_ERRORS, id_text
+from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 Result = TypeVar("Result")
 

@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties
-from storage.config.properties import format_properties
-from storage.disk.native import system_clock
 from testing.broker.libraries import Java
 from testing.java import ARCHIVES
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties
+from topicfs.storage.config.properties import format_properties
+from topicfs.storage.disk.native import system_clock
 
 FEATURES = "bootstrap.checkpoint"
 

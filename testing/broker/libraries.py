@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.connector.maven import Jars, JarsMissingError
 from testing.java import PLAIN_FLAGS, quick_start
+from topicfs.pipeline.connector.maven import Jars, JarsMissingError
 
 KAFKA = Jars(
     name="kafka",

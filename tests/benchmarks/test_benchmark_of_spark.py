@@ -15,9 +15,9 @@ from benchmarks.spark.records import (
     make_topic,
 )
 from benchmarks.spark.session import Process, processes, seconds_between
-from storage.codec.columns import decode
-from storage.manager import open_engine
-from storage.model import Isolation
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation
 
 
 def test_records_over_some_days(tmp_path):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from cluster.place import ClusterAddress, Server, cluster_address
 from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java, UnavailableError, find_java
 from tests.doubles.certificates import Certificates
 from tests.doubles.servers import servers
+from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from storage.partitioning import partition_of_key
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.cluster_mount import Ran, bash, mounted_cluster
 from tests.doubles.producing import values
 from tests.doubles.waiting import wait_until
+from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 

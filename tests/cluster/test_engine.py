@@ -10,16 +10,16 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from cluster.engine import ClusterEngine, open_engine
-from cluster.place import ClusterAddress, Server
-from cluster.protocol.sasl import Credentials, plain
-from cluster.protocol.security import Security
-from storage.engine import Engine
-from storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
-from storage.model import Isolation, Offset
 from testing.broker.client import Client, Outgoing
 from tests.doubles.producing import found
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.place import ClusterAddress, Server
+from topicfs.cluster.protocol.sasl import Credentials, plain
+from topicfs.cluster.protocol.security import Security
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
+from topicfs.storage.model import Isolation, Offset
 
 pytestmark = pytest.mark.java
 

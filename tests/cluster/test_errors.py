@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from cluster.errors import ERRORS, error_of
-from storage.errors import ClusterError, NotAuthorizedError, StorageError, UnknownTopicError
+from topicfs.cluster.errors import ERRORS, error_of
+from topicfs.storage.errors import ClusterError, NotAuthorizedError, StorageError, UnknownTopicError
 
 RENAMED = {
     "MESSAGE_TOO_LARGE": "MSG_SIZE_TOO_LARGE",

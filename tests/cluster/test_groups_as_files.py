@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from cluster.place import ClusterAddress, cluster_address
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
@@ -20,6 +19,7 @@ from testing.broker.tools import run_tool
 from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.place import ClusterAddress, cluster_address
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 

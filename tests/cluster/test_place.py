@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.place import AddressError, Server, cluster_address
+from topicfs.cluster.place import AddressError, Server, cluster_address
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine, open_engine
-from cluster.errors import ThrottledError
-from cluster.protocol.messages import METADATA, PRODUCE
-from storage.errors import PartitionOfflineError
-from storage.model import Offset
 from testing.broker.tools import run_tool
 from tests.doubles.producing import batch, found, impatient, opened, values
 from tests.doubles.relay import Relay
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.errors import ThrottledError
+from topicfs.cluster.protocol.messages import METADATA, PRODUCE
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.model import Offset
 
 pytestmark = pytest.mark.java
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.place import cluster_address
 from testing.broker.broker import Broker
 from testing.broker.client import Client
 from testing.processes import started
 from tests.doubles.broker_away import away
 from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.place import cluster_address
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cluster.place import ClusterAddress
 from testing.broker.client import Client, Outgoing
 from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import Ran, bash, mounted_cluster
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.place import ClusterAddress
 
 pytestmark = pytest.mark.java
 

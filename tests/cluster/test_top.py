@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.place import ClusterAddress
-from storage.membership import Position
-from storage.model import TopicPartition
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.place import ClusterAddress
 from topicfs.places import Place, open_cluster, security_of
+from topicfs.storage.membership import Position
+from topicfs.storage.model import TopicPartition
 from topicfs.top.engine_source import EngineSource
 
 pytestmark = pytest.mark.java

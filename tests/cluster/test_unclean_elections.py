@@ -10,14 +10,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import CachePlace, ClusterEngine
-from cluster.groups import member
-from cluster.place import cluster_address
-from cluster.protocol.messages import METADATA
-from fusefs.errors import FileError
-from storage.model import Isolation
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
@@ -27,6 +19,14 @@ from tests.doubles.relay import Lost, Relay
 from tests.doubles.remote_client import Program
 from tests.doubles.servers import Start
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import CachePlace, ClusterEngine
+from topicfs.cluster.groups import member
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.messages import METADATA
+from topicfs.fusefs.errors import FileError
+from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.java
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.engine import open_engine
-from cluster.place import ClusterAddress
-from storage.codec.batch import scan
-from storage.codec.binary.fields import CODEC_MASK
-from storage.model import Header, Offset
-from storage.partitioning import partition_of_key
 from testing.broker.client import Outgoing
 from testing.broker.kcat import consume
 from testing.broker.tools import console_consume
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.place import ClusterAddress
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.model import Header, Offset
+from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = pytest.mark.java
 

@@ -7,19 +7,19 @@ import threading
 
 import pytest
 
-from fusefs.appending.handle import Acks, AppendHandle, Appending
-from fusefs.appending.lingering.linger_buffer import LingerBuffer
-from fusefs.errors import FileError, errno_of
-from fusefs.forms import FormError
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import (
+from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
+from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.errors import FileError, errno_of
+from topicfs.fusefs.forms import FormError
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     RecordTooLargeError,
     StorageError,
 )
-from storage.model import Timestamp
+from topicfs.storage.model import Timestamp
 
 
 class MemoryTarget:

@@ -12,13 +12,13 @@ import lz4.block
 import lz4.frame
 import zstandard
 
-from storage.codec.batch import seal
-from storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
-from storage.codec.compression.codecs import XERIAL_HEADER
-from storage.codec.compression.lz4_frame import xxh32
-from storage.codec.headers import Codec
-from storage.codec.records import encode
 from tests.doubles.records import record
+from topicfs.storage.codec.batch import seal
+from topicfs.storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
+from topicfs.storage.codec.compression.codecs import XERIAL_HEADER
+from topicfs.storage.codec.compression.lz4_frame import xxh32
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import encode
 
 _RANDOM = random.Random(7)
 RECORDS = [record(offset, b"k%d" % offset, _RANDOM.randbytes(40)) for offset in range(8)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from storage.codec.records import BatchStamp, decode, encode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.model import Isolation, Timestamp
-from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import keyed, marker, read_records
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.model import Isolation, Timestamp
+from topicfs.storage.producers.append import Origin
 
 COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.codec.records import BatchStamp, encode
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Offset, ProducerId
 from tests.doubles.records import NOW, record
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Offset, ProducerId
 
 MICROSECONDS = NOW * 1000
 """A time in microseconds where milliseconds belong: a frequent mistake of producers."""

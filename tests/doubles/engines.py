@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.codec.records import encode_lines
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.log.flush import Flusher, NoFlusher
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import Appended
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.log.flush import Flusher, NoFlusher
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import Appended
 
 DATA = Path("/data")
 TINY_SEGMENTS = {"internal.segment.bytes": "300"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.model import Position, TopicPartition
 from tests.doubles.replicated import ORDERS, Replicated
+from topicfs.storage.model import Position, TopicPartition
 
 
 def path_of(all_of: Replicated, number: int, name: str, partition: TopicPartition = ORDERS) -> Path:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 ROOT = Path(__file__).parents[2]
 COMMAND, MOUNT = "command", "mount"
 """What is forked: `topicfs` with its words, or `tests/fusefs/mounted/serve.py`."""
-USED = ("fusefs.daemon", "cluster.engine", "cluster.mirror", "topicfs.data_directory")
+USED = ("topicfs.fusefs.daemon", "topicfs.cluster.engine", "topicfs.cluster.mirror", "topicfs.data_directory")
 """What sub-commands import when they need it."""
 LARGEST_MESSAGE = 1 << 17
 

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
-from storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
-from storage.coordinators.group_records import read_key, read_value
-from storage.groups.coordinator import GroupCoordinator
-from storage.groups.group import Group
-from storage.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import (
+from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
+from topicfs.storage.coordinators.group_records import read_key, read_value
+from topicfs.storage.groups.coordinator import GroupCoordinator
+from topicfs.storage.groups.group import Group
+from topicfs.storage.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import (
     Code,
     JoinAnswer,
     JoinRequest,
@@ -25,10 +26,9 @@ from storage.groups.requests import (
     SyncRequest,
     Write,
 )
-from storage.groups.timers import Timers
-from storage.membership import Position
-from storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
-from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.groups.timers import Timers
+from topicfs.storage.membership import Position
+from topicfs.storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 
 G = "group"
 T0 = TopicPartition("t", 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from storage.engine import Engine
-from storage.membership import MemberPartitions, Membership, Position, Subscription
-from storage.model import TopicPartition
 from tests.doubles.waiting import wait_until
+from topicfs.storage.engine import Engine
+from topicfs.storage.membership import MemberPartitions, Membership, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 
 class Reader:

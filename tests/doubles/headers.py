@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 
-from storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.codec.headers import Batches, BatchHeader
 
 
 def headers(batches: Iterable[Mapping[str, int]]) -> Batches:

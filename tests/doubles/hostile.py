@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from storage.codec.batch import seal
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
-from storage.codec.records import varint
+from topicfs.storage.codec.batch import seal
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 SHORTEST_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])

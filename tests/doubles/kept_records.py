@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.engine import Partition
-from storage.model import Record, TopicPartition
-from storage.scrub.archive import ArchivedRecord
 from tests.doubles.records import read_records
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Record, TopicPartition
+from topicfs.storage.scrub.archive import ArchivedRecord
 
 
 class KeptRecords:

@@ -6,19 +6,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from storage.config.topic import TopicConfig
-from storage.indexes.transaction_index import AbortedSpan
-from storage.log.flush import Flusher, NoFlusher
-from storage.log.log import Log
-from storage.log.producers import ProducerRules
-from storage.model import Appended, Offset, TopicPartition
-from storage.producers.append import Origin
-from storage.recovery.loader import load_log
-from storage.recovery.options import Checkpointed, LoadOptions
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced, read_records, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.log.flush import Flusher, NoFlusher
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.producers import ProducerRules
+from topicfs.storage.model import Appended, Offset, TopicPartition
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import Checkpointed, LoadOptions
+from topicfs.storage.segment.settings import SegmentDirectory
 
 DIRECTORY = Path("/data/orders-0")
 PARTITION = TopicPartition("orders", 0)

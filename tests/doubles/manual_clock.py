@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.model import Timestamp
+from topicfs.storage.model import Timestamp
 
 
 class ManualClock:

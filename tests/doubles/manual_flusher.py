@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.log.flush import Flush
+from topicfs.storage.log.flush import Flush
 
 
 class ManualFlusher:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from storage.config.listing import ShownSetting, topic_settings
-from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.engine import Cancel, Replication
-from storage.errors import UnknownTopicError
-from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
-from storage.share_groups import NoShareGroups
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.no_groups import NoGroups
+from topicfs.storage.config.listing import ShownSetting, topic_settings
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.engine import Cancel, Replication
+from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
+from topicfs.storage.share_groups import NoShareGroups
 
 
 class PartitionWithoutDirectory(MemoryPartition):

@@ -10,13 +10,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.codec.batch import assign_offsets, scan
-from storage.codec.columns import decode
-from storage.codec.records import BatchStamp, encode
-from storage.config.topic import TopicConfig
-from storage.engine import Cancel
-from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import (
+from tests.doubles.records import records
+from topicfs.storage.codec.batch import assign_offsets, scan
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Cancel
+from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.model import (
     NO_TIMESTAMP,
     Appended,
     Fetched,
@@ -31,7 +32,6 @@ from storage.model import (
     Timestamp,
     TimestampOffset,
 )
-from tests.doubles.records import records
 
 DIRECTORY = Path("/data")
 

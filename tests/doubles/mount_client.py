@@ -10,26 +10,26 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from fusefs.appending.handle import Acks, Appending
-from fusefs.appending.lingering.linger_buffer import LingerBuffer
-from fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
-from fusefs.appending.partitioners import partitioner_factory
-from fusefs.errors import FileError
-from fusefs.filesystem import AttributeChange, TopicFileSystem
-from fusefs.following.signals import Look
-from fusefs.following.waiting_reads import Program, WaitingReads
-from fusefs.metrics.collector import MetricsCollector
-from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.decoded_forms import DecodedForms
-from fusefs.nodes.measuring_queue import MeasuringQueue
-from fusefs.nodes.nodes import Attributes, Node
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import BlockingCalls
-from fusefs.threads.remote import RemoteCalls
-from schemas.places import SchemaPlaces
-from storage.disk.native import system_clock
-from storage.engine import Engine
-from storage.model import Buffer, Isolation
+from topicfs.fusefs.appending.handle import Acks, Appending
+from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.partitioners import partitioner_factory
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.filesystem import AttributeChange, TopicFileSystem
+from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.metrics.collector import MetricsCollector
+from topicfs.fusefs.nodes.context import MountContext, Settings
+from topicfs.fusefs.nodes.decoded_forms import DecodedForms
+from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.nodes.nodes import Attributes, Node
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.threads.remote import RemoteCalls
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Engine
+from topicfs.storage.model import Buffer, Isolation
 
 APPEND = os.O_WRONLY | os.O_APPEND
 PID = 4242

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from storage.errors import GroupsUnsupportedError
-from storage.model import Offset, TopicPartition
+from topicfs.storage.errors import GroupsUnsupportedError
+from topicfs.storage.model import Offset, TopicPartition
 
 
 class NoGroups:

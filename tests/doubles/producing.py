@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine
-from cluster.errors import UnreachableError
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import FETCH
-from storage.codec.records import BatchStamp, encode
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.broker_away import away
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import FETCH
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.model import Offset, Record, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
 

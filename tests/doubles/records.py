@@ -7,14 +7,14 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from storage.codec.batch import assign_offsets
-from storage.codec.columns import Columns
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp, columns_of, decode, encode
-from storage.coordinators.group_records import with_number
-from storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE
-from storage.engine import Partition
-from storage.model import Header, Isolation, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.records import BatchStamp, columns_of, decode, encode
+from topicfs.storage.coordinators.group_records import with_number
+from topicfs.storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Header, Isolation, Offset, ProducerId, Record, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
 

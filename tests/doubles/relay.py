@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
-from cluster.place import Server
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import API_VERSIONS, APIS, FETCH
-from cluster.protocol.notation import Api
-from cluster.protocol.security import PLAINTEXT, Security
 from tests.doubles.servers import Start
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import API_VERSIONS, APIS, FETCH
+from topicfs.cluster.protocol.notation import Api
+from topicfs.cluster.protocol.security import PLAINTEXT, Security
 
 
 class Lost(Enum):

@@ -7,9 +7,9 @@ import os
 import trio
 import trio.testing
 
-from fusefs.nodes.nodes import Attributes, Node
 from tests.doubles.mount_client import APPEND, PID, MountClient
 from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
+from topicfs.fusefs.nodes.nodes import Attributes, Node
 
 TIME = 1_700_000_000_000
 """That of the records a, b and c; milliseconds."""

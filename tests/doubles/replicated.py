@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from storage.codec.records import encode_lines
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk.names import DirectoryMark, parse_partition_directory
-from storage.manager import Machine
-from storage.model import TopicPartition
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.startup import open_replicas
 from tests.doubles.engines import read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
+from topicfs.storage.manager import Machine
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.startup import open_replicas
 
 DISKS = (Path("/a"), Path("/b"), Path("/c"))
 ORDERS = TopicPartition("orders", 0)

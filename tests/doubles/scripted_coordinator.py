@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from cluster.errors import MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, UnreachableError
-from cluster.groups.requests import Joined, Synced, Timeouts
-from storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
-from storage.groups.requests import JoinedMember, Protocol
-from storage.groups.runtime.assignment import read_assignment
-from storage.membership import CommittedPosition, Position
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.errors import MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, UnreachableError
+from topicfs.cluster.groups.requests import Joined, Synced, Timeouts
+from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
+from topicfs.storage.groups.requests import JoinedMember, Protocol
+from topicfs.storage.groups.runtime.assignment import read_assignment
+from topicfs.storage.membership import CommittedPosition, Position
+from topicfs.storage.model import Offset, TopicPartition
 
 
 def assignment(*numbers: int) -> bytes:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 
-from storage.config.group import GroupConfig, OffsetReset
-from storage.engine import Cancel, Listeners
-from storage.membership import (
+from tests.doubles.no_groups import NoGroups
+from topicfs.storage.config.group import GroupConfig, OffsetReset
+from topicfs.storage.engine import Cancel, Listeners
+from topicfs.storage.membership import (
     CommittedPosition,
     GroupDescription,
     GroupState,
@@ -17,8 +18,7 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import Offset, TopicPartition
-from tests.doubles.no_groups import NoGroups
+from topicfs.storage.model import Offset, TopicPartition
 
 
 def orders(number: int) -> TopicPartition:

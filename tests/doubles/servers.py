@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeAlias
 
-from cluster.place import Server
+from topicfs.cluster.place import Server
 
 Serve: TypeAlias = Callable[[socket.socket], None]
 Start: TypeAlias = Callable[[Serve], Server]

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.config.broker import EngineConfig
-from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import Buffer, Timestamp
 from tests.doubles.engines import QUIET, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import Buffer, Timestamp
 
 A, B = Path("/a"), Path("/b")
 ALWAYS = 1_000_000

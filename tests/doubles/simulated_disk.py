@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from storage.errors import ReadOnlyError
-from storage.model import Buffer, Position, Timestamp
 from tests.doubles.simulated_nodes import BLOCK_BYTES, Content, Directory, Node, blocks
+from topicfs.storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
+from topicfs.storage.errors import ReadOnlyError
+from topicfs.storage.model import Buffer, Position, Timestamp
 
 TOTAL_BLOCKS = 1 << 13
 """What the disk says of itself: 4 MiB, so that an engine keeps 64 KiB of it in reserve and not a megabyte."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from storage.model import Buffer
+from topicfs.storage.model import Buffer
 
 BLOCK_BYTES = 512
 

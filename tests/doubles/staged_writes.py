@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from functools import cache
 
-from storage.codec.records import encode_lines
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.disk.names import WriteId, parse_write_file
-from storage.engine import Partition
-from storage.log.log import Log
-from storage.manager import LogManager
-from storage.model import TopicPartition
-from storage.staging.area import StagingArea
-from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.disk.names import WriteId, parse_write_file
+from topicfs.storage.engine import Partition
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.staged_file import StagedFile
 
 BATCH = WriteId("b1946ac9-2d3f", 3)
 ONCE = WriteId("e59ff979-41aa")

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from storage.codec.records import encode
-from storage.config.listing import ShownSetting, topic_settings
-from storage.config.topic import TopicConfig
-from storage.counts.engine_counts import EngineCounts
-from storage.engine import Cancel, Listeners, Replication
-from storage.errors import UnknownTopicError
-from storage.model import (
+from tests.doubles.memory_engine import PartitionWithoutDirectory
+from tests.doubles.no_groups import NoGroups
+from tests.doubles.records import records
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.listing import ShownSetting, topic_settings
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.engine import Cancel, Listeners, Replication
+from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.model import (
     NO_TIMESTAMP,
     Appended,
     DirectoryStatus,
@@ -29,11 +32,8 @@ from storage.model import (
     Timestamp,
     TimestampOffset,
 )
-from storage.remote import asks, changes
-from storage.share_groups import NoShareGroups
-from tests.doubles.memory_engine import PartitionWithoutDirectory
-from tests.doubles.no_groups import NoGroups
-from tests.doubles.records import records
+from topicfs.storage.remote import asks, changes
+from topicfs.storage.share_groups import NoShareGroups
 
 LONGEST_SECONDS = 30.0
 """After which a call gives up, so that a test that is wrong ends."""

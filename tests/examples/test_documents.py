@@ -12,10 +12,10 @@ from typing import NamedTuple
 import click
 import pytest
 
-from fusefs.tree.partitions import NAMES
 from testing.processes import started
 from tests.examples.conftest import ROOT, shell
 from topicfs.commands.pipeline.group import JOBS
+from topicfs.fusefs.tree.partitions import NAMES
 from topicfs.main import cli
 
 PAGES = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fusefs.metrics.table import METRICS, MetricKind
 from tests.examples.conftest import ROOT
+from topicfs.fusefs.metrics.table import METRICS, MetricKind
 
 WATCHING = ROOT / "docs" / "watching"
 DASHBOARD = json.loads((WATCHING / "topicfs-dashboard.json").read_text())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.batch import scan
-from storage.model import Timestamp
 from tests.doubles.records import batch
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.model import Timestamp
 
 TOPIC_ID = "1EvPSKI_SvihSIy3lMKMvg"
 CREATED = Timestamp(1_700_000_000_000)

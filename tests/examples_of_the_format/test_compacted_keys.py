@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import decode, encode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.logs import LogOnDisk
+from topicfs.storage.codec.records import decode, encode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.model import Offset, Record, Timestamp
 
 DAY_MS = 86_400_000
 WRITTEN = [(b"K1", b"V1"), (b"K2", b"V2"), (b"K1", b"V3"), (b"K1", b"V4"), (b"K3", b"V5"), (b"K4", b"V6")]

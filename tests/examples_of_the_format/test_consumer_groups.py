@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import assign_offsets
-from storage.codec.records import encode
-from storage.coordinators.assignors import SubscribedMember, assign_ranges
-from storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
-from storage.coordinators.group_records import (
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.assignors import SubscribedMember, assign_ranges
+from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
+from topicfs.storage.coordinators.group_records import (
     CommittedOffset,
     read_committed_offset,
     write_committed_offset,
     write_group,
 )
-from storage.disk.native import NativeFileSystem
-from storage.inspect.dump.decoders import RecordDecoder
-from storage.inspect.dump.files import dump
-from storage.inspect.dump.options import DumpOptions
-from storage.model import Offset, Record, Timestamp, TopicPartition
-from storage.partitioning import coordinator_partition
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.dump.decoders import RecordDecoder
+from topicfs.storage.inspect.dump.files import dump
+from topicfs.storage.inspect.dump.options import DumpOptions
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
 
 NOW = Timestamp(1_700_000_000_000)
 GROUP = "test-consumer-group"

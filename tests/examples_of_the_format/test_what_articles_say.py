@@ -9,16 +9,16 @@ from mmap import mmap
 
 import pytest
 
-from storage.codec.batch import read_header, seal
-from storage.codec.columns import decode
-from storage.codec.headers import BatchStamp, Codec
-from storage.errors import CorruptBatchError
-from storage.manager import open_engine
-from storage.model import Offset
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import read_header, seal
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
 
 NOW = 1_700_000_000_000
 HEADER_BYTES = 61

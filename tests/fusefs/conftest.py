@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.engine import Engine
-from storage.manager import open_engine
 from tests.doubles.mount_client import MountClient, mounted
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import open_engine
 
 
 @pytest.fixture

@@ -6,29 +6,29 @@ import threading
 
 import pytest
 
-from fusefs import allowance
-from fusefs.allowance import (
+from tests.doubles.hostile import empty_headers, record, sealed
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs import allowance
+from topicfs.fusefs.allowance import (
     Allowance,
     RequestTooLargeError,
     current,
     leave_event_loop,
     take_turn,
 )
-from fusefs.forms import BATCH, FORMS, JSON, VALUES
-from fusefs.views import decoded_fetch, measure
-from fusefs.views.decoded_fetch import Damage, read_decoded
-from fusefs.views.reader import ViewReader
-from fusefs.views.records import find_record, last_records_start, latest_offset
-from fusefs.views.view import DIRECT_OFFSETS, PartitionViews
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
-from storage.errors import OversizeError
-from storage.model import Isolation, Offset
-from storage.remote import ThreadNeededError
-from tests.doubles.hostile import empty_headers, record, sealed
-from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs.forms import BATCH, FORMS, JSON, VALUES
+from topicfs.fusefs.views import decoded_fetch, measure
+from topicfs.fusefs.views.decoded_fetch import Damage, read_decoded
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.records import find_record, last_records_start, latest_offset
+from topicfs.fusefs.views.view import DIRECT_OFFSETS, PartitionViews
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import OversizeError
+from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.remote import ThreadNeededError
 
 pytestmark = pytest.mark.slow
 
@@ -324,7 +324,7 @@ def test_a_view_is_laid_over_a_better_measure_by_who_measures():
     whole, part = views.whole(VALUES), views.range(VALUES, Offset(1), Offset(DIRECT_OFFSETS + 2))
     assert whole.measure()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fusefs.views.view.INLINE_BYTES", 1000)
+        patch.setattr("topicfs.fusefs.views.view.INLINE_BYTES", 1000)
         patch.setattr(measure, "INLINE_BYTES", 1000)
         assert not part.measured
     assert part.measure()

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
-from fusefs.files.selector_files import LARGEST_XATTR_BYTES
-from fusefs.following.signals import Look
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
-from storage.codec.headers import Codec
-from storage.codec.records import varint
-from storage.engine import Engine
-from storage.remote import ThreadNeededError
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from tests.doubles.mount_client import MountClient, mounted, refused
+from topicfs.fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
+from topicfs.fusefs.files.selector_files import LARGEST_XATTR_BYTES
+from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import varint
+from topicfs.storage.engine import Engine
+from topicfs.storage.remote import ThreadNeededError
 
 LARGE = b"x" * (INLINE_BYTES + 1)
 """Too much for the event loop's thread."""

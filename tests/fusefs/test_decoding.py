@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from fusefs.errors import FileError
 from tests.doubles.mount_client import MountClient
 from tests.schemas.examples import ORDER, ORDER_PROTO, avro, framed, line, registered
+from topicfs.fusefs.errors import FileError
 
 PAYLOAD = framed(7, avro(ORDER, {"id": 1, "note": "eins"}))
 WITH_KIND = {

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.files.status import engine_lines
-from fusefs.nodes.nodes import Link
 from tests.doubles.memory_engine import MemoryEngine
 from tests.doubles.mount_client import MountClient, mounted, refused
+from topicfs.fusefs.files.status import engine_lines
+from topicfs.fusefs.nodes.nodes import Link
 
 TIME = 1_700_000_000_000
 

@@ -7,15 +7,15 @@ import inspect
 
 import pytest
 
-from fusefs.allowance import RequestTooLargeError
-from fusefs.errors import ERRNOS, FileError, errno_of, file_error
-from fusefs.forms import FormError
-from fusefs.reports import Reports
-from fusefs.selectors import SelectorError
-from fusefs.views.records import BatchCutError
-from schemas.schema import MissingLibraryError
-from storage import errors
-from storage.model import Timestamp
+from topicfs.fusefs.allowance import RequestTooLargeError
+from topicfs.fusefs.errors import ERRNOS, FileError, errno_of, file_error
+from topicfs.fusefs.forms import FormError
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.selectors import SelectorError
+from topicfs.fusefs.views.records import BatchCutError
+from topicfs.schemas.schema import MissingLibraryError
+from topicfs.storage import errors
+from topicfs.storage.model import Timestamp
 
 RAISED = [
     (errors.InvalidNameError("x"), errno.EINVAL),

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import trio
 
-from fusefs.files import follow_file as follows
-from fusefs.files import partition_files
-from fusefs.files import topic_log as topic_logs
-from fusefs.following import follow
-from fusefs.following.signals import Look
-from fusefs.views import records
-from fusefs.views.view import View
-from storage.codec.headers import Codec
-from storage.engine import Engine
-from storage.log.appending.appender import LogAppender
-from storage.log.reading.reader import LogReader
-from storage.messages import printable
-from storage.topics import changes
 from tests.doubles.hostile import record, sealed
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.fusefs.files import follow_file as follows
+from topicfs.fusefs.files import partition_files
+from topicfs.fusefs.files import topic_log as topic_logs
+from topicfs.fusefs.following import follow
+from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.views import records
+from topicfs.fusefs.views.view import View
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.engine import Engine
+from topicfs.storage.log.appending.appender import LogAppender
+from topicfs.storage.log.reading.reader import LogReader
+from topicfs.storage.messages import printable
+from topicfs.storage.topics import changes
 
 GATE_SECONDS = 60.0
 """After which a gate opens by itself, so that what waits for it in the event loop's thread fails and does not hang."""
@@ -312,7 +312,7 @@ async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_
 
 async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path, monkeypatch):
     """`-N` may lead over gigabytes of batches."""
-    monkeypatch.setattr("fusefs.threads.blocking_calls.INLINE_BYTES", 1)
+    monkeypatch.setattr("topicfs.fusefs.threads.blocking_calls.INLINE_BYTES", 1)
     gone = [True]
     async with mounted(engine, tmp_path, look=lambda pid: None if gone[0] else Look(1, False, 0)) as client:
         await client.mkdir("orders")

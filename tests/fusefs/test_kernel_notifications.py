@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pyfuse3
 import pytest
 
-from fusefs.operations import KernelNotifications
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.fusefs.operations import KernelNotifications
 
 
 @pytest.fixture

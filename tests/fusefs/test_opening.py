@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.daemon import OWNER_PATIENCE_SECONDS, MountOptions, open_when_free
-from storage.disk.lock import DirectoryLock
-from storage.errors import DirectoryLockedError
-from storage.manager import open_engine
+from topicfs.fusefs.daemon import OWNER_PATIENCE_SECONDS, MountOptions, open_when_free
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.errors import DirectoryLockedError
+from topicfs.storage.manager import open_engine
 
 
 @pytest.fixture

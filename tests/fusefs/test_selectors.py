@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs import selectors
-from fusefs.forms import VIEW_FORMS
-from fusefs.selectors import (
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.memory_partition import MemoryPartition
+from tests.doubles.records import batch
+from topicfs.fusefs import selectors
+from topicfs.fusefs.forms import VIEW_FORMS
+from topicfs.fusefs.selectors import (
     AtTime,
     LastN,
     Range,
@@ -23,12 +26,9 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from storage.codec.records import BatchStamp, encode
-from storage.errors import CorruptionError
-from storage.model import Isolation, Offset, Record, Timestamp
-from tests.doubles.logs import LogOnDisk
-from tests.doubles.memory_partition import MemoryPartition
-from tests.doubles.records import batch
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 THREE_O_CLOCK = 1_795_230_000_000  # 2026-11-21T03:00:00Z
 TODAY, HOUR = THREE_O_CLOCK - 3 * 3_600_000, 3_600_000

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.times import TimeError, is_relative, parse_time, written
-from storage.disk.native import system_clock
-from storage.model import Timestamp
+from topicfs.fusefs.times import TimeError, is_relative, parse_time, written
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.model import Timestamp
 
 NOW = 1_795_230_000_123  # 2026-11-21T03:00:00.123Z
 TODAY = 1_795_219_200_000

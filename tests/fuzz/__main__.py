@@ -52,7 +52,7 @@ def main() -> None:
     import atheris  # noqa: PLC0415 -- not made for every platform
 
     sys.meta_path.insert(0, SourceFinder())
-    with atheris.instrument_imports(include=["storage.codec", "tests.fuzz.targets"]):
+    with atheris.instrument_imports(include=["topicfs.storage.codec", "tests.fuzz.targets"]):
         from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches  # noqa: PLC0415 -- instrumented here
     limits = [f"-max_len={MAX_INPUT_BYTES}", f"-timeout={SECONDS_AN_INPUT}", f"-rss_limit_mb={MEMORY_MIB}"]
     atheris.Setup([sys.argv[0], *limits, *sys.argv[1:]], read_as_batches)

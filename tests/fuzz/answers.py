@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from cluster.errors import ERRORS
-from cluster.place import Server
-from cluster.protocol.messages import API_VERSIONS, APIS, METADATA
-from storage.codec.records import encode
-from storage.coordinators.wire import Field
-from storage.model import Offset, Record, Timestamp
+from topicfs.cluster.errors import ERRORS
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.messages import API_VERSIONS, APIS, METADATA
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.wire import Field
+from topicfs.storage.model import Offset, Record, Timestamp
 
 TOPIC, TOPIC_ID = "t", UUID(int=56)
 """The topic that there mostly is, with a partition 0."""

@@ -10,11 +10,11 @@ import struct
 from random import Random
 from typing import TypeAlias
 
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
-from storage.codec.compression.codecs import XERIAL_HEADER, deflate
-from storage.codec.headers import Codec
-from storage.codec.records import varint
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
+from topicfs.storage.codec.compression.codecs import XERIAL_HEADER, deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import varint
 
 CODECS = tuple(Codec)
 Content: TypeAlias = tuple[bytes, int]

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 import trio
 
-from fusefs.errors import FileError
-from fusefs.filesystem import TopicFileSystem
-from fusefs.forms import FORMS, VIEW_FORMS
-from storage.codec.batch import assign_offsets, scan
-from storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
-from storage.manager import open_engine
-from storage.model import Offset
 from tests.doubles.mount_client import MountClient, mounted
 from tests.fusefs.mounted.conftest import Mount
 from tests.fuzz.mutator import Mutator
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.filesystem import TopicFileSystem
+from topicfs.fusefs.forms import FORMS, VIEW_FORMS
+from topicfs.storage.codec.batch import assign_offsets, scan
+from topicfs.storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
 
 SECONDS = 1.0
 """Of the processor, for one request: of all threads together."""

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.model import Header, Offset, ProducerId, Record, Timestamp
 from tests.doubles.records import NOW, marker, old_entry
 from tests.fuzz.targets import COMPRESSED, KINDS, RAW, RECORDS, WRAPPED_V0, WRAPPED_V1
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp
 
 entry = partial(old_entry, key=b"k", timestamp=5)
 RECORDS_OF_ONE_BATCH = [

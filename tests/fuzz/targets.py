@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 
-from storage.codec.batch import scan
-from storage.codec.binary.fields import CODEC_MASK
-from storage.codec.columns import Columns, decode
-from storage.codec.headers import Batches, Codec
-from storage.errors import CorruptBatchError
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.headers import Batches, Codec
+from topicfs.storage.errors import CorruptBatchError
 
 MAX_INPUT_BYTES = 4096
 

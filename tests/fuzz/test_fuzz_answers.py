@@ -7,18 +7,18 @@ from contextlib import closing, suppress
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine
-from cluster.place import ClusterAddress
-from storage.codec.columns import decode
-from storage.codec.records import encode
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.errors import StorageError
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.servers import servers
 from tests.fuzz.answers import TOPIC, Nonsense
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.place import ClusterAddress
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 SEEDS = range(10)
 ASKED = 8

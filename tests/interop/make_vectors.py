@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from confluent_kafka import Producer
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.model import Isolation, Offset, TopicPartition
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Consumed, Outgoing, send
 from testing.broker.libraries import Java, find_java
 from testing.broker.tools import dump
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 SETTINGS = {"log.cleaner.min.compaction.lag.ms": "0"}
 START_TIME = 1_700_000_000_000

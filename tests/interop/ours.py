@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from storage.codec.batch import scan
-from storage.codec.columns import Columns, decode
-from storage.codec.headers import BatchStamp
-from storage.codec.records import encode
-from storage.config.topic import TopicConfig
-from storage.disk.filesystem import Clock
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.engine import Partition
-from storage.log.log import Log
-from storage.model import Header, Isolation, Offset, Record, Timestamp
-from storage.recovery.loader import load_log
-from storage.recovery.options import Checkpointed, LoadOptions
-from storage.segment.settings import SegmentDirectory
 from testing.broker.client import Outgoing
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import Checkpointed, LoadOptions
+from topicfs.storage.segment.settings import SegmentDirectory
 
 READ_BYTES = 1 << 20
 

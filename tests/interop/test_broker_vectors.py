@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.codec.batch import scan
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.manager import open_engine
-from storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 from tests.interop import ours
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"
 LOG_DIR = VECTORS / "log-dirs"

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.engine import Engine
-from storage.manager import open_engine
-from storage.model import Isolation, Record, TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
 from tests.doubles.broker_away import away, back_again
 from tests.interop import ours
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation, Record, TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.codec.batch import scan
-from storage.codec.headers import BatchHeader, Codec
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.log.log import Log
-from storage.model import Isolation, Offset, Timestamp, TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
 from tests.doubles.waiting import wait_until
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import DENSE_INDEX, segment_files
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import BatchHeader, Codec
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.codec.batch import scan
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.recovery.loader import load_log
-from storage.segment.settings import SegmentDirectory
 from testing.broker.broker import Broker
 from testing.broker.client import Client
 from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import plain_records
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
 
 pytestmark = pytest.mark.java
 

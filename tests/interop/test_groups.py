@@ -12,10 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from storage.engine import Engine
-from storage.manager import open_engine
-from storage.membership import Position, Subscription
-from storage.model import TopicPartition
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
@@ -25,6 +21,10 @@ from tests.doubles.engines import append_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 from topicfs.main import cli
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import open_engine
+from topicfs.storage.membership import Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -11,11 +11,6 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from storage.codec.batch import scan
-from storage.engine import Engine
-from storage.log.log import Log
-from storage.manager import open_engine
-from storage.model import Isolation, Record, TopicPartition
 from testing.broker import kcat
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
@@ -26,6 +21,11 @@ from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted
 from topicfs.main import cli
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.engine import Engine
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation, Record, TopicPartition
 
 pytestmark = pytest.mark.java
 

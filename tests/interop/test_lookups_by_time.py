@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import names
-from storage.model import Timestamp, TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
 from tests.doubles.waiting import wait_until
 from tests.interop import ours
+from topicfs.storage.disk import names
+from topicfs.storage.model import Timestamp, TopicPartition
 
 pytestmark = pytest.mark.java
 

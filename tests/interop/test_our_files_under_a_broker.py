@@ -10,18 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.codec.batch import scan
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp, Codec
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.engine import Engine
-from storage.log.log import Log
-from storage.manager import open_engine
-from storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 from testing.broker import kcat, tools
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
@@ -29,6 +17,18 @@ from testing.broker.libraries import Java
 from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Engine
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.java
 

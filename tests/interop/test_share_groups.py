@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from storage.manager import open_engine
-from storage.share_groups import Acknowledgement
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
@@ -19,6 +17,8 @@ from testing.broker.tools import dump, run_tool
 from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from topicfs.main import cli
+from topicfs.storage.manager import open_engine
+from topicfs.storage.share_groups import Acknowledgement
 
 pytestmark = pytest.mark.java
 

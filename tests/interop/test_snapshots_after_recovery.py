@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.checkpoints.leader_epochs import Entries, decode_epochs, truncate_from_end
-from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp
-from storage.disk import names
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.log.log import Log
-from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
 from tests.interop import ours
+from topicfs.storage.checkpoints.leader_epochs import Entries, decode_epochs, truncate_from_end
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.java
 

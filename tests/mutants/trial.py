@@ -41,7 +41,7 @@ class Scratch:
         for name in _files(checkout):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(checkout / name, target)
+            shutil.copy2(checkout / name, target, follow_symlinks=False)
         if (checkout / ".venv").exists():
             (folder / ".venv").symlink_to((checkout / ".venv").resolve())
         self._compiled = compiled_modules(folder)
@@ -116,7 +116,11 @@ def _files(checkout: Path) -> list[str]:
         for source in compiled_modules(checkout)
         for suffix in (checkout / source).parent.glob(f"{Path(source).stem}.*.so")
     ]
-    return [name for name in (*listed.split("\0"), *built) if name and (checkout / name).is_file()]
+    return [
+        name
+        for name in (*listed.split("\0"), *built)
+        if name and ((checkout / name).is_file() or (checkout / name).is_symlink())
+    ]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -12,11 +12,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as spark_functions
 
-from pipeline.source.query.options import SourceOptions, parse_source_options
-from pipeline.source.slices import Task
-from pipeline.source.stream_progress import StreamProgress
-from pipeline.source.topic_source import TopicSource, read_task
-from storage.errors import StorageError
+from topicfs.pipeline.source.query.options import SourceOptions, parse_source_options
+from topicfs.pipeline.source.slices import Task
+from topicfs.pipeline.source.stream_progress import StreamProgress
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.storage.errors import StorageError
 
 SHARED = {"kafka.group.id": "readers"}
 """What lets the connector keep its consumers from one query to the next; the other format passes it over."""

@@ -31,8 +31,8 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def connector() -> tuple[str, str]:
     """The jars of Spark's Kafka connector, and, where there are none, why: a session must know them when it begins."""
-    import pipeline  # noqa: PLC0415 (compiled modules are wanted by tests alone)
-    from pipeline.errors import PipelineError  # noqa: PLC0415 (as above)
+    from topicfs import pipeline  # noqa: PLC0415 (compiled modules are wanted by tests alone)
+    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (as above)
 
     try:
         return pipeline.kafka_jars(), ""
@@ -93,7 +93,7 @@ def _stop(session: Any) -> None:
 def _start(folder: Path, *, jars: str) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415 (where it cannot be had the tests are skipped)
 
-    import pipeline  # noqa: PLC0415
+    from topicfs import pipeline  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}

@@ -16,15 +16,15 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from storage.disk.lock import find_holder
-from storage.disk.names import COMMITTED_WRITES, WriteFileKind, parse_write_file
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.manager import open_engine
-from storage.model import Timestamp
-from storage.staging.area import ABANDONED_AFTER_MS, StagingArea
 from tests.doubles.engines import read_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.disk.names import COMMITTED_WRITES, WriteFileKind, parse_write_file
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Timestamp
+from topicfs.storage.staging.area import ABANDONED_AFTER_MS, StagingArea
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2

@@ -17,10 +17,10 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-import pipeline
-from pipeline.data_source import TopicfsDataSource
-from pipeline.sink.writers import TaskStaged, TopicStreamWriter, target_of
 from tests.pipeline.conftest import SETTINGS
+from topicfs import pipeline
+from topicfs.pipeline.data_source import TopicfsDataSource
+from topicfs.pipeline.sink.writers import TaskStaged, TopicStreamWriter, target_of
 
 
 class FailingWriter(TopicStreamWriter):

@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.records import decode, encode
-from storage.errors import DirectoryLockedError
-from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
 from tests.pipeline.conftest import ROOT
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.records import decode, encode
+from topicfs.storage.errors import DirectoryLockedError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark
 
@@ -69,8 +69,8 @@ def brief(data):
 
 
 def aggregate(spark, data, **options):
-    from pipeline.jobs.aggregate import AggregateOptions  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.aggregate import aggregate as run  # noqa: PLC0415
+    from topicfs.pipeline.jobs.aggregate import AggregateOptions  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.aggregate import aggregate as run  # noqa: PLC0415
 
     given = {"window": "5 minutes", **options}
     found = run(spark, AggregateOptions(path=str(data), source="orders", target="counts", **given))
@@ -137,7 +137,7 @@ def test_bad_options_are_told(spark, data, options, reason):
     """By us, or by Spark's own words; nothing is written."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    from pipeline.errors import InvalidOptionError  # noqa: PLC0415
+    from topicfs.pipeline.errors import InvalidOptionError  # noqa: PLC0415
 
     with pytest.raises((InvalidOptionError, PySparkException), match=reason):
         aggregate(spark, data, **options)

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from pipeline.archives.files import archived_files
-from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
+from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
 
 
 def put(archive, name):

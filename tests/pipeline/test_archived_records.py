@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.archives.records import ArchivedRecords
-from pipeline.errors import NoArchiveError, PipelineError
-from storage.model import Header, Offset, Record, Timestamp, TopicPartition
-from storage.scrub.archive import ArchivedRecord
+from topicfs.pipeline.archives.records import ArchivedRecords
+from topicfs.pipeline.errors import NoArchiveError, PipelineError
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.scrub.archive import ArchivedRecord
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

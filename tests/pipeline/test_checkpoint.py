@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.jobs.checkpoint import offsets_done
-from storage.model import TopicPartition
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.checkpoint import offsets_done
+from topicfs.storage.model import TopicPartition
 
 
 def checkpoint(directory, *, offsets, commits):

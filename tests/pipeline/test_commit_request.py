@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sink.commit_request import CommitRequest, CommittedBeforeError, CommitTimeoutError, staging_area
-from storage.codec.records import encode_lines
-from storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, WriteId, parse_write_file
-from storage.errors import NotALogDirectoryError, StorageError
-from storage.manager import open_engine
-from storage.model import TopicPartition
-from storage.staging.area import WriteRefusedError, WriteState
-from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import read_lines
 from tests.pipeline.crashes import left
+from topicfs.pipeline.sink.commit_request import (
+    CommitRequest,
+    CommittedBeforeError,
+    CommitTimeoutError,
+    staging_area,
+)
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, WriteId, parse_write_file
+from topicfs.storage.errors import NotALogDirectoryError, StorageError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.area import WriteRefusedError, WriteState
+from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
 PATIENCE_S = 250
@@ -27,8 +32,8 @@ PATIENCE_S = 250
 OWNER = """
 import sys, time
 from pathlib import Path
-from storage.disk.native import system_clock
-from storage.manager import open_engine
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.manager import open_engine
 engine = open_engine(Path(sys.argv[1]))
 print("owned", flush=True)
 while sys.argv[2] == "works":

@@ -10,19 +10,19 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
-from pipeline.report.segment_collector import collect, find_segments
-from pipeline.source import directories
-from pipeline.source.query.options import parse_source_options
-from pipeline.source.topic_source import TopicSource, read_task
-from pipeline.verification import DirectoryVerification, check_segment
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.inspect.check import segment
-from storage.inspect.check.partition import DirectorySituation, PartitionCheck
-from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
 from tests.pipeline.test_reading_segments import SCHEMA
+from topicfs.pipeline.report.segment_collector import collect, find_segments
+from topicfs.pipeline.source import directories
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.verification import DirectoryVerification, check_segment
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.inspect.check import segment
+from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 SETTINGS = {
     "cleanup.policy": "compact",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import pipeline
-from pipeline.connector import maven
-from pipeline.connector.maven import CONNECTOR, Jars, JarsMissingError
-from pipeline.connector.settings import JARS, PACKAGES, settings_of_session
-from pipeline.errors import PipelineError
+from topicfs import pipeline
+from topicfs.pipeline.connector import maven
+from topicfs.pipeline.connector.maven import CONNECTOR, Jars, JarsMissingError
+from topicfs.pipeline.connector.settings import JARS, PACKAGES, settings_of_session
+from topicfs.pipeline.errors import PipelineError
 
 ABOVE = "spark-sql-kafka-0-10_2.13-9.jar"
 

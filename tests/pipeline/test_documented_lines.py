@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import open_engine
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.spark
 

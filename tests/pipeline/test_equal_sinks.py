@@ -10,10 +10,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pipeline.sink.writers import target_of
-from storage.errors import StorageError
-from storage.manager import open_engine
 from testing.broker.client import Client
+from topicfs.pipeline.sink.writers import target_of
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager import open_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 

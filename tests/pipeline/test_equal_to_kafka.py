@@ -10,12 +10,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as spark_functions
 from pyspark.testing import assertDataFrameEqual
 
-from storage.disk.names import HIGH_WATERMARKS
-from storage.model import TopicPartition
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
 from tests.pipeline.both_formats import Both, of_orders
 from tests.pipeline.topics_of_a_broker import NOON, checkpoint, write_topics
+from topicfs.storage.disk.names import HIGH_WATERMARKS
+from topicfs.storage.model import TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 

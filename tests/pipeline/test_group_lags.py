@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from pipeline.places.place import SparkPlace
-from pipeline.report.group_lags import find_lags
-from pipeline.report.numbers import GroupLag
-from storage.manager import open_engine
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
 from tests.doubles.engines import append_lines
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.report.group_lags import find_lags
+from topicfs.pipeline.report.numbers import GroupLag
+from topicfs.storage.manager import open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 
 def test_a_lag_is_not_negative(tmp_path: Path):

@@ -12,13 +12,15 @@ import zipfile
 
 import pytest
 
-from storage.manager import open_engine
 from tests.doubles.engines import append_lines, read_lines
 from tests.pipeline.conftest import ROOT, SETTINGS
+from topicfs.storage.manager import open_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-PACKAGES = ("storage", "cluster", "schemas", "fusefs", "topicfs", "pipeline", "pyspark_topicfs")
+PACKAGES = ("topicfs", "pyspark_topicfs")
+COMPILED = ("storage", "fusefs", "pipeline")
+"""Folders with compiled modules, to which `topicfs/` has links."""
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -35,7 +37,7 @@ for statement in statements:
         found.append([list(map(str, row)) for row in spark.sql(statement).collect()])
     except Exception as error:
         lines = str(error).splitlines()
-        found.append(next((line for line in lines if line.startswith("pipeline.errors.")), str(error)))
+        found.append(next((line for line in lines if line.startswith("topicfs.pipeline.errors.")), str(error)))
 print(json.dumps(found))
 """
 
@@ -104,7 +106,7 @@ def test_of_an_editable_install(tmp_path, data):
     )
     told = found.pop(10)
     assert [2, [], [["2"]], [["b", "1"]], [], [["3"]], [["1"]], [], [["None"]], [], [], [["3"]], []] == found
-    assert told.startswith("pipeline.errors.InvalidOptionError: this table's options are not known")
+    assert told.startswith("topicfs.pipeline.errors.InvalidOptionError: this table's options are not known")
     assert ["a", "b", "c"] == lines(data)
 
 
@@ -121,8 +123,8 @@ def copied(folder):
     shutil.copytree(ROOT / "build" / "cython", folder / "build" / "cython")
     # What it was compiled to, again only where that is older: gcc would take most of the time.
     compiled = folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
-    for module in (path for name in PACKAGES for path in (ROOT / name).rglob("*.so")):
-        target = compiled / module.relative_to(ROOT)
+    for module in (path for name in COMPILED for path in (ROOT / name).rglob("*.so")):
+        target = compiled / "topicfs" / module.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(module, target)
     return folder
@@ -149,11 +151,11 @@ def test_of_a_wheel(tmp_path, data):
     with zipfile.ZipFile(built) as archive:
         archive.extractall(packages)
         # The names that C code has for numbers: who compiles against the package needs them.
-        assert "storage/codec/binary/fields.pxd" in archive.namelist()
+        assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
     # Read as a path alone: the editable install's own such file there is not heeded.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     python = tmp_path / "venv" / "bin" / "python"
-    where = [str(python), "-c", "import pipeline, pyspark_topicfs; print(pipeline.__file__)"]
+    where = [str(python), "-c", "import topicfs.spark, pyspark_topicfs; print(topicfs.spark.__file__)"]
     found = subprocess.run(where, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(packages))
     assert [2] == run(python, tmp_path, data)

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from storage.codec.records import encode
-from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.storage.codec.records import encode
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +47,7 @@ def rows(frame):
 
 def test_archive_brings_each_record_once(spark, data, tmp_path):
     """By topic and date; a second run adds what came since, a third nothing."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
 
@@ -70,8 +70,8 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
 
 def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
     """More of them may come, each from its start; with fewer, how far it is in the others would be lost."""
-    from pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 
     def run(topics):
         found = archive(spark, ArchiveOptions(path=str(data), topics=topics, target=tmp_path / "archive"))
@@ -85,7 +85,7 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
 def test_replay_copies_through_sql(spark, data):
     """A filter and a projection; every run copies again."""
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", where="key = 'b'", select="upper(value) AS value"
@@ -98,7 +98,7 @@ def test_replay_copies_through_sql(spark, data):
 @pytest.mark.parametrize("checkpoint", [None, "progress"])
 def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
     """`where` and `select` reach Spark as they are written: JSON, regular expressions and `{source}` keep their braces."""
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     options = ReplayOptions(
         path=str(data),
@@ -114,7 +114,7 @@ def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
 
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
     """Each record once."""
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", checkpoint=str(tmp_path / "progress")
@@ -127,9 +127,9 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
 
 def jobs_over(spark, data, tmp_path):
     """Each job that goes on where it was, over `orders`; what it says where records were lost begins and ends so."""
-    from pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark, as the others)
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark, as the others)
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     progress = [str(tmp_path / name) for name in ("replayed", "aggregated")]
     archived = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
@@ -146,7 +146,7 @@ def jobs_over(spark, data, tmp_path):
 
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
     """None of them passes over its records; each says in one line what can be done."""
-    from pipeline.errors import DataLossError  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.errors import DataLossError  # noqa: PLC0415 (needs Spark)
 
     jobs = jobs_over(spark, data, tmp_path)
     for run, _ in jobs:

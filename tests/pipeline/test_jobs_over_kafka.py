@@ -7,12 +7,12 @@ import subprocess
 
 import pytest
 
-from pipeline.places.place import SparkPlace
-from storage.codec.records import encode
-from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp, TopicPartition
 from testing.broker.client import Client, Outgoing
 from tests.doubles.engines import read_lines
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.codec.records import encode
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -40,7 +40,7 @@ def contents(client, topic):
 
 def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
     """By topic and date, once; what was aborted is not archived, and a second run adds what came since."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 
     client.create_topic("archived")
     client.produce("archived", RECORDS)
@@ -62,8 +62,8 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
     """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
     client.create_topic("known", partitions=2, settings=settings)
@@ -75,7 +75,7 @@ def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
 
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
     """There, on to another topic, and back; at once and by what came since."""
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
     with contextlib.closing(open_engine(data)) as engine:
@@ -121,10 +121,10 @@ def alices(tmp_path, monkeypatch):
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
     """By the same file as a mount: Spark's connector and what goes through librdkafka."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
-    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
-    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
-    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
+    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
 
     place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=alices)
     for topic in ("guarded", "guarded-copy", "guarded-again"):
@@ -149,9 +149,9 @@ def kept(spark, monkeypatch):
 @pytest.mark.usefixtures("kept")
 def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
     """`--commit-group`: kcat goes on where the archive stands, and a report shows how far it is behind."""
-    from pipeline.report.group_lags import find_lags  # noqa: PLC0415 (as the others)
-    from pipeline.report.numbers import GroupLag  # noqa: PLC0415
     from topicfs.main import run  # noqa: PLC0415
+    from topicfs.pipeline.report.group_lags import find_lags  # noqa: PLC0415 (as the others)
+    from topicfs.pipeline.report.numbers import GroupLag  # noqa: PLC0415
 
     client.create_topic("counted", partitions=2)
     client.produce("counted", RECORDS, partition=0)

@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.disk.names import WriteFileKind, parse_write_file
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
 from tests.pipeline.conftest import ROOT
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteFileKind, parse_write_file
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
 
 pytestmark = [
     pytest.mark.spark,
@@ -28,17 +28,17 @@ RECORDS = 4_000
 ARCHIVE = """
 import sys
 from pathlib import Path
-from pipeline.jobs.archive import ArchiveOptions, archive
-from pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+from topicfs.pipeline.spark.session import SessionOptions, job_session
 with job_session(SessionOptions("local[2]")) as spark:
     archive(spark, ArchiveOptions(path=sys.argv[1], topics="orders", target=Path(sys.argv[2])))
 """
 RESTORE = """
 import sys, time
 from pathlib import Path
-from pipeline.jobs.restore.restore import RestoreOptions, restore
-from pipeline.spark.session import SessionOptions, job_session
-from storage.staging.area import StagingArea
+from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
+from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.storage.staging.area import StagingArea
 
 submit, rounds = StagingArea.submit, []
 
@@ -107,8 +107,8 @@ def ordered(frame):
 
 def test_an_archive_has_each_record_once(spark, data, tmp_path):
     """Killed when files are there that Spark has not committed; what they hold does not count."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
 
     target = tmp_path / "archive"
     killed(ARCHIVE, data, target, when=lambda: any(target.glob("topic=*/date=*/*.parquet")))
@@ -119,8 +119,8 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path):
 
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
     """Killed when the third of many rounds was handed in; the next run goes on, and no file of a write is left."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
 
     target, saved = tmp_path / "target", tmp_path / "archive"
     target.mkdir()

@@ -6,12 +6,12 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
-from storage.codec.batch import read_header  # noqa: E402
-from storage.codec.headers import Codec  # noqa: E402
-from storage.codec.records import decode  # noqa: E402
-from storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
-from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402
+from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
+from topicfs.storage.codec.batch import read_header  # noqa: E402
+from topicfs.storage.codec.headers import Codec  # noqa: E402
+from topicfs.storage.codec.records import decode  # noqa: E402
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402
 
 ORDERS = TopicPartition("orders", 0)
 FORM = TopicForm(1_000_000)

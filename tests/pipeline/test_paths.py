@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.places.paths import absolute, data_directories
-from pipeline.source.query.options import parse_source_options
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.pipeline.errors import InvalidOptionError, PipelineError
+from topicfs.pipeline.places.paths import absolute, data_directories
+from topicfs.pipeline.source.query.options import parse_source_options
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-import pipeline
-from schemas.schema import MissingLibraryError
 from testing.broker.client import Client, Outgoing
 from tests.schemas.examples import ORDER, ORDER_PROTO, appended, avro, engine_with, framed, line, registered
 from tests.schemas.test_registry import as_registry, serving
+from topicfs import pipeline
+from topicfs.schemas.schema import MissingLibraryError
 
 pytestmark = pytest.mark.spark
 

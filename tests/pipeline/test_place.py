@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import SparkPlace, place_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.places.place import place_of, require_reachable
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import place_of, require_reachable
 
 
 @pytest.fixture

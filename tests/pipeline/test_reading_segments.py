@@ -13,11 +13,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with t
 
 import pyarrow as pa
 
-from pipeline.errors import DataLossError, PipelineError
-from pipeline.places.paths import data_directories
-from pipeline.source import slices
-from pipeline.source import topic_source as reading
-from pipeline.source.arrow_buffers import (
+from topicfs.pipeline.errors import DataLossError, PipelineError
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.source import slices
+from topicfs.pipeline.source import topic_source as reading
+from topicfs.pipeline.source.arrow_buffers import (
     KEYS,
     ColumnRange,
     gather,
@@ -25,18 +25,18 @@ from pipeline.source.arrow_buffers import (
     gather_offsets,
     gather_timestamps,
 )
-from pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
-from pipeline.source.query.options import parse_source_options
-from pipeline.source.slices import WINDOW_BYTES
-from pipeline.source.topic_source import TopicSource, read_task
-from storage.checkpoints.partition_metadata import write_topic_id_again
-from storage.codec.columns import decode
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode, encode_lines
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError, NotALogDirectoryError
-from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp, TopicPartition
+from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.pipeline.source.slices import WINDOW_BYTES
+from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id_again
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

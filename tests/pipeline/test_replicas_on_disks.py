@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from storage.replicas import open_directories
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.pipeline.test_replicated_directories import TWO, lines, path_of, stream, write
+from topicfs.storage.replicas import open_directories
 
 pytestmark = [pytest.mark.root, pytest.mark.spark]
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.places.paths import data_directories
-from pipeline.sink.options import parse_sink_options
-from pipeline.source.directories import SourceDirectories
-from storage.config.broker import EngineConfig
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.model import TopicPartition
-from storage.replicas import open_directories
-from storage.staging.record import CommitRecord
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.sink.options import parse_sink_options
+from topicfs.pipeline.source.directories import SourceDirectories
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas import open_directories
+from topicfs.storage.staging.record import CommitRecord
 
 ORDERS = TopicPartition("orders", 0)
 TWO = replace(EngineConfig(), replication_factor=2)

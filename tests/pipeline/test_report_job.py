@@ -7,13 +7,13 @@ import os
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.places.place import place_of
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.manager import Machine, open_engine
-from storage.membership import Position
-from storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import place_of
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark
 
@@ -49,8 +49,8 @@ def data(tmp_path):
 
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
-    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
-    from pipeline.report.arrow_rows import numbers_of  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.report.arrow_rows import numbers_of  # noqa: PLC0415
 
     pages, frames = [], []
     for task_bytes in (1, 1 << 30):
@@ -79,7 +79,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
     """In the rows and on the page; of the topics of the report alone."""
-    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
 
     with contextlib.closing(open_engine(data)) as engine:
         for topic, offset in (("orders", 90), ("clicks", 196)):
@@ -96,8 +96,8 @@ def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
 
 def test_records_tell_what_segments_tell(spark, data):
     """What a broker would give: the same records, counted by Spark; the topics' files tell more."""
-    from pipeline.report.record_collector import collect_records  # noqa: PLC0415
-    from pipeline.report.segment_collector import collect, find_segments  # noqa: PLC0415
+    from topicfs.pipeline.report.record_collector import collect_records  # noqa: PLC0415
+    from topicfs.pipeline.report.segment_collector import collect, find_segments  # noqa: PLC0415
 
     frame = spark.read.format("topicfs").option("path", str(data)).option("subscribePattern", ".*").load()
     of_records, of_segments = collect_records(frame), collect(find_segments(str(data), None).segments)
@@ -116,7 +116,7 @@ def test_records_tell_what_segments_tell(spark, data):
 @pytest.mark.parametrize(("place", "from_files"), [("kafka://host:9092", False), ("/srv/topics", True)])
 def test_a_clusters_page_does_not_speak_of_files(spark, place, from_files):
     """What is not known is left out, not zero."""
-    from pipeline.jobs.report import ReportOptions, heading  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, heading  # noqa: PLC0415
 
     made = heading(ReportOptions(place=place_of(place), now_ms=NEW_YEAR))
     assert (place, from_files, NEW_YEAR, 12) == (made.place, made.from_files, made.now_ms, made.top)
@@ -124,7 +124,7 @@ def test_a_clusters_page_does_not_speak_of_files(spark, place, from_files):
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
     """An unknown topic; a page that would stand in no directory."""
-    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
 
     output = tmp_path / "report.html"
     output.write_text("old")

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, decode, encode
-from storage.manager import open_engine
-from storage.model import Header, TimestampType, TopicPartition
 from tests.doubles.records import record
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, TimestampType, TopicPartition
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from pipeline.report.arrow_rows import batch_of, numbers_of  # noqa: E402
-from pipeline.report.counter import Counter  # noqa: E402 (needs numpy)
-from pipeline.report.histograms import (  # noqa: E402
+from topicfs.pipeline.report.arrow_rows import batch_of, numbers_of  # noqa: E402
+from topicfs.pipeline.report.counter import Counter  # noqa: E402 (needs numpy)
+from topicfs.pipeline.report.histograms import (  # noqa: E402
     MAX_BUCKETS,
     WIDTHS,
     SizeHistogram,
@@ -31,8 +31,8 @@ from pipeline.report.histograms import (  # noqa: E402
     bins_of,
     merged_times,
 )
-from pipeline.report.numbers import PartitionNumbers, SegmentLag, StoredBytes, merged  # noqa: E402
-from pipeline.report.segment_collector import bytes_of, collect, find_segments  # noqa: E402
+from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, StoredBytes, merged  # noqa: E402
+from topicfs.pipeline.report.segment_collector import bytes_of, collect, find_segments  # noqa: E402
 
 NEW_YEAR = 1_767_225_600_000
 PARTITION = TopicPartition("t", 0)

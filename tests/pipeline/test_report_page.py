@@ -7,15 +7,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 
-from pipeline.report.numbers import GroupLag, PartitionNumbers, SegmentLag, StoredBytes  # noqa: E402
-from pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
-from pipeline.report.page.page import Heading, page  # noqa: E402
-from pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
+from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, SegmentLag, StoredBytes  # noqa: E402
+from topicfs.pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
+from topicfs.pipeline.report.page.page import Heading, page  # noqa: E402
+from topicfs.pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
 
 pytestmark = pytest.mark.slow
 

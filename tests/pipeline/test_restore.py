@@ -7,16 +7,16 @@ import shutil
 
 import pytest
 
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
-from storage.model import Header, Offset, TimestampType
 from tests.doubles.engines import append_lines
 from tests.doubles.records import read_records, record
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset, TimestampType
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +54,7 @@ def put_everything(engine):
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
     """A data directory and its archive, made once; tests copy what they change."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("restore")
     with contextlib.closing(open_engine(folder / "data")) as engine:
@@ -65,7 +65,7 @@ def made(spark, tmp_path_factory):
 
 def test_topics_without_records_come_back(spark, tmp_path, target):
     """With partitions and settings, whether others had records or none; a second run finds nothing to do."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         settings = dict(
@@ -95,7 +95,7 @@ def target(tmp_path):
 
 
 def restored(spark, archive, target, **options):
-    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
 
     found = restore(spark, RestoreOptions(archive=archive, path=str(target), **options))
     return [tuple(row) for row in found.collect()]
@@ -133,7 +133,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
 
 def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
     """In rounds of a few bytes, of which the third never happens; then others, to the end."""
-    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
 
     write_placed, rounds = module.write_placed, []
 
@@ -156,8 +156,8 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
 
 def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
     """What compaction took out of the rounds that are in place is no conflict, and does not come back."""
-    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
-    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -242,7 +242,7 @@ def forget(engine):
 )
 def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
     """Nothing is changed then."""
-    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
 
     with contextlib.closing(open_engine(target)) as engine:
         prepare(engine)
@@ -254,7 +254,7 @@ def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     """In a gap of the archive, or of the topic."""
-    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
 
     def end_with(*offsets):
         log = engine.partition("orders", 0)
@@ -282,8 +282,8 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
 )
 def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
     """Before anything is made, or staged."""
-    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
-    from storage.errors import StorageError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
+    from topicfs.storage.errors import StorageError  # noqa: PLC0415
 
     staged = []
     monkeypatch.setattr(module, "write_placed", lambda *arguments, **_: staged.append(arguments) or {})
@@ -295,9 +295,9 @@ def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch)
 @pytest.mark.java
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
     """Where they are given up: partitions, order, times to the millisecond, keys, values and headers are kept; once."""
-    from pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
     from testing.broker.client import Client  # noqa: PLC0415 (needs a client library)
+    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
 
     place = f"kafka://{broker.bootstrap_server}"
     options = {"topics": "orders", "into": "restored"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.jobs.restore.plan import (
+from topicfs.pipeline.jobs.restore.plan import (
     MOST_RANGES,
     ConflictError,
     Extent,
@@ -14,8 +14,8 @@ from pipeline.jobs.restore.plan import (
     plan_partition,
     plan_rounds,
 )
-from storage.model import Offset, TopicPartition
-from storage.staging.placement import LogPlacement
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.placement import LogPlacement
 
 ORDERS = TopicPartition("orders", 0)
 EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)

@@ -6,12 +6,17 @@ import datetime as dt
 
 import pytest
 
-from pipeline.sink.layout import Layout, TopicLayout
-from storage.codec.batch import read_header
-from storage.codec.records import decode
-from storage.errors import InvalidRecordError, PolicyViolationError, RecordTooLargeError, UnknownTopicError
-from storage.model import Header, TopicPartition
-from storage.partitioning import partition_of_key
+from topicfs.pipeline.sink.layout import Layout, TopicLayout
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.records import decode
+from topicfs.storage.errors import (
+    InvalidRecordError,
+    PolicyViolationError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
+from topicfs.storage.model import Header, TopicPartition
+from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +34,7 @@ def arrow():
 
 def encoder(topic):
     """Rows without a key begin at partition 0."""
-    from pipeline.sink.rows import RowEncoder  # noqa: PLC0415
+    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415
 
     return RowEncoder(LAYOUT, topic, now_ms=lambda: NOW, pick=lambda _: 0)
 
@@ -182,7 +187,7 @@ def test_a_record_without_a_time_stays_without():
 def test_a_large_row_is_written_where_the_topic_takes_it():
     """In a batch of its own size; what is bounded is only how many small ones are joined."""
     pa = arrow()
-    from pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (needs pyarrow)
+    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (needs pyarrow)
 
     layout = Layout({"t": TopicLayout((0,), 4 << 20)})
     rows = pa.record_batch({"value": pa.array([b"x" * (2 << 20), b"y"])})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import InvalidOptionError
-from pipeline.source.query.offsets import (
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.source.query.offsets import (
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
@@ -14,8 +14,8 @@ from pipeline.source.query.offsets import (
     decode_stream_offset,
     encode_stream_offset,
 )
-from pipeline.source.query.options import parse_source_options
-from storage.model import Isolation, TopicPartition
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.storage.model import Isolation, TopicPartition
 
 BASE = {"path": "/", "subscribe": "orders"}
 ORDERS = TopicPartition("orders", 0)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
-from pipeline.source.query.narrowing import EVERYTHING, at_least, below, one_of
-from pipeline.source.query.offsets import AtOffsets, AtTimestamp, AtTimestamps, Everywhere
-from pipeline.source.query.options import Selection
-from pipeline.source.query.ranges import (
+from topicfs.pipeline.errors import DataLossError, InvalidOptionError, PipelineError
+from topicfs.pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
+from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, below, one_of
+from topicfs.pipeline.source.query.offsets import AtOffsets, AtTimestamp, AtTimestamps, Everywhere
+from topicfs.pipeline.source.query.options import Selection
+from topicfs.pipeline.source.query.ranges import (
     OffsetRange,
     count_new,
     lag,
@@ -20,7 +20,7 @@ from pipeline.source.query.ranges import (
     must_wait,
     split_ranges,
 )
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 

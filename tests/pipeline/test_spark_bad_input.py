@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.manager import open_engine
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.source.query.ranges import lag_by_partition
-from storage.codec.records import columns_of, encode_columns, encode_lines
-from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp, TopicPartition
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.pipeline.source.query.ranges import lag_by_partition
+from topicfs.storage.codec.records import columns_of, encode_columns, encode_lines
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark
 

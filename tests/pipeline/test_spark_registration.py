@@ -1,10 +1,10 @@
-"""`format("topicfs")` in a session in which nobody called `pipeline.register`."""
+"""`format("topicfs")` in a session in which nobody called `topicfs.spark.register`."""
 
 from __future__ import annotations
 
 import pytest
 
-from storage.manager import open_engine
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from storage.codec.records import decode
-from storage.disk.names import WriteFileKind, parse_write_file
-from storage.manager import open_engine
-from storage.model import Header, Offset
-from storage.partitioning import partition_of_key
 from tests.doubles.waiting import wait_until
 from tests.pipeline.crashes import DEADLINE_S, left, left_after_sweeping
+from topicfs.storage.codec.records import decode
+from topicfs.storage.disk.names import WriteFileKind, parse_write_file
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Header, Offset
+from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = pytest.mark.spark
 

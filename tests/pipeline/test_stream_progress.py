@@ -10,15 +10,15 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
-import pipeline
-from pipeline.errors import DataLossError, PipelineError, SparkMissingError
-from pipeline.source.query.offsets import StreamState
-from pipeline.source.query.options import parse_source_options
-from pipeline.source.stream_progress import StreamProgress
-from pipeline.source.topic_source import TopicSource
-from storage.codec.records import encode_lines
-from storage.manager import open_engine
-from storage.model import TopicPartition
+from topicfs import pipeline
+from topicfs.pipeline.errors import DataLossError, PipelineError, SparkMissingError
+from topicfs.pipeline.source.query.offsets import StreamState
+from topicfs.pipeline.source.query.options import parse_source_options
+from topicfs.pipeline.source.stream_progress import StreamProgress
+from topicfs.pipeline.source.topic_source import TopicSource
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import TopicPartition
 
 BROKER = """
 import fcntl, sys
@@ -346,7 +346,7 @@ def test_a_topic_that_is_not_there(follow):
 
 def test_without_spark_one_line_says_how_to_get_it(monkeypatch):
     """The extra's name, in the error's one line."""
-    monkeypatch.delitem(sys.modules, "pipeline.data_source", raising=False)
+    monkeypatch.delitem(sys.modules, "topicfs.pipeline.data_source", raising=False)
     monkeypatch.delattr(pipeline, "data_source", raising=False)
     for name in [one for one in sys.modules if one.partition(".")[0] == "pyspark"]:
         monkeypatch.delitem(sys.modules, name)

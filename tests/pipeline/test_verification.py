@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
-from pipeline.verification import DirectoryVerification, PlainFinding, check_segment
-from storage.codec.batch import scan, seal
-from storage.disk.lock import DirectoryLock
-from storage.disk.native import NativeFileSystem
-from storage.indexes.transaction_index import AbortedSpan, encode
-from storage.inspect.check.directory import DirectoryCheck
-from storage.model import Offset, ProducerId
 from tests.doubles.damage import overwrite
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
+from topicfs.pipeline.verification import DirectoryVerification, PlainFinding, check_segment
+from topicfs.storage.codec.batch import scan, seal
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.indexes.transaction_index import AbortedSpan, encode
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.model import Offset, ProducerId
 
 LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 FILES = NativeFileSystem(read_only=True)

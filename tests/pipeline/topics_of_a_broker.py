@@ -15,12 +15,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.model import TopicPartition
 from testing.broker.client import Client, Outgoing, send
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import TopicPartition
 
 NOON = 1_767_268_800_000
 """2026-01-01T12:00Z: records of `orders` are a second apart from there on, in each partition."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import fastavro
 
-from fusefs.forms import JSON
-from schemas.schema import Kind, PayloadSchema
-from storage.engine import Engine, Topic
-from storage.manager import open_engine
+from topicfs.fusefs.forms import JSON
+from topicfs.schemas.schema import Kind, PayloadSchema
+from topicfs.storage.engine import Engine, Topic
+from topicfs.storage.manager import open_engine
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.codecs.avro import AvroCodec
-from schemas.schema import Kind, PayloadSchema, SchemaError
 from tests.schemas.examples import ORDER, avro, of_avro
+from topicfs.schemas.codecs.avro import AvroCodec
+from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError
 
 
 def record(**types: object) -> dict[str, object]:

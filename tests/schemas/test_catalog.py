@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schemas import catalog as module
-from schemas.catalog import SchemaCatalog
-from schemas.frame import FramedMessage
-from schemas.payload_reader import Decoded, PayloadReader
-from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference, UnavailableSchemaError
-from storage.errors import StorageError
 from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
+from topicfs.schemas import catalog as module
+from topicfs.schemas.catalog import SchemaCatalog
+from topicfs.schemas.frame import FramedMessage
+from topicfs.schemas.payload_reader import Decoded, PayloadReader
+from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference, UnavailableSchemaError
+from topicfs.storage.errors import StorageError
 
 ORDER_1 = b"\x02\x00"
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
-from schemas.sources import directory
-from schemas.sources.directory import DirectorySource
 from tests.schemas.examples import ORDER
+from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
+from topicfs.schemas.sources import directory
+from topicfs.schemas.sources.directory import DirectorySource
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from schemas.codecs.avro import AvroCodec
-from schemas.codecs.json_schema import JsonSchemaCodec, decode_json
-from schemas.codecs.protobuf import ProtobufCodec
-from schemas.schema import Kind, PayloadSchema, SchemaError
 from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
+from topicfs.schemas.codecs.avro import AvroCodec
+from topicfs.schemas.codecs.json_schema import JsonSchemaCodec, decode_json
+from topicfs.schemas.codecs.protobuf import ProtobufCodec
+from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError
 
 ALL = {
     "type": "record",

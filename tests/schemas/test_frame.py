@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from schemas.frame import FramedMessage, frame_of, framed, read_path
+from topicfs.schemas.frame import FramedMessage, frame_of, framed, read_path
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 

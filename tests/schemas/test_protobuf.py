@@ -10,10 +10,10 @@ import random
 import pytest
 from google.protobuf import descriptor_pb2
 
-from schemas.codecs import protobuf as module
-from schemas.codecs.protobuf import ProtobufCodec, imports_of
-from schemas.schema import SchemaError
 from tests.schemas.examples import ORDER_PROTO, of_protobuf
+from topicfs.schemas.codecs import protobuf as module
+from topicfs.schemas.codecs.protobuf import ProtobufCodec, imports_of
+from topicfs.schemas.schema import SchemaError
 
 MESSAGE = b"\x08\x07\x12\x02hi\x1a\x02\x08\x05"
 SHOWN = b'{"id":"7","note":"hi","lines":[{"count":5}]}'

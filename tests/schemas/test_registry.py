@@ -12,15 +12,15 @@ from uuid import UUID
 
 import pytest
 
-from schemas.catalog import SchemaCatalog
-from schemas.frame import FramedMessage
-from schemas.payload_reader import Decoded, PayloadReader
-from schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
-from schemas.sources import registry
-from schemas.sources.registry import RegistrySource, RegistryUnavailableError
-from storage.errors import InvalidConfigError
 from tests.doubles.waiting import wait_until
 from tests.schemas.examples import ORDER, ORDER_PROTO
+from topicfs.schemas.catalog import SchemaCatalog
+from topicfs.schemas.frame import FramedMessage
+from topicfs.schemas.payload_reader import Decoded, PayloadReader
+from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
+from topicfs.schemas.sources import registry
+from topicfs.schemas.sources.registry import RegistrySource, RegistryUnavailableError
+from topicfs.storage.errors import InvalidConfigError
 
 ANSWERS = {
     "/schemas/ids/7": {"schema": json.dumps(ORDER)},

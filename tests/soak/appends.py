@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.place import cluster_address
 from testing.broker.broker import Broker, running_cluster
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.broker_away import away
 from tests.doubles.cluster_mount import mounted_cluster
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.place import cluster_address
 
 TOPIC = "files"
 REPLICAS = (2, 3, 1)

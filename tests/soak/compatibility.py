@@ -20,10 +20,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.place import ClusterAddress, cluster_address
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import KAFKA, find_java, find_java_of
@@ -31,6 +27,10 @@ from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
+from topicfs.cluster.place import ClusterAddress, cluster_address
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
 
 OLDER = ("3.0.2", "3.9.1")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -26,16 +26,16 @@ from pathlib import Path
 
 import trio
 
-from fusefs.errors import FileError
-from fusefs.forms import VALUES
-from storage.disk.native import system_clock
-from storage.engine import Engine
-from storage.log.log import Log
-from storage.manager import open_engine
-from storage.model import Isolation
-from storage.producers.append import Origin
 from tests.doubles.mount_client import MountClient, mounted
 from tests.doubles.records import marker, produced
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.forms import VALUES
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Engine
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation
+from topicfs.storage.producers.append import Origin
 
 FOLLOWERS = 50
 SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}

@@ -25,14 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.codec.records import encode
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import LogManager, open_engine
-from storage.model import Offset, Record
 from tests.interop.ours import read_records
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.model import Offset, Record
 
 APPENDS = 40
 """Of one owner, if it lives: then it closes in order."""

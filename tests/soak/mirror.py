@@ -25,17 +25,17 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions
 
-from storage.codec.batch import scan
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
-from storage.model import Record
 from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.interop.ours import read_records
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Record
 
 PARTITIONS = 3
 MOST_PARTITIONS = 9

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from storage.codec.records import BatchStamp, encode
-from storage.errors import StorageError
 from tests.doubles.mortal_disk import Killed
 from tests.doubles.powered_replicas import PoweredReplicas
 from tests.doubles.records import keyed
 from tests.doubles.replicated import ORDERS
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import StorageError
 
 LIFE_STEPS = 400
 """Changes of a disk after which the power goes, at most: about thirty appends with all that belongs to them."""

@@ -20,10 +20,10 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-import pipeline
-from storage.manager import open_engine
 from tests.doubles.engines import append_lines, read_lines
 from tests.pipeline.conftest import SETTINGS
+from topicfs import pipeline
+from topicfs.storage.manager import open_engine
 
 PARTITIONS = 2
 MOST_LINES = 40

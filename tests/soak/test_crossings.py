@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import Killed
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import Batch, PartitionModel
 from tests.soak.crossings.run import read_steps, run_seed, spelled
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 STEPS = 60
 

@@ -7,17 +7,17 @@ from threading import Thread
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.counts.engine_counts import BUCKETS, OTHERS, Durations, EngineCounts
-from storage.errors import StorageError
-from storage.manager import open_engine
-from storage.model import Isolation, Offset
 from tests.doubles.engines import TINY_SEGMENTS, append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import encode, records
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.counts.engine_counts import BUCKETS, OTHERS, Durations, EngineCounts
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation, Offset
 
 
 def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from storage.messages import PrintableFormatter, Repeats, WarningBook, printable
 from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.messages import PrintableFormatter, Repeats, WarningBook, printable
 
 FORGED = "t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"
 ESCAPED = r"t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"

@@ -11,25 +11,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.codec.batch import assign_offsets
-from storage.codec.columns import decode
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.errors import (
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.partition_model import ModelBatch, ModelProducer, Replayed, replay, table_of
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     PartitionOfflineError,
     ProducerFencedError,
     StorageError,
 )
-from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
-from storage.producers.append import Origin
-from storage.segment.scan import windows
-from tests.doubles.logs import LogOnDisk
-from tests.doubles.partition_model import ModelBatch, ModelProducer, Replayed, replay, table_of
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.segment.scan import windows
 
 PRODUCERS = st.integers(1, 3)
 CONTENT = st.lists(

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.log.log import Log
-from storage.manager import LogManager
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
 from tests.doubles.engines import TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
 from tests.doubles.records import produced
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import compact
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -6,8 +6,16 @@ import threading
 
 import pytest
 
-from storage.errors import PartitionOfflineError
-from storage.remote import Answer, NotAtHandError, Question, ThreadNeededError, answered, asks, changes
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.remote import (
+    Answer,
+    NotAtHandError,
+    Question,
+    ThreadNeededError,
+    answered,
+    asks,
+    changes,
+)
 
 
 class Far:

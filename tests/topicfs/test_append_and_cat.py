@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import read_header
-from storage.codec.binary.fields import CODEC_MASK
-from storage.disk.lock import DirectoryLock
-from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, MIRROR, TOPIC_SETTINGS
-from storage.manager import open_engine
 from testing.processes import started
 from tests.doubles.engines import append_lines
 from topicfs.main import run
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, MIRROR, TOPIC_SETTINGS
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.replicas.startup import open_replicas
 from tests.doubles.small_disk import fill, run, small_disk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.replicas.startup import open_replicas
 
 pytestmark = pytest.mark.slow
 

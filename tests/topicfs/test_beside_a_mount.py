@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.following.signals import Look
 from tests.doubles.waiting import wait_until
 from topicfs.commands import append, topics
+from topicfs.fusefs.following.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.places import Place

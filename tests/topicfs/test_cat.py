@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from storage.manager import open_engine
-from storage.model import Isolation
 from testing.processes import started
 from tests.doubles.mount_client import mounted
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.slow
 

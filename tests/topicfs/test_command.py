@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 import pytest
 
-from storage.errors import StorageError
 from testing.processes import started
 from topicfs.examples import Example, ExampleCommand, ExampleGroup
 from topicfs.main import COMMANDS, LazyGroup, cli
+from topicfs.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
 

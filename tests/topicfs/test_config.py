@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import BROKER_SETTINGS
-from storage.config.topic import SETTINGS
-from storage.disk.lock import DirectoryLock
 from topicfs.data_directory import read_config
+from topicfs.storage.config.broker import BROKER_SETTINGS
+from topicfs.storage.config.topic import SETTINGS
+from topicfs.storage.disk.lock import DirectoryLock
 
 BROKERS_OWN = """
 process.roles=broker,controller

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import system_clock
-from storage.errors import MissingReplicasError, StorageError
-from storage.replicas import open_directories
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.topicfs.conftest import Topicfs
 from tests.topicfs.test_resolve_on_disks import lines, named, started
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import MissingReplicasError, StorageError
+from topicfs.storage.replicas import open_directories
 
 pytestmark = pytest.mark.root
 

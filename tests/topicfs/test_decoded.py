@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from schemas.sources import registry
 from tests.schemas.examples import ORDER, ORDER_PROTO, avro, framed, line, registered
 from tests.schemas.test_registry import as_registry, say, serving
+from topicfs.schemas.sources import registry
 
 PAYLOAD = framed(7, avro(ORDER, {"id": 1, "note": "hi"}))
 SHOWN = b'"key":null,"payload":{"id":1,"note":"hi"},"payload_schema_id":7}\n'

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.model import LATEST_TIMESTAMP
 from tests.doubles.ends_of_records import MICROSECONDS, logs, write_logs
 from tests.topicfs.conftest import Topicfs
+from topicfs.storage.model import LATEST_TIMESTAMP
 
 NAMES = list(logs())
 LATEST, LATER = f"time{LATEST_TIMESTAMP:+d}".replace("+", "p"), f"timep{MICROSECONDS}"

@@ -9,12 +9,12 @@ from datetime import date
 import pytest
 from rich.console import Console
 
-from pipeline.spark.progress import JobProgress
 from topicfs.jobs import progress_bar as drawing
 from topicfs.jobs import results
 from topicfs.jobs import run as running
 from topicfs.jobs.progress_bar import ProgressBar, status_text
 from topicfs.jobs.results import print_rows, table
+from topicfs.pipeline.spark.progress import JobProgress
 from topicfs.terminal import THEME
 
 COLUMNS = ("topic", "date", "first_offset", "ratio", "note")

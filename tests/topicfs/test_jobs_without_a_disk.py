@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.model import TopicPartition
-from storage.replicas import open_directories
 from tests.doubles.engines import append_lines, read_lines
 from tests.topicfs.conftest import Topicfs
 from topicfs.groups.engine import EngineGroups
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas import open_directories
 
 TWO = replace(EngineConfig(), replication_factor=2)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode
-from storage.disk import names
-from storage.disk.native import system_clock
-from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 TIME = 1_700_000_000_000
 DAY = 86_400_000

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import fusefs.daemon
-from fusefs.appending.handle import Acks
-from fusefs.daemon import MountOptions
-from fusefs.metrics.address import MetricsAddress
-from fusefs.mounting.daemon_log import LogFormat
-from fusefs.mounting.request_loop import RequestLoop
-from fusefs.nodes.ownership import Ownership
-from storage.config.broker import EngineConfig
-from storage.model import Isolation
+import topicfs.fusefs.daemon
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.daemon import MountOptions
+from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.fusefs.mounting.daemon_log import LogFormat
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.model import Isolation
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def asked(monkeypatch) -> list[MountOptions]:
         options.append(asked_for)
         return 0
 
-    monkeypatch.setattr(fusefs.daemon, "run", run)
+    monkeypatch.setattr(topicfs.fusefs.daemon, "run", run)
     return options
 
 
@@ -169,7 +169,7 @@ def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, messa
 
 def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     """A mount that did not come to be fails the command."""
-    monkeypatch.setattr(fusefs.daemon, "run", lambda _: 1)
+    monkeypatch.setattr(topicfs.fusefs.daemon, "run", lambda _: 1)
     assert 1 == topicfs("mount", "data", "mnt").status
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode
-from storage.config.broker import EngineConfig
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.errors import ForkedReplicasError
-from storage.model import Appended, Offset, Record, Timestamp, TopicPartition
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.healing.resolution import Resolution
-from storage.replicas.startup import open_replicas
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import ForkedReplicasError
+from topicfs.storage.model import Appended, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.healing.resolution import Resolution
+from topicfs.storage.replicas.startup import open_replicas
 
 A, B = Path("a"), Path("b")
 BOTH = "a,b"

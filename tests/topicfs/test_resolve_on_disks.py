@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.errors import ForkedReplicasError, StorageError
-from storage.manager import open_engine
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.startup import open_replicas
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.records import produced
 from tests.doubles.small_disk import fill, run, small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.topicfs.conftest import Ran
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import ForkedReplicasError, StorageError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.startup import open_replicas
 
 pytestmark = pytest.mark.root
 

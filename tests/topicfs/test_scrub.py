@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.disk.names import SCRUB
-from storage.replicas.startup import open_replicas
 from tests.topicfs.test_replicas import BOTH
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import SCRUB
+from topicfs.storage.replicas.startup import open_replicas
 
 ROOT = Path(__file__).parents[2]
 LOG = Path("orders-0") / f"{0:020}.log"

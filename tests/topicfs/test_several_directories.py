@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.lock import DirectoryLock
 from topicfs.commands.topics_online import through_mount
+from topicfs.storage.disk.lock import DirectoryLock
 
 BOTH = "a,b"
 

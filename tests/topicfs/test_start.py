@@ -19,19 +19,29 @@ HEAVY = (
     "trio._core",
     "crc32c",
     "outcome",
-    "storage.compaction",
-    "storage.groups",
-    "storage.scrub",
-    "storage.shares",
-    "storage.staging",
-    "storage.replicas.engine",
+    "topicfs.storage.compaction",
+    "topicfs.storage.groups",
+    "topicfs.storage.scrub",
+    "topicfs.storage.shares",
+    "topicfs.storage.staging",
+    "topicfs.storage.replicas.engine",
 )
 
 
 @pytest.mark.parametrize(
     ("words", "unwanted"),
     [
-        ("--help", ("storage", "fusefs", "cluster", "schemas", "topicfs.commands", "logging")),
+        (
+            "--help",
+            (
+                "topicfs.storage",
+                "topicfs.fusefs",
+                "topicfs.cluster",
+                "topicfs.schemas",
+                "topicfs.commands",
+                "logging",
+            ),
+        ),
         ("cat orders/0/1", HEAVY),
         ("cat orders/0/status orders/log.json", HEAVY),
     ],

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import open_engine
 from tests.doubles.forks import COMMAND, FORKS
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.slow
 

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import open_engine
-from storage.membership import Position
-from storage.model import TopicPartition
 from tests.doubles.engines import append_lines
 from tests.doubles.waiting import PATIENCE_S
 from topicfs.commands.top import source_of
 from topicfs.places import Place
+from topicfs.storage.manager import open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import TopicPartition
 from topicfs.top.engine_source import EngineSource
 from topicfs.top.mount_source import MountSource, parse_metrics
 from topicfs.top.samples import PartitionSample

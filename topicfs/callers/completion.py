@@ -101,7 +101,7 @@ def _groups(context: click.Context, kind: str | None = None) -> list[str]:
 
 def settings(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer `retention.ms=`."""
-    from storage.config.topic import SETTINGS  # noqa: PLC0415 - only where settings are asked for
+    from topicfs.storage.config.topic import SETTINGS  # noqa: PLC0415 - only where settings are asked for
 
     return _items([f"{name}=" for name in SETTINGS], incomplete)
 
@@ -115,8 +115,8 @@ def mountpoints(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the mountpoints of topicfs, relative to the working directory if the word is a relative path."""
-    from fusefs.mounting.limits import mounts  # noqa: PLC0415 - as above
-    from fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.limits import mounts  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415 - as above
 
     found = sorted(mounts(FSTYPE))
     here = [os.path.relpath(path) for path in found] if incomplete and not incomplete.startswith("/") else []
@@ -138,7 +138,7 @@ def _partition_paths(context: click.Context, incomplete: str) -> Iterator[str]:
 
 def _partitions(context: click.Context) -> dict[str, list[int]]:
     """Find the topics' partitions by the names of their directories; Kafka's own topics are not offered."""
-    from storage.disk.names import DirectoryMark, is_internal, parse_partition_directory  # noqa: PLC0415 - as above
+    from topicfs.storage.disk.names import DirectoryMark, is_internal, parse_partition_directory  # noqa: PLC0415 - as above
 
     found: dict[str, set[int]] = {}
     for directory in _directories(context):

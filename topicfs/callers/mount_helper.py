@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from storage.messages import printable
 from topicfs.commands.mount import mount
 from topicfs.main import FAILURE, MISUSE, SUCCESS, run
+from topicfs.storage.messages import printable
 
 WRONG_CALL, MOUNT_FAILED = 1, 32
 """Exit statuses of mount(8)."""

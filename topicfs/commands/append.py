@@ -11,34 +11,34 @@ from typing import IO
 
 import click
 
-from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
-from fusefs.appending.partitioners import KafkaPartitioner
-from fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
-from fusefs.forms import DECODED_SUFFIXES, FORMS, FormError
-from fusefs.nodes.decoded_forms import DecodedForms
-from fusefs.reports import Reports
-from schemas.places import SchemaPlaces
-from storage.codec.headers import Codec
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.engine import Engine, Partition
-from storage.errors import (
+from topicfs.callers import completion
+from topicfs.examples import ExampleCommand
+from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
+from topicfs.fusefs.appending.partitioners import KafkaPartitioner
+from topicfs.fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
+from topicfs.fusefs.forms import DECODED_SUFFIXES, FORMS, FormError
+from topicfs.fusefs.nodes.decoded_forms import DecodedForms
+from topicfs.fusefs.reports import Reports
+from topicfs.groups.location import serving_mount
+from topicfs.lines import say
+from topicfs.paths import TopicPath, parse_path
+from topicfs.places import Place, place_option
+from topicfs.schema_options import schema_options
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import (
     InvalidNameError,
     InvalidRecordError,
     PolicyViolationError,
     RecordTooLargeError,
     StorageError,
 )
-from storage.idempotence.producer import NamedProducer, whole_lines
-from storage.idempotence.registry import ProducerRegistry
-from storage.messages import reason_of
-from storage.replicas.engine import ReplicatedEngine
-from topicfs.callers import completion
-from topicfs.examples import ExampleCommand
-from topicfs.groups.location import serving_mount
-from topicfs.lines import say
-from topicfs.paths import TopicPath, parse_path
-from topicfs.places import Place, place_option
-from topicfs.schema_options import schema_options
+from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.messages import reason_of
+from topicfs.storage.replicas.engine import ReplicatedEngine
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BATCH_FILE = "log.batch"

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import click
 
-from fusefs.forms import SUFFIXES
-from schemas.places import SchemaPlaces
-from storage.disk import names
-from storage.engine import Engine
-from storage.errors import StorageError, UnknownTopicError
-from storage.model import Isolation, Offset
 from topicfs.callers import completion
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
+from topicfs.fusefs.forms import SUFFIXES
 from topicfs.lines import say
 from topicfs.main import describe
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
 from topicfs.schema_options import schema_options
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError, UnknownTopicError
+from topicfs.storage.model import Isolation, Offset
 
 if TYPE_CHECKING:
     from topicfs.formats.printer import FormatPrinter
@@ -192,7 +192,7 @@ class FilePrinter:
     def show(self, engine: Engine, path: str) -> Offset | None:
         """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
         sys.modules.setdefault("trio", _Later("trio"))
-        from fusefs.reader import PathError, run_alone  # noqa: PLC0415 - `--help` needs no filesystem
+        from topicfs.fusefs.reader import PathError, run_alone  # noqa: PLC0415 - `--help` needs no filesystem
 
         try:
             return run_alone(self._copy(engine, path))
@@ -200,7 +200,7 @@ class FilePrinter:
             raise click.ClickException(str(error)) from error
 
     async def _copy(self, engine: Engine, path: str) -> Offset | None:
-        from fusefs.reader import MountReader  # noqa: PLC0415 - `--help` needs no filesystem
+        from topicfs.fusefs.reader import MountReader  # noqa: PLC0415 - `--help` needs no filesystem
 
         reader = MountReader(
             engine, directories=self._directories, isolation=self.isolation, schemas=self._schemas

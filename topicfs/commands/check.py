@@ -10,12 +10,12 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from storage.disk.native import NativeFileSystem
-from storage.findings import Finding
-from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.messages import printable
 from topicfs.data_directory import data_argument, require_directories
 from topicfs.examples import ExampleCommand
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.findings import Finding
+from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates
+from topicfs.storage.messages import printable
 from topicfs.terminal import console, is_terminal, plain
 
 

@@ -9,8 +9,14 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from storage.config.broker import EngineConfig
-from storage.config.listing import (
+from topicfs.callers import completion
+from topicfs.data_directory import parse_settings, read_config
+from topicfs.examples import ExampleCommand
+from topicfs.groups.location import serving_mount
+from topicfs.lines import say
+from topicfs.places import Place, place_option
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.listing import (
     ConfigSource,
     ShownSetting,
     engine_settings,
@@ -18,17 +24,11 @@ from storage.config.listing import (
     matching,
     topic_settings,
 )
-from storage.config.topic import TopicConfig
-from storage.engine import Engine
-from storage.errors import InvalidConfigError
-from storage.messages import did_you_mean, printable
-from storage.topics.topic import merge_overrides
-from topicfs.callers import completion
-from topicfs.data_directory import parse_settings, read_config
-from topicfs.examples import ExampleCommand
-from topicfs.groups.location import serving_mount
-from topicfs.lines import say
-from topicfs.places import Place, place_option
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import did_you_mean, printable
+from topicfs.storage.topics.topic import merge_overrides
 from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}

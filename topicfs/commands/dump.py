@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from storage.disk.native import NativeFileSystem
-from storage.inspect.dump.decoders import RecordDecoder
-from storage.inspect.dump.files import dump as dump_files
-from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
-from storage.messages import printable
 from topicfs.examples import ExampleCommand
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.dump.decoders import RecordDecoder
+from topicfs.storage.inspect.dump.files import dump as dump_files
+from topicfs.storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
+from topicfs.storage.messages import printable
 
 
 @click.command(

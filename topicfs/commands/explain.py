@@ -9,7 +9,11 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from fusefs.selectors import (
+from topicfs.callers import completion
+from topicfs.data_directory import opened_for_reading
+from topicfs.examples import ExampleCommand
+from topicfs.formats.explanation import Explanation, as_json, as_text
+from topicfs.fusefs.selectors import (
     AtTime,
     LastN,
     Range,
@@ -21,19 +25,15 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from fusefs.times import written
-from storage.engine import Engine, Partition
-from storage.errors import StorageError
-from storage.inspect.explain import Lookup, explain_offset, explain_timestamp
-from storage.log.log import Log
-from storage.model import Isolation, Offset, Timestamp
-from storage.replicas.partition import ReplicatedPartition
-from topicfs.callers import completion
-from topicfs.data_directory import opened_for_reading
-from topicfs.examples import ExampleCommand
-from topicfs.explanation import Explanation, as_json, as_text
+from topicfs.fusefs.times import written
 from topicfs.paths import parse_path
 from topicfs.places import Place, place_option, security_of
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.inspect.explain import Lookup, explain_offset, explain_timestamp
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Isolation, Offset, Timestamp
+from topicfs.storage.replicas.partition import ReplicatedPartition
 from topicfs.terminal import console
 
 AnyPartition = TypeVar("AnyPartition", bound=Partition)
@@ -106,9 +106,9 @@ def _opened(place: Place) -> Iterator[tuple[Engine, Explainer[Any]]]:
         with opened_for_reading(place.directories) as engine:
             yield engine, LogExplainer()
         return
-    from cluster.engine import open_engine  # noqa: PLC0415 - a data directory needs none of it
-    from cluster.explain import ClusterExplainer  # noqa: PLC0415 - as above
-    from cluster.protocol.traced_connection import Trace  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import open_engine  # noqa: PLC0415 - a data directory needs none of it
+    from topicfs.cluster.explain import ClusterExplainer  # noqa: PLC0415 - as above
+    from topicfs.cluster.protocol.traced_connection import Trace  # noqa: PLC0415 - as above
 
     trace = Trace()
     opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, trace=trace)

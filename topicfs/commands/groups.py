@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from storage.errors import InvalidPositionError, StorageError
 from topicfs.callers import completion
 from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
@@ -21,6 +20,7 @@ from topicfs.groups.scenarios import parse_topics
 from topicfs.groups.view import SHARE
 from topicfs.lines import say
 from topicfs.places import Place, place_option
+from topicfs.storage.errors import InvalidPositionError, StorageError
 
 
 @click.group(

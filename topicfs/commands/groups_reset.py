@@ -7,9 +7,6 @@ from pathlib import Path
 
 import click
 
-from storage.disk.native import system_clock
-from storage.errors import GroupNotEmptyError, UnknownGroupError
-from storage.model import Offset, Timestamp, TopicPartition
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import opened_groups
@@ -32,6 +29,9 @@ from topicfs.groups.scenarios import (
 )
 from topicfs.groups.view import EMPTY, GroupsPlace, GroupView
 from topicfs.places import Place, place_option
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import GroupNotEmptyError, UnknownGroupError
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 
 @click.command(

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import click
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.share_groups import ShareGroupAdmin
-from cluster.place import cluster_address
-from cluster.protocol.connection import Connection
-from cluster.protocol.other_clients import for_librdkafka
-from storage.disk.lock import LockHolder, find_holder
-from storage.errors import StorageError
-from storage.handover.cluster import KafkaCluster
-from storage.handover.handover import Handover
-from storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.other_clients import for_librdkafka
 from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.places import client_config_option, security_of
+from topicfs.storage.disk.lock import LockHolder, find_holder
+from topicfs.storage.errors import StorageError
+from topicfs.storage.handover.cluster import KafkaCluster
+from topicfs.storage.handover.handover import Handover
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
 
 POLL_SECONDS = 0.2
 

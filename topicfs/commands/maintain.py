@@ -10,20 +10,20 @@ from typing import Any
 
 import click
 
-from fusefs.times import TimeError, parse_time
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
-from storage.manager import LogManager
-from storage.model import Timestamp
-from storage.retention.decision import Reason
-from storage.topics.registry import read_copy
 from topicfs.data_directory import (
     data_argument,
     opened_alone,
     require_directories,
 )
 from topicfs.examples import ExampleCommand
+from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.lines import say
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Timestamp
+from topicfs.storage.retention.decision import Reason
+from topicfs.storage.topics.registry import read_copy
 
 
 def time(text: str) -> Timestamp:

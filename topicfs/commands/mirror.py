@@ -12,14 +12,14 @@ from types import FrameType
 
 import click
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import EARLIEST, LATEST
-from cluster.mirror.mirror import MirrorOptions, mirror
-from cluster.mirror.topics import TopicNames
-from cluster.place import ClusterAddress
-from cluster.protocol.connection import Connection
-from fusefs.times import TimeError, parse_time
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.fetch import EARLIEST, LATEST
+from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
+from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.cluster.place import ClusterAddress
+from topicfs.cluster.protocol.connection import Connection
 from topicfs.examples import ExampleCommand
+from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.lines import say
 from topicfs.places import CLUSTER_METAVAR, client_config_option, parse_cluster, security_of
 

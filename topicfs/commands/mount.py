@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster.place import is_cluster
-from storage.config.broker import EngineConfig
-from storage.errors import StorageError
-from storage.model import Isolation
 from topicfs.callers import completion
 from topicfs.callers.permissions import GROUP, UMASK, USER
+from topicfs.cluster.place import is_cluster
 from topicfs.data_directory import read_config, warn_of_ignored, without_option
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
 from topicfs.schema_options import schema_options
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation
 
 if TYPE_CHECKING:
-    from cluster.place import ClusterAddress
-    from fusefs.metrics.address import MetricsAddress
-    from storage.engine import Engine
+    from topicfs.cluster.place import ClusterAddress
+    from topicfs.fusefs.metrics.address import MetricsAddress
+    from topicfs.storage.engine import Engine
 
 CACHE_BYTES = 1 << 30
 SMALLEST_CACHE_BYTES = 1 << 24
@@ -189,11 +189,11 @@ def mount(context: click.Context, /, **given: object) -> None:
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
-        from fusefs.appending.handle import Acks  # noqa: PLC0415 - needs pyfuse3
-        from fusefs.daemon import MountOptions, run  # noqa: PLC0415 - needs pyfuse3
-        from fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415 - needs pyfuse3
-        from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415 - needs pyfuse3
-        from fusefs.nodes.ownership import Ownership  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.appending.handle import Acks  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.daemon import MountOptions, run  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.nodes.ownership import Ownership  # noqa: PLC0415 - needs pyfuse3
     except ImportError as error:
         raise StorageError(f"{NEEDS_PYFUSE3} ({error})") from error
 
@@ -240,7 +240,7 @@ def mount(context: click.Context, /, **given: object) -> None:
 
 
 def _metrics_address(text: str) -> MetricsAddress:
-    from fusefs.metrics.address import MetricsAddressError, parse_metrics_address  # noqa: PLC0415 - as above
+    from topicfs.fusefs.metrics.address import MetricsAddressError, parse_metrics_address  # noqa: PLC0415 - as above
 
     try:
         return parse_metrics_address(text)
@@ -303,7 +303,7 @@ def umount(mountpoint: Path) -> None:
 
     Its daemon ends also if a container or another mount namespace still has the mount, where it is dead then.
     """
-    from fusefs.mounting.mountpoint import unmount  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.mountpoint import unmount  # noqa: PLC0415 - as above
 
     word = unmount(mountpoint)
     if word is not None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from storage.engine import Engine, Replication
-from storage.errors import StorageError
 from topicfs.callers import completion
 from topicfs.commands.replicas_resolve import resolve
 from topicfs.data_directory import data_option, opened_for_reading, opened_or_mounted
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
 from topicfs.paths import parse_path
+from topicfs.storage.engine import Engine, Replication
+from topicfs.storage.errors import StorageError
 
 
 @click.group(
@@ -49,7 +49,7 @@ replicas.add_command(resolve)
 @data_option
 def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
     """List the replicas of each partition: directory, role, log end, and how far it is behind its leader."""
-    from fusefs.files.replicas import replica_lines  # noqa: PLC0415 - `--help` needs no mount
+    from topicfs.fusefs.files.replicas import replica_lines  # noqa: PLC0415 - `--help` needs no mount
 
     with opened_for_reading(directories) as engine:
         wanted = {name: engine.topic(name) for name in topics} or engine.topics()
@@ -153,7 +153,7 @@ class _Owner:
 
     def write(self, topic: str, line: str) -> None:
         """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
-        from fusefs.files.replicas import ReplicasTarget  # noqa: PLC0415 - `--help` needs no mount
+        from topicfs.fusefs.files.replicas import ReplicasTarget  # noqa: PLC0415 - `--help` needs no mount
 
         if not isinstance(self._owner, Path):
             self._owner.topic(topic)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from storage.errors import StorageError
-from storage.messages import reason_of
 from topicfs.data_directory import parse_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
 
 if TYPE_CHECKING:
-    from storage.replicas.healing.comparison import Loss
-    from storage.replicas.healing.resolution import ReplicaGivenUp, Resolution
+    from topicfs.storage.replicas.healing.comparison import Loss
+    from topicfs.storage.replicas.healing.resolution import ReplicaGivenUp, Resolution
 
 _NOT_DONE = (
     "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
@@ -69,7 +69,7 @@ def resolve(
 
     No daemon may serve the directories meanwhile.
     """
-    from storage.replicas.healing.resolution import Resolution  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas.healing.resolution import Resolution  # noqa: PLC0415 - `--help` needs no engine
 
     with closing(Resolution(directories, keep)) as resolution:
         for place, reason in resolution.left_alone.items():

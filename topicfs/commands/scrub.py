@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
-from storage.checkpoints.meta_properties import has_replicas
-from storage.disk.native import NativeFileSystem
-from storage.messages import printable
 from topicfs.commands.check import line, new_progress, print_line
 from topicfs.data_directory import data_argument, opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.storage.checkpoints.meta_properties import has_replicas
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.messages import printable
 from topicfs.terminal import console, plain
 
 _LOOK_EVERY_S = 0.2
 
 if TYPE_CHECKING:
-    from storage.scrub.archive import RecordArchive
-    from storage.scrub.findings import ScrubCounts, ScrubFinding
+    from topicfs.storage.scrub.archive import RecordArchive
+    from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
 
 
 @click.command(
@@ -76,7 +76,7 @@ def scrub(
     A daemon does this by itself, but for the archive, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
-    from storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
 
     if len(directories) == 1 and (directories[0] / "@scrub").exists():
         if archive is not None:
@@ -134,7 +134,7 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
 
 def _records(archive: Path) -> RecordArchive:
     """Return the records of an archive. Raises PipelineError where it is none, or pyarrow is missing."""
-    from pipeline.archives.records import ArchivedRecords  # noqa: PLC0415 - without an archive nobody needs it
+    from topicfs.pipeline.archives.records import ArchivedRecords  # noqa: PLC0415 - without an archive nobody needs it
 
     return ArchivedRecords(archive)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from storage.errors import StorageError
-from storage.messages import reason_of
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.places import Place, client_config_option, parse_place
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
 from topicfs.terminal import console, is_terminal
 
 if TYPE_CHECKING:

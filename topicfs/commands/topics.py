@@ -10,20 +10,20 @@ import click
 from rich.filesize import decimal
 from rich.table import Table
 
-from fusefs.times import written
-from storage.config.topic import TopicConfig
-from storage.disk.names import check_new_topic, is_internal
-from storage.engine import Engine, Topic, records_of
-from storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
-from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.callers import completion
 from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
 from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.fusefs.times import written
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.places import Place, place_option
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_new_topic, is_internal
+from topicfs.storage.engine import Engine, Topic, records_of
+from topicfs.storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
+from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.terminal import console, is_terminal, plain
 
 

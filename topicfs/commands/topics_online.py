@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import click
 
-from storage.engine import Engine
-from storage.errors import StorageError, UnknownTopicError
-from storage.model import ONLINE
 from topicfs.callers import completion
 from topicfs.data_directory import data_option, opened_or_mounted
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import parse_path
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import StorageError, UnknownTopicError
+from topicfs.storage.model import ONLINE
 
 
 class Brought(NamedTuple):

@@ -15,15 +15,15 @@ from functools import partial
 
 import click
 
-from storage.errors import RecordNotHeldError, StorageError
-from storage.messages import reason_of
-from storage.share_groups import Acknowledgement
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.places import Place, place_option
+from topicfs.storage.errors import RecordNotHeldError, StorageError
+from topicfs.storage.messages import reason_of
+from topicfs.storage.share_groups import Acknowledgement
 
 REJECTS = 65
 """Exit status (EX_DATAERR) of a command that a record's data do not suit, now or ever."""

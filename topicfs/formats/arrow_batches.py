@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, BinaryIO, TypeAlias
 
-from storage.model import TopicPartition
 from topicfs.formats.records import RecordRun
+from topicfs.storage.model import TopicPartition
 
 Arrow: TypeAlias = Any
 """pyarrow comes without types."""
@@ -37,8 +37,8 @@ class ArrowBatches:
 
     def add(self, run: RecordRun) -> None:
         """Take the records of a run."""
-        from pipeline.source.arrow import record_batch  # noqa: PLC0415 - the others need no pyarrow
-        from pipeline.source.arrow_buffers import ColumnRange  # noqa: PLC0415 - as above
+        from topicfs.pipeline.source.arrow import record_batch  # noqa: PLC0415 - the others need no pyarrow
+        from topicfs.pipeline.source.arrow_buffers import ColumnRange  # noqa: PLC0415 - as above
 
         partition = TopicPartition(run.partition.topic, run.partition.number)
         part = ColumnRange(run.columns, run.start, run.end)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import csv
 import io
 
-from fusefs.times import written
-from fusefs.views.records import headers_json
-from storage.model import NO_TIMESTAMP
 from topicfs.formats.records import Placed
+from topicfs.fusefs.times import written
+from topicfs.fusefs.views.records import headers_json
+from topicfs.storage.model import NO_TIMESTAMP
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 

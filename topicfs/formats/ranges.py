@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusefs.forms import SUFFIXES
-from fusefs.selectors import RecordPlace, SelectorError, TimeRange, parse, resolve
-from fusefs.views.records import earliest_offset, latest_offset
-from storage.engine import Engine, Partition
-from storage.errors import InvalidNameError
-from storage.model import Isolation, Offset
+from topicfs.fusefs.forms import SUFFIXES
+from topicfs.fusefs.selectors import RecordPlace, SelectorError, TimeRange, parse, resolve
+from topicfs.fusefs.views.records import earliest_offset, latest_offset
 from topicfs.paths import TopicPath
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.model import Isolation, Offset
 
 WHOLE = "log"
 ENDS = {"earliest": earliest_offset, "latest": latest_offset}

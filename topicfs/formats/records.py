@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fusefs.views.decoded_fetch import Damage, read_decoded
-from storage.codec.columns import Columns
-from storage.engine import Partition
-from storage.model import Isolation, Offset, Record, Timestamp
 from topicfs.formats.ranges import RecordRange
+from topicfs.fusefs.views.decoded_fetch import Damage, read_decoded
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 FETCH_BYTES, SMALLEST_FETCH_BYTES = 2**20, 2**10
 """Bytes of batches fetched from a partition at once; fewer where many are merged."""

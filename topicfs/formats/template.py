@@ -16,8 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from storage.model import Header
 from topicfs.formats.records import Placed
+from topicfs.storage.model import Header
 
 Part: TypeAlias = Callable[[Placed], bytes]
 

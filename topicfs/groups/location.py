@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fusefs.following.signals import look
-from storage.disk.lock import find_holder
 from topicfs.data_directory import mountpoint_of, require_directories
+from topicfs.fusefs.following.signals import look
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.mount import MountGroups
 from topicfs.groups.view import GroupsPlace
 from topicfs.places import Place
+from topicfs.storage.disk.lock import find_holder
 
 
 def serving_mount(place: Place) -> Path | None:

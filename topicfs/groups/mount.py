@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fusefs.groups.positions import read_lag
-from storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
-from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _MEMBER = re.compile(
     r"member (?P<id>\S+) reader (?P<reader>.*) topics (?P<topics>\S+) (?:held \d+|partitions (?P<partitions>\S+))"

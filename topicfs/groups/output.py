@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from fusefs.groups.positions import spelled_lag
-from storage.messages import printable
+from topicfs.fusefs.groups.positions import spelled_lag
 from topicfs.groups.scenarios import Reset
 from topicfs.groups.view import SHARE, GroupSummary, GroupView
+from topicfs.storage.messages import printable
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

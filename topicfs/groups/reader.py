@@ -10,14 +10,14 @@ from typing import BinaryIO, NamedTuple
 import click
 import trio
 
-from fusefs.forms import SUFFIXES
-from fusefs.reader import MountReader, PathError
-from schemas.places import SchemaPlaces
-from storage.engine import Engine
-from storage.errors import GroupExistsError, InvalidNameError
-from storage.model import Isolation
+from topicfs.fusefs.forms import SUFFIXES
+from topicfs.fusefs.reader import MountReader, PathError
 from topicfs.groups.location import serving_mount
 from topicfs.places import Place
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import GroupExistsError, InvalidNameError
+from topicfs.storage.model import Isolation
 
 READ_BYTES = 512 * 1024
 """Asked for at once: what was printed of it is committed when the next piece is asked for."""

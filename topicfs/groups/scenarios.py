@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TypeAlias
 
-from fusefs.times import TimeError, parse_time
-from storage.config.group import OffsetResetChoice
-from storage.errors import InvalidPositionError, UnknownTopicError
-from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.groups.view import GroupsPlace, PositionBounds
+from topicfs.storage.config.group import OffsetResetChoice
+from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
 """Gives the offset meant in a partition where the group is at an offset, or at none; None: it has none there, and gets none."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fusefs.groups.positions import total_lag
-from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.fusefs.groups.positions import total_lag
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 EMPTY = "Empty"
 """The state of a group without members."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipeline.places.place import SparkPlace
+from topicfs.pipeline.places.place import SparkPlace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -40,9 +40,9 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
     """
     if group is None or checkpoint is None:
         return
-    from pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
-    from pipeline.places.paths import absolute  # noqa: PLC0415 (as above)
     from topicfs.groups.location import opened_groups  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
+    from topicfs.pipeline.places.paths import absolute  # noqa: PLC0415 (as above)
     from topicfs.places import parse_place  # noqa: PLC0415 (as above)
 
     positions = offsets_done(checkpoint)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from pipeline.spark.progress import JobProgress, ProgressReader
-from storage.messages import printable
+from topicfs.pipeline.spark.progress import JobProgress, ProgressReader
+from topicfs.storage.messages import printable
 from topicfs.terminal import console, plain
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 from topicfs.terminal import console, is_terminal
 
 

@@ -11,14 +11,14 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import SparkPlace
-from pipeline.spark.session import SessionOptions, job_session
-from pipeline.tasks.output import important_lines
-from storage.errors import StorageError
 from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.jobs.results import print_rows
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.tasks.output import important_lines
+from topicfs.storage.errors import StorageError
 
-_OWN = ("pipeline.errors.", "storage.errors.", "storage.staging.")
+_OWN = ("topicfs.pipeline.errors.", "topicfs.storage.errors.", "topicfs.storage.staging.")
 """Modules whose errors say all in their first line."""
 
 

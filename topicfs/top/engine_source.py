@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from storage.codec.columns import decode_each
-from storage.engine import Engine, Partition, Topic
-from storage.errors import GroupsUnsupportedError, StorageError
-from storage.messages import printable, reason_of
-from storage.model import Isolation, Offset, Record
 from topicfs.places import Place
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.errors import GroupsUnsupportedError, StorageError
+from topicfs.storage.messages import printable, reason_of
+from topicfs.storage.model import Isolation, Offset, Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MOST_SIZES = 200

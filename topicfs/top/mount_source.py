@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 from topicfs.top.programs import open_files
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 

@@ -12,7 +12,7 @@ from rich.layout import Layout
 from rich.table import Table
 from rich.text import Text
 
-from storage.messages import printable
+from topicfs.storage.messages import printable
 from topicfs.terminal import plain
 from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample
 from topicfs.top.terminal_keys import (

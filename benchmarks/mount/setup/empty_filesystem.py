@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 # isort: off
-import fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
+import topicfs.fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
 
 # isort: on
 import crc32c
@@ -41,18 +41,18 @@ import pyfuse3
 import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
-from fusefs.daemon import IDLE_TASKS, SPARE_TASKS
-from fusefs.files.selector_files import REMEMBERED_SECONDS
-from fusefs.following.waiting_reads import MAX_WAITING
-from fusefs.mounting import request_loop
-from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
-from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
-from fusefs.nodes.ownership import Ownership
-from fusefs.operations import BLOCK as STAT_BLOCK
-from fusefs.requests.common_requests import CommonRequests, stand_in_front
-from storage.codec.records import encode_lines
-from storage.disk.native import system_clock
+from topicfs.fusefs.daemon import IDLE_TASKS, SPARE_TASKS
+from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
+from topicfs.fusefs.following.waiting_reads import MAX_WAITING
+from topicfs.fusefs.mounting import request_loop
+from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
+from topicfs.fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
+from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
+from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.fusefs.operations import BLOCK as STAT_BLOCK
+from topicfs.fusefs.requests.common_requests import CommonRequests, stand_in_front
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.native import system_clock
 
 
 class NodeKind(Enum):

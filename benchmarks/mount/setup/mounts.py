@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.frame.machine import MOUNT_OPTIONS
 from benchmarks.frame.question import OURS, SkippedError
 from benchmarks.lines import BLOCK, READABLE
-from fusefs.mounting.limits import mounts
-from fusefs.mounting.request_loop import RequestLoop
 from testing.processes import ending_with_this
+from topicfs.fusefs.mounting.limits import mounts
+from topicfs.fusefs.mounting.request_loop import RequestLoop
 
 EMPTY = "empty filesystem"
 EMPTY_PLAIN = "empty, plain loop"

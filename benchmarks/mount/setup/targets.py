@@ -22,8 +22,8 @@ from benchmarks.mount.setup.mounts import (
     request_loop_of,
     topicfs,
 )
-from fusefs.mounting.request_loop import RequestLoop
-from fusefs.requests.common_requests import may_stand_in_front
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.fusefs.requests.common_requests import may_stand_in_front
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import trio
 
-from fusefs.appending.targets import LineTarget
+from topicfs.fusefs.appending.targets import LineTarget
 
 MAX_GATHERED_BYTES = 1024 * 1024
 """Text of one target that waits at most; more is appended at once."""

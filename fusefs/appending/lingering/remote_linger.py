@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import trio
 
-from fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, Contributor
-from fusefs.appending.targets import LineTarget
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import Asker, BlockingCalls
-from storage.engine import Cancel
+from topicfs.fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, Contributor
+from topicfs.fusefs.appending.targets import LineTarget
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.storage.engine import Cancel
 
 END_SECONDS = 2.0
 """Time that the end of a mount waits for what was answered and is not appended yet."""

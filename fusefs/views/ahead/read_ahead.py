@@ -18,9 +18,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from fusefs.views.ahead.stretch import Begun, Stretch
-from storage.codec.binary.fields import POSITION, ROW_SIZE
-from storage.model import Fetched, Offset
+from topicfs.fusefs.views.ahead.stretch import Begun, Stretch
+from topicfs.storage.codec.binary.fields import POSITION, ROW_SIZE
+from topicfs.storage.model import Fetched, Offset
 
 TEXT_BYTES = 2**19
 """Text of a stretch, about, unless a read asks for more."""

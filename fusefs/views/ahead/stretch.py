@@ -10,13 +10,13 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from fusefs.allowance import current
-from storage.codec.batch import scan
-from storage.codec.binary.fields import LAST_OFFSET, POSITION, ROW_SIZE, SIZE_BYTES
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import Batches
-from storage.codec.value_copy import begin_text, copy_inflated
-from storage.model import Fetched, Offset
+from topicfs.fusefs.allowance import current
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import LAST_OFFSET, POSITION, ROW_SIZE, SIZE_BYTES
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.codec.value_copy import begin_text, copy_inflated
+from topicfs.storage.model import Fetched, Offset
 
 log = logging.getLogger("topicfs")
 

@@ -16,10 +16,10 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.errors import PipelineError
-from pipeline.jobs.restore.plan import ConflictError, Extent, partitions_needed
-from storage.handover.cluster import KafkaCluster
-from storage.model import TopicPartition
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, partitions_needed
+from topicfs.storage.handover.cluster import KafkaCluster
+from topicfs.storage.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.sink.commit_request import CommitRequest, staging_area
-from pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
-from storage.codec.headers import Codec
-from storage.disk.names import WriteId
-from storage.model import TopicPartition
-from storage.staging.placement import Placement
-from storage.staging.staged_file import StagedFile, StagedFileWriter
+from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as spark_functions
 
-from pipeline.jobs.restore.plan import MOST_RANGES, ConflictError, Span
-from pipeline.places.place import SparkPlace
-from storage.model import TopicPartition
+from topicfs.pipeline.jobs.restore.plan import MOST_RANGES, ConflictError, Span
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.model import TopicPartition
 
 PLACE = ["topic", "partition", "offset"]
 COMPARED = ("key", "value", "timestamp", "timestampType", "headers")

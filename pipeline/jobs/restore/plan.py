@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pipeline.errors import PipelineError
-from storage.model import Offset, TopicPartition
-from storage.staging.placement import LogPlacement
+from topicfs.pipeline.errors import PipelineError
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.placement import LogPlacement
 
 MOST_RANGES = 50
 """Most ranges of one round: each is a condition of its query."""

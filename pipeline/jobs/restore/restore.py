@@ -16,23 +16,29 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
-import pipeline
-from pipeline.archives.files import archived_files
-from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import TopicNote, archived_rows, average_bytes, read_notes
-from pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
-from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
-from pipeline.jobs.restore.overlap import check_same, within
-from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
-from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
-from pipeline.places.paths import data_directories
-from pipeline.places.place import SparkPlace, place_of
-from storage.disk.names import check_topic_name
-from storage.disk.native import system_clock
-from storage.model import Offset, TopicPartition
-from storage.staging.area import WriteRefusedError
-from storage.staging.placement import LogPlacement as LogPlace
-from storage.staging.placement import Placement
+from topicfs import pipeline
+from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive_files import TopicNote, archived_rows, average_bytes, read_notes
+from topicfs.pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
+from topicfs.pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
+from topicfs.pipeline.jobs.restore.overlap import check_same, within
+from topicfs.pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
+from topicfs.pipeline.jobs.restore.topics import (
+    empty_topics,
+    forms_of,
+    known_topics,
+    log_bounds,
+    topics_to_make,
+)
+from topicfs.pipeline.places.paths import data_directories
+from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.storage.disk.names import check_topic_name
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.area import WriteRefusedError
+from topicfs.storage.staging.placement import LogPlacement as LogPlace
+from topicfs.storage.staging.placement import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 ROUND_BYTES = 256 << 20

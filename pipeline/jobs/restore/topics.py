@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.jobs.archive_files import TopicNote
-from pipeline.jobs.restore.plan import ConflictError, Extent, Span, partitions_needed
-from pipeline.sink.layout import TopicFacts, read_topics
-from pipeline.sink.offset_preserving_write import TopicForm
-from pipeline.source.directories import SourceDirectories
-from storage.codec.headers import Codec
-from storage.config.topic import TopicConfig
-from storage.disk.names import is_internal
-from storage.model import TopicPartition
-from storage.staging.placement import NewTopic
-from storage.topics.topic import lenient_config
-from storage.validation.batches import compression_of
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive_files import TopicNote
+from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, Span, partitions_needed
+from topicfs.pipeline.sink.layout import TopicFacts, read_topics
+from topicfs.pipeline.sink.offset_preserving_write import TopicForm
+from topicfs.pipeline.source.directories import SourceDirectories
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.placement import NewTopic
+from topicfs.storage.topics.topic import lenient_config
+from topicfs.storage.validation.batches import compression_of
 
 FOREVER = {"retention.ms": "-1"}
 _NOTHING = Span(0, 0)

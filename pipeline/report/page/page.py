@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pipeline.report.numbers import PartitionNumbers
-from pipeline.report.page.formatting import moment, plural, short, size, whole
-from pipeline.report.page.sections import compression, lag, over_time, sizes
-from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, combined
-from pipeline.report.page.style import STYLE
-from pipeline.report.page.tables import group_table, partition_tables, topic_table
+from topicfs.pipeline.report.numbers import PartitionNumbers
+from topicfs.pipeline.report.page.formatting import moment, plural, short, size, whole
+from topicfs.pipeline.report.page.sections import compression, lag, over_time, sizes
+from topicfs.pipeline.report.page.selection import PageTopics, TopicNumbers, choose, combined
+from topicfs.pipeline.report.page.style import STYLE
+from topicfs.pipeline.report.page.tables import group_table, partition_tables, topic_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from pipeline.report.histograms import SizeHistogram, bin_start
-from pipeline.report.numbers import SegmentLag
-from pipeline.report.page.formatting import duration, short, size
-from pipeline.report.page.selection import TimeAxis
+from topicfs.pipeline.report.histograms import SizeHistogram, bin_start
+from topicfs.pipeline.report.numbers import SegmentLag
+from topicfs.pipeline.report.page.formatting import duration, short, size
+from topicfs.pipeline.report.page.selection import TimeAxis
 
 INK, GRID, PAPER = "#010101", "#020202", "#030303"
 SHADES = tuple(f"#0401{number:02x}" for number in range(8))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from pipeline.report.histograms import SizeHistogram
-from pipeline.report.page import plots
-from pipeline.report.page.formatting import duration, each, moment, plural, short, size
-from pipeline.report.page.plots import SHADES, SMALL, WIDE, Bar, described
-from pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
+from topicfs.pipeline.report.histograms import SizeHistogram
+from topicfs.pipeline.report.page import plots
+from topicfs.pipeline.report.page.formatting import duration, each, moment, plural, short, size
+from topicfs.pipeline.report.page.plots import SHADES, SMALL, WIDE, Bar, described
+from topicfs.pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
 
 _LAG_LINES = 30
 """Most topics in the plot of segments' lags, which is a line a topic."""

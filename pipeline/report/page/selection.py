@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.report.histograms import WIDTHS, Amount, TimeHistogram, merged_times
-from pipeline.report.numbers import PartitionNumbers
-from storage.model import TopicPartition
+from topicfs.pipeline.report.histograms import WIDTHS, Amount, TimeHistogram, merged_times
+from topicfs.pipeline.report.numbers import PartitionNumbers
+from topicfs.storage.model import TopicPartition
 
 MAX_SERIES = 8
 """Most shades of one panel: more look alike."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from pipeline.report.numbers import GroupLag, PartitionNumbers
-from pipeline.report.page.formatting import moment, size, whole
-from pipeline.report.page.selection import TopicNumbers, combined
+from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers
+from topicfs.pipeline.report.page.formatting import moment, size, whole
+from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 
 MAX_TOPICS = 100
 """Most rows of the table; the other topics share its last row."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.query.offsets import (
+from topicfs.pipeline.errors import DataLossError, InvalidOptionError, PipelineError
+from topicfs.pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
     AtOffsets,
@@ -17,10 +17,10 @@ from pipeline.source.query.offsets import (
     Bound,
     Everywhere,
 )
-from pipeline.source.query.options import Selection
-from pipeline.source.query.ranges import OffsetRange
-from storage.disk.names import is_internal
-from storage.model import TopicPartition
+from topicfs.pipeline.source.query.options import Selection
+from topicfs.pipeline.source.query.ranges import OffsetRange
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pipeline.source.query.narrowing import EVERYTHING, Narrowing, at_least, below, one_of
+from topicfs.pipeline.source.query.narrowing import EVERYTHING, Narrowing, at_least, below, one_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS = frozenset({"partition", "offset", "timestamp"})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from pipeline.errors import InvalidOptionError
-from storage.model import TopicPartition
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.storage.model import TopicPartition
 
 EARLIEST = -2
 LATEST = -1

@@ -28,9 +28,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import InvalidOptionError
-from pipeline.places.paths import absolute, data_directories, lost_named
-from pipeline.source.query.offsets import (
+from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.places.paths import absolute, data_directories, lost_named
+from topicfs.pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
     AtOffsets,
@@ -41,7 +41,7 @@ from pipeline.source.query.offsets import (
     parse_assignment,
     parse_partition_numbers,
 )
-from storage.model import Isolation, TopicPartition
+from topicfs.storage.model import Isolation, TopicPartition
 
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 KNOWN = (

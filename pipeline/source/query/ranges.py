@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pipeline.source.query.offsets import decode_stream_offset
-from storage.model import TopicPartition
+from topicfs.pipeline.source.query.offsets import decode_stream_offset
+from topicfs.storage.model import TopicPartition
 
 
 class OffsetRange(NamedTuple):

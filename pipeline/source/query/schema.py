@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.errors import InvalidOptionError
+from topicfs.pipeline.errors import InvalidOptionError
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from storage.codec.binary.fields import (
+from topicfs.storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     BASE_OFFSET_POSITION,
     CHECKSUM_POSITION,
@@ -18,7 +18,7 @@ from storage.codec.binary.fields import (
     SMALLEST_LENGTH_V0,
     SMALLEST_LENGTH_V1,
 )
-from storage.model import Buffer
+from topicfs.storage.model import Buffer
 
 _OFFSET_SIZE = 8
 _LENGTH = struct.Struct(">i")

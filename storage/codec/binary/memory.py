@@ -12,7 +12,7 @@ from typing import Any
 
 import cython
 
-from storage.codec.binary.crc import crc32c
+from topicfs.storage.codec.binary.crc import crc32c
 
 if cython.compiled:
     from cython.cimports.cpython.array import clone
@@ -25,8 +25,8 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
     from cython.cimports.libc.string import memchr, memcpy
-    from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, short_crc32c
-    from cython.cimports.storage.codec.binary.vectors import release_upper_halves
+    from cython.cimports.topicfs.storage.codec.binary.short_crc import has_short_crc32c, short_crc32c
+    from cython.cimports.topicfs.storage.codec.binary.vectors import release_upper_halves
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)

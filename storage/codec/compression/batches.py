@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from storage.codec.batch import scan, seal
-from storage.codec.binary.fields import (
+from topicfs.storage.codec.batch import scan, seal
+from topicfs.storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CURRENT_MAGIC,
@@ -17,8 +17,8 @@ from storage.codec.binary.fields import (
     LENGTH_POSITION,
     LOG_OVERHEAD,
 )
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
 
 _LENGTH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">H")

@@ -26,12 +26,12 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 from zlib_ng import zlib_ng
 
-from storage.codec.binary.memory import release_vectors
-from storage.codec.compression import lz4_frame
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
-from storage.codec.headers import Codec
-from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.model import Buffer
+from topicfs.storage.codec.binary.memory import release_vectors
+from topicfs.storage.codec.compression import lz4_frame
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.model import Buffer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)

@@ -19,12 +19,12 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from storage.codec.binary.fields import CODEC_MASK, LOG_OVERHEAD
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_PARTS
-from storage.codec.compression.codecs import inflate
-from storage.codec.headers import BatchHeader, Codec
-from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.model import NO_TIMESTAMP, Offset, TimestampType
+from topicfs.storage.codec.binary.fields import CODEC_MASK, LOG_OVERHEAD
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_PARTS
+from topicfs.storage.codec.compression.codecs import inflate
+from topicfs.storage.codec.headers import BatchHeader, Codec
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.model import NO_TIMESTAMP, Offset, TimestampType
 
 _ENTRY = struct.Struct(">qiIbb")
 _LENGTH = struct.Struct(">i")

@@ -17,11 +17,11 @@ from collections import deque
 
 import cython
 
-from storage.codec.headers import Codec
+from topicfs.storage.codec.headers import Codec
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary.vectors import release_upper_halves
-    from cython.cimports.storage.codec.compression.unlocked import (
+    from cython.cimports.topicfs.storage.codec.binary.vectors import release_upper_halves
+    from cython.cimports.topicfs.storage.codec.compression.unlocked import (
         unlocked_content,
         unlocked_free,
         unlocked_inflate,

@@ -7,18 +7,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from storage.coordinators import assignors
-from storage.coordinators.assignors import Assignment
-from storage.coordinators.consumer_protocol import (
+from topicfs.storage.coordinators import assignors
+from topicfs.storage.coordinators.assignors import Assignment
+from topicfs.storage.coordinators.consumer_protocol import (
     ASSIGNMENT,
     SUBSCRIPTION,
     read_versioned,
     write_versioned,
 )
-from storage.coordinators.wire import Field, Schema
-from storage.errors import CorruptBatchError
-from storage.groups.requests import JoinedMember
-from storage.model import TopicPartition
+from topicfs.storage.coordinators.wire import Field, Schema
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.groups.requests import JoinedMember
+from topicfs.storage.model import TopicPartition
 
 COOPERATIVE = "cooperative-sticky"
 STICKY = "sticky"

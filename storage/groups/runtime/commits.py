@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from storage.errors import (
+from topicfs.storage.errors import (
     GroupError,
     GroupFullError,
     IncompatibleMemberError,
@@ -16,10 +16,10 @@ from storage.errors import (
     StorageError,
     UnknownTopicError,
 )
-from storage.groups.offsets import StoredOffset
-from storage.groups.requests import Code
-from storage.membership import CommittedPosition, Position
-from storage.model import Offset, Timestamp, TopicPartition
+from topicfs.storage.groups.offsets import StoredOffset
+from topicfs.storage.groups.requests import Code
+from topicfs.storage.membership import CommittedPosition, Position
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 
 class Commit(NamedTuple):

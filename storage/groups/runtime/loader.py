@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from storage.codec.columns import Columns, decode_each
-from storage.codec.control import ControlType, control_type
-from storage.coordinators.group_records import (
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.coordinators.group_records import (
     GROUP_TYPE,
     number_and_rest,
     read_committed_offset,
     read_key,
     read_value,
 )
-from storage.coordinators.share_group_records import GroupRecord
-from storage.engine import Partition
-from storage.errors import CorruptBatchError
-from storage.groups.coordinator import GroupCoordinator
-from storage.groups.offsets import OffsetStore
-from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, Record, TopicPartition
+from topicfs.storage.coordinators.share_group_records import GroupRecord
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.groups.coordinator import GroupCoordinator
+from topicfs.storage.groups.offsets import OffsetStore
+from topicfs.storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, Record, TopicPartition
 
 QUEUE_RECORDS = frozenset(GroupRecord)
 

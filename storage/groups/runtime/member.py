@@ -16,16 +16,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from storage.config.group import GroupConfig
-from storage.errors import (
+from topicfs.storage.config.group import GroupConfig
+from topicfs.storage.errors import (
     GroupError,
     IncompatibleMemberError,
     InvalidPositionError,
     NotAssignedError,
     StorageError,
 )
-from storage.groups.group import COMPLETING, PREPARING
-from storage.groups.requests import (
+from topicfs.storage.groups.group import COMPLETING, PREPARING
+from topicfs.storage.groups.requests import (
     Code,
     JoinAnswer,
     JoinRequest,
@@ -37,12 +37,12 @@ from storage.groups.requests import (
     SyncRequest,
     Write,
 )
-from storage.groups.runtime.assignment import COOPERATIVE, assign, read_assignment, subscription
-from storage.groups.runtime.commits import Commit, Commits, error_of, shown_position
-from storage.groups.runtime.runner import Runner
-from storage.groups.runtime.shard import Shard
-from storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
-from storage.model import TopicPartition
+from topicfs.storage.groups.runtime.assignment import COOPERATIVE, assign, read_assignment, subscription
+from topicfs.storage.groups.runtime.commits import Commit, Commits, error_of, shown_position
+from topicfs.storage.groups.runtime.runner import Runner
+from topicfs.storage.groups.runtime.shard import Shard
+from topicfs.storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -17,20 +17,20 @@ from functools import lru_cache, partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeVar
 
-from storage.checkpoints.identifiers import decode_id
-from storage.disk import names
-from storage.disk.filesystem import Clock
-from storage.engine import Engine, Listeners, Topic
-from storage.errors import GroupError, ReadOnlyError
-from storage.groups.group import PREPARING, Group
-from storage.groups.offsets import NO_TOPIC_ID
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import Write
-from storage.groups.runtime.shard import Shard, ShardState
-from storage.groups.timers import Timers
-from storage.membership import GroupsSummary
-from storage.model import TopicPartition
-from storage.partitioning import coordinator_partition
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Engine, Listeners, Topic
+from topicfs.storage.errors import GroupError, ReadOnlyError
+from topicfs.storage.groups.group import PREPARING, Group
+from topicfs.storage.groups.offsets import NO_TOPIC_ID
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import Write
+from topicfs.storage.groups.runtime.shard import Shard, ShardState
+from topicfs.storage.groups.timers import Timers
+from topicfs.storage.membership import GroupsSummary
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
 
 T = TypeVar("T")
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from storage.codec.control import EndTransactionMarker
-from storage.codec.headers import BatchStamp
-from storage.config.group import GroupConfig, group_settings, merge_group_overrides
-from storage.config.listing import ShownSetting
-from storage.coordinators.group_records import check_group_name
-from storage.disk.filesystem import Clock
-from storage.engine import Cancel, Engine
-from storage.errors import (
+from topicfs.storage.codec.control import EndTransactionMarker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.coordinators.group_records import check_group_name
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.errors import (
     GroupError,
     GroupExistsError,
     GroupNotEmptyError,
@@ -23,15 +23,15 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.groups.group import EMPTY, Group, GroupMember
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import Code, OffsetCommitRequest, RequestError
-from storage.groups.runtime.assignment import read_assignment, read_topics
-from storage.groups.runtime.commits import error_of, position_error, shown_position
-from storage.groups.runtime.member import EmbeddedMember, MemberName
-from storage.groups.runtime.runner import TOPIC, Runner
-from storage.groups.runtime.shard import Shard, ShardState
-from storage.membership import (
+from topicfs.storage.groups.group import EMPTY, Group, GroupMember
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import Code, OffsetCommitRequest, RequestError
+from topicfs.storage.groups.runtime.assignment import read_assignment, read_topics
+from topicfs.storage.groups.runtime.commits import error_of, position_error, shown_position
+from topicfs.storage.groups.runtime.member import EmbeddedMember, MemberName
+from topicfs.storage.groups.runtime.runner import TOPIC, Runner
+from topicfs.storage.groups.runtime.shard import Shard, ShardState
+from topicfs.storage.membership import (
     CommittedPosition,
     GroupDescription,
     GroupListing,
@@ -44,8 +44,8 @@ from storage.membership import (
     Position,
     Subscription,
 )
-from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.remote import asks, changes
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.remote import asks, changes
 
 
 class GroupOverrides(Protocol):

@@ -13,29 +13,29 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp
-from storage.codec.records import encode
-from storage.coordinators.share_group_records import GroupRecord
-from storage.disk.filesystem import Clock
-from storage.engine import Partition
-from storage.errors import (
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.share_group_records import GroupRecord
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
     GroupError,
     NotEnoughReplicasError,
     RecordTooLargeError,
     StorageError,
     UnknownTopicError,
 )
-from storage.groups.coordinator import GroupCoordinator, group_tombstone
-from storage.groups.group import EMPTY, Group
-from storage.groups.offsets import OffsetStore, TopicIds
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import Code, CommitReply, OffsetCommitRequest, Write
-from storage.groups.runtime.loader import GroupLoader, OtherGroups
-from storage.groups.timers import Timers
-from storage.log.log import Log
-from storage.messages import reason_of
-from storage.model import (
+from topicfs.storage.groups.coordinator import GroupCoordinator, group_tombstone
+from topicfs.storage.groups.group import EMPTY, Group
+from topicfs.storage.groups.offsets import OffsetStore, TopicIds
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import Code, CommitReply, OffsetCommitRequest, Write
+from topicfs.storage.groups.runtime.loader import GroupLoader, OtherGroups
+from topicfs.storage.groups.timers import Timers
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import (
     NO_PRODUCER_ID,
     Appended,
     Offset,
@@ -44,7 +44,7 @@ from storage.model import (
     Timestamp,
     TopicPartition,
 )
-from storage.producers.append import Origin
+from topicfs.storage.producers.append import Origin
 
 _LOGGER = logging.getLogger(__name__)
 

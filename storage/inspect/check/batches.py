@@ -12,14 +12,14 @@ from itertools import islice
 from operator import lt
 from pathlib import Path
 
-from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
-from storage.codec.columns import Columns, decode, decode_each
-from storage.codec.headers import Batches, BatchHeader
-from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.findings import Finding
-from storage.inspect.check.facts import SegmentFacts
-from storage.inspect.check.sound_batches import Expected, end_of_sound
-from storage.model import Offset, Position, TimestampType
+from topicfs.storage.checkpoints.leader_epochs import Entries, epoch_for_offset
+from topicfs.storage.codec.columns import Columns, decode, decode_each
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.findings import Finding
+from topicfs.storage.inspect.check.facts import SegmentFacts
+from topicfs.storage.inspect.check.sound_batches import Expected, end_of_sound
+from topicfs.storage.model import Offset, Position, TimestampType
 
 MAX_OFFSET_SPAN = 2**31 - 1
 """Offsets of a segment lie at most so far above its base offset, to fit its indexes."""

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean
-from storage.checkpoints.meta_properties import has_replicas, read_meta_properties
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.lock import find_holder
-from storage.errors import CorruptionError, NotALogDirectoryError
-from storage.findings import Finding
-from storage.idempotence.registry import ProducerRegistry
-from storage.inspect.check.partition import DirectorySituation, PartitionCheck
-from storage.inspect.check.segment import Advance
-from storage.model import Offset, TopicPartition
-from storage.staging.record import CommitRecord
-from storage.topics.registry import read_copy
-from storage.topics.topic import lenient_config
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
+from topicfs.storage.checkpoints.meta_properties import has_replicas, read_meta_properties
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
+from topicfs.storage.findings import Finding
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from topicfs.storage.inspect.check.segment import Advance
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.topics.registry import read_copy
+from topicfs.storage.topics.topic import lenient_config
 
 CHECKPOINTS = {
     names.RECOVERY_POINTS: "recovery point",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from storage.codec.binary.fields import CODEC_MASK
-from storage.codec.columns import Columns
-from storage.codec.headers import Codec
-from storage.model import NO_TIMESTAMP, Offset, Timestamp
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 
 @dataclass(slots=True)

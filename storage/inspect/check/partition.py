@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints.partition_metadata import read_topic_id
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import (
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     SegmentFileKind,
@@ -18,11 +18,11 @@ from storage.disk.names import (
     parse_segment_file,
     segment_file,
 )
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.findings import Finding
-from storage.inspect.check.segment import Advance, SegmentCheck, SegmentWork, read_epochs
-from storage.model import Offset, Position
-from storage.producers.snapshot import decode as decode_snapshot
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.findings import Finding
+from topicfs.storage.inspect.check.segment import Advance, SegmentCheck, SegmentWork, read_epochs
+from topicfs.storage.model import Offset, Position
+from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

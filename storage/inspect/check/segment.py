@@ -7,18 +7,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.leader_epochs import Entries, decode_epochs
-from storage.codec.batch import scan
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Batches
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError, CorruptionError, TornBatchError
-from storage.findings import Finding
-from storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
-from storage.inspect.check.batches import BatchCheck
-from storage.inspect.check.facts import SegmentFacts
-from storage.model import NO_TIMESTAMP, Offset, Position
+from topicfs.storage.checkpoints.leader_epochs import Entries, decode_epochs
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, TornBatchError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
+from topicfs.storage.inspect.check.batches import BatchCheck
+from topicfs.storage.inspect.check.facts import SegmentFacts
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
 
 CHUNK_BYTES = 1 << 20
 """Bytes of log in a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""

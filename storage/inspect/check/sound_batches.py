@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import cython
 
-from storage.codec.columns import Columns
+from topicfs.storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.topicfs.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields, memory
+    from topicfs.storage.codec.binary import fields, memory
 
 
 class Expected(NamedTuple):

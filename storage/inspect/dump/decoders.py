@@ -16,17 +16,17 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
-from storage.coordinators.group_records import (
+from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
+from topicfs.storage.coordinators.group_records import (
     GROUP_METADATA_KEY,
     GROUP_METADATA_VALUE,
     OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
 )
-from storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE, status_name
-from storage.coordinators.wire import Field, Schema, Values
-from storage.errors import CorruptBatchError, InvalidRecordError
-from storage.model import Record
+from topicfs.storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE, status_name
+from topicfs.storage.coordinators.wire import Field, Schema, Values
+from topicfs.storage.errors import CorruptBatchError, InvalidRecordError
+from topicfs.storage.model import Record
 
 DELETED = "<DELETE>"
 """Stands for the value of a tombstone."""

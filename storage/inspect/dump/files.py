@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.inspect.dump.indexes import (
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.inspect.dump.indexes import (
     dump_offset_index,
     dump_snapshot,
     dump_time_index,
     dump_transaction_index,
 )
-from storage.inspect.dump.log import dump_log
-from storage.inspect.dump.options import DumpOptions
-from storage.inspect.dump.report import DumpReport
+from topicfs.storage.inspect.dump.log import dump_log
+from topicfs.storage.inspect.dump.options import DumpOptions
+from topicfs.storage.inspect.dump.report import DumpReport
 
 
 class DumpLine(NamedTuple):

@@ -7,18 +7,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from storage.codec.batch import scan
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptBatchError, CorruptionError
-from storage.indexes import transaction_index
-from storage.indexes.offset_index import OffsetIndex, OffsetPosition
-from storage.indexes.time_index import TimeEntry, TimeIndex
-from storage.inspect.dump.java import optional_long
-from storage.inspect.dump.log import FILE_START, base_offset_of, batches, records
-from storage.inspect.dump.options import DumpOptions
-from storage.inspect.dump.report import DumpReport, OffsetMismatch, TimestampMismatch
-from storage.model import NO_TIMESTAMP, Offset, Position
-from storage.producers.snapshot import decode as decode_snapshot
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.indexes import transaction_index
+from topicfs.storage.indexes.offset_index import OffsetIndex, OffsetPosition
+from topicfs.storage.indexes.time_index import TimeEntry, TimeIndex
+from topicfs.storage.inspect.dump.java import optional_long
+from topicfs.storage.inspect.dump.log import FILE_START, base_offset_of, batches, records
+from topicfs.storage.inspect.dump.options import DumpOptions
+from topicfs.storage.inspect.dump.report import DumpReport, OffsetMismatch, TimestampMismatch
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
+from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
 Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 

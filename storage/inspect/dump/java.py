@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.partitioning import java_string_hash
+from topicfs.storage.partitioning import java_string_hash
 
 _INITIAL_BUCKETS = 16
 _LOAD_FACTOR = 0.75

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from storage.codec.batch import scan, verify_checksum
-from storage.codec.binary.fields import CURRENT_MAGIC
-from storage.codec.columns import Columns, decode
-from storage.codec.control import ControlType, control_type, read_marker
-from storage.codec.headers import BatchHeader, sequence_plus
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
-from storage.inspect.dump.decoders import RecordDecoder, decode_record
-from storage.inspect.dump.java import optional_long
-from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
-from storage.inspect.dump.report import DumpReport
-from storage.model import Offset, Position, Record
+from topicfs.storage.codec.batch import scan, verify_checksum
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.control import ControlType, control_type, read_marker
+from topicfs.storage.codec.headers import BatchHeader, sequence_plus
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
+from topicfs.storage.inspect.dump.decoders import RecordDecoder, decode_record
+from topicfs.storage.inspect.dump.java import optional_long
+from topicfs.storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
+from topicfs.storage.inspect.dump.report import DumpReport
+from topicfs.storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
 """The offset that Kafka's tool takes for the one before a file's first record, whatever its base offset."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.inspect.dump.decoders import RecordDecoder
+from topicfs.storage.inspect.dump.decoders import RecordDecoder
 
 UNLIMITED_BYTES = 2**31 - 1
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from storage.inspect.dump.java import hash_map_order
-from storage.model import Offset, Timestamp
+from topicfs.storage.inspect.dump.java import hash_map_order
+from topicfs.storage.model import Offset, Timestamp
 
 T = TypeVar("T")
 

@@ -9,17 +9,17 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
-from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
-from storage.codec.compression.batches import compress_batches
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import InvalidRecordError, PartitionOfflineError
-from storage.log.appending.small_appends import write_small
-from storage.log.flush import FlushTarget
-from storage.log.parts import LogParts
-from storage.log.producers import NOTHING_PENDING, Pending
-from storage.log.state import LogState
-from storage.model import (
+from topicfs.storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
+from topicfs.storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
+from topicfs.storage.codec.compression.batches import compress_batches
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.errors import InvalidRecordError, PartitionOfflineError
+from topicfs.storage.log.appending.small_appends import write_small
+from topicfs.storage.log.flush import FlushTarget
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.log.producers import NOTHING_PENDING, Pending
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import (
     MAX_OFFSET,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -32,14 +32,14 @@ from storage.model import (
     TimestampType,
     later,
 )
-from storage.producers.append import Origin
-from storage.producers.entry import ProducerEntry
-from storage.producers.verification import VerificationGuard
-from storage.segment.chain import Chain
-from storage.segment.roll import RollParameters, RollReason, roll_reason, stays_active
-from storage.segment.segment import Segment
-from storage.segment.sparse import Placed, PlacedBatch
-from storage.validation.batches import (
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.producers.entry import ProducerEntry
+from topicfs.storage.producers.verification import VerificationGuard
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason, stays_active
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.sparse import Placed, PlacedBatch
+from topicfs.storage.validation.batches import (
     AppendRules,
     Incoming,
     check_as_follower,
@@ -49,7 +49,7 @@ from storage.validation.batches import (
     for_accepted,
     without,
 )
-from storage.validation.conversion import convert
+from topicfs.storage.validation.conversion import convert
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.codec.batch import assign_one
-from storage.errors import PartitionOfflineError
-from storage.log.parts import LogParts
-from storage.log.state import LogState
-from storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp
-from storage.validation.batches import AppendRules
+from topicfs.storage.codec.batch import assign_one
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp
+from topicfs.storage.validation.batches import AppendRules
 
 _new = tuple.__new__
 

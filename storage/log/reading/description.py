@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, parse_segment_file
-from storage.log.state import LogState
-from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
-from storage.segment.chain import Chain
-from storage.segment.segment import Segment
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, parse_segment_file
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.segment import Segment
 
 _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 

@@ -6,15 +6,15 @@ without a search (kafka-storage.md#reading-by-offset).
 
 from __future__ import annotations
 
-from storage.codec.batch import find_end, scan
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import BatchHeader
-from storage.errors import CorruptionError
-from storage.log.state import Bound, LogState, Places
-from storage.model import Fetched, Offset, Position
-from storage.segment.chain import Chain
-from storage.segment.scan import ENDS_EARLY, Window, declared_size
-from storage.segment.segment import Segment
+from topicfs.storage.codec.batch import find_end, scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.state import Bound, LogState, Places
+from topicfs.storage.model import Fetched, Offset, Position
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.scan import ENDS_EARLY, Window, declared_size
+from topicfs.storage.segment.segment import Segment
 
 _MAX_PLACES = 256
 """Number of readers at different places that are remembered."""

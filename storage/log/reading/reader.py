@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from storage.codec.headers import BatchHeader
-from storage.disk.names import SegmentFileKind
-from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.log.parts import LogParts
-from storage.log.reading import description
-from storage.log.reading.fetch import empty_fetch, fetch, remember
-from storage.log.reading.times import Search, TimeSearch
-from storage.log.state import LogState
-from storage.model import (
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.disk.names import SegmentFileKind
+from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.log.parts import LogParts
+from topicfs.storage.log.reading import description
+from topicfs.storage.log.reading.fetch import empty_fetch, fetch, remember
+from topicfs.storage.log.reading.times import Search, TimeSearch
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     Fetched,
@@ -26,9 +26,9 @@ from storage.model import (
     Timestamp,
     TimestampOffset,
 )
-from storage.segment.chain import Chain, overlapping
-from storage.segment.scan import ENDS_EARLY
-from storage.segment.trace import SegmentsSearched, Trace
+from topicfs.storage.segment.chain import Chain, overlapping
+from topicfs.storage.segment.scan import ENDS_EARLY
+from topicfs.storage.segment.trace import SegmentsSearched, Trace
 
 _Value = TypeVar("_Value")
 

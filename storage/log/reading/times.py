@@ -11,16 +11,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 
-from storage.codec.columns import decode
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import Batches, BatchHeader
-from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
-from storage.log.state import Bound
-from storage.model import Offset, Timestamp, TimestampOffset
-from storage.segment.chain import Chain
-from storage.segment.scan import LOOKUP_WINDOW_BYTES, Window, windows
-from storage.segment.segment import Segment
-from storage.segment.trace import (
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
+from topicfs.storage.log.state import Bound
+from topicfs.storage.model import Offset, Timestamp, TimestampOffset
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, Window, windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,

@@ -14,20 +14,20 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.codec.batch import scan, set_producer
-from storage.codec.binary.fields import (
+from topicfs.storage.codec.batch import scan, set_producer
+from topicfs.storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CURRENT_MAGIC,
     HEADER_SIZE,
     TRANSACTIONAL_MASK,
 )
-from storage.codec.columns import decode_each
-from storage.codec.headers import BatchHeader
-from storage.errors import CorruptBatchError, CorruptionError, StorageError
-from storage.log.log import Log
-from storage.log.soundness import is_compacted
-from storage.messages import reason_of
-from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, Record
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import is_compacted
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, Record
 
 _ATTRIBUTES = struct.Struct(">H")
 _READ_BYTES = 1 << 20

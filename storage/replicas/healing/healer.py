@@ -12,20 +12,20 @@ from functools import partial
 from threading import Lock, Thread
 from typing import NamedTuple
 
-from storage.config.live_settings import LiveSettings
-from storage.disk.filesystem import Clock
-from storage.duties.schedule import Duty, Schedule, plan_duties
-from storage.duties.scrubber import Scrubber
-from storage.errors import StorageError
-from storage.findings import Finding
-from storage.messages import Say, reason_of
-from storage.model import Offset, Timestamp, TopicPartition
-from storage.replicas.healing.renewal import Renewals
-from storage.replicas.members.member import ReplicatingDirectories
-from storage.replicas.partition import ReplicatedPartition
-from storage.replicas.rules.presence import absences
-from storage.replicas.sound_reads import Doctor
-from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
+from topicfs.storage.duties.scrubber import Scrubber
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
+from topicfs.storage.replicas.healing.renewal import Renewals
+from topicfs.storage.replicas.members.member import ReplicatingDirectories
+from topicfs.storage.replicas.partition import ReplicatedPartition
+from topicfs.storage.replicas.rules.presence import absences
+from topicfs.storage.replicas.sound_reads import Doctor
+from topicfs.storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 
 AGAIN_AFTER_S = 60.0
 """A segment that was looked through for a reader is not looked through again before."""

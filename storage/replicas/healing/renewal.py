@@ -19,21 +19,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Lock, RLock
 
-from storage.errors import StorageError
-from storage.log.log import Log
-from storage.log.soundness import torn_segments
-from storage.model import Offset
-from storage.replicas.controller import ReplicaController
-from storage.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThread, opened_again
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicatedTopicEntry
-from storage.replicas.moves import ReplicaMoves
-from storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
-from storage.replicas.rules.follower import catch_up, steps
-from storage.replicas.rules.state import ReplicaId
-from storage.replicas.served_partition import Replica
-from storage.scrub.findings import ScrubCounts, ScrubFinding
-from storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import torn_segments
+from topicfs.storage.model import Offset
+from topicfs.storage.replicas.controller import ReplicaController
+from topicfs.storage.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThread, opened_again
+from topicfs.storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.storage.replicas.moves import ReplicaMoves
+from topicfs.storage.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.storage.replicas.rules.follower import catch_up, steps
+from topicfs.storage.replicas.rules.state import ReplicaId
+from topicfs.storage.replicas.served_partition import Replica
+from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 
 _LOGGER = logging.getLogger(__name__)
 

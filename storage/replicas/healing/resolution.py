@@ -17,28 +17,28 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.identifiers import new_id
-from storage.config.broker import EngineConfig
-from storage.config.live_settings import LiveSettings
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.disk.lock import DirectoryLock, find_holder
-from storage.disk.native import NativeFileSystem, naming, system_clock
-from storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
-from storage.log.log import Log
-from storage.manager.member import MemberManager
-from storage.manager.startup import Machine, open_engine
-from storage.messages import reason_of
-from storage.model import Offset, TopicPartition
-from storage.replicas.healing.comparison import Loss, Parting
-from storage.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
-from storage.replicas.members.member import Opening, ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicaFile, write_replica_file
-from storage.replicas.rules.follower import log_end
-from storage.replicas.rules.history import ReplicaRun, extended, includes
-from storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
-from storage.topics.registry import read_copy
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import DirectoryLock, find_holder
+from topicfs.storage.disk.native import NativeFileSystem, naming, system_clock
+from topicfs.storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.replicas.healing.comparison import Loss, Parting
+from topicfs.storage.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
+from topicfs.storage.replicas.members.member import Opening, ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicaFile, write_replica_file
+from topicfs.storage.replicas.rules.follower import log_end
+from topicfs.storage.replicas.rules.history import ReplicaRun, extended, includes
+from topicfs.storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
+from topicfs.storage.topics.registry import read_copy
 
 _SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES, names.PRODUCERS)
 

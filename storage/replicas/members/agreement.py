@@ -7,15 +7,15 @@ from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 
-from storage.checkpoints.identifiers import new_id
-from storage.disk.filesystem import Clock
-from storage.errors import StorageError
-from storage.messages import reason_of
-from storage.model import TopicPartition
-from storage.replicas.members.member import ReplicatingDirectories
-from storage.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
-from storage.replicas.rules.history import ReplicaRun, extended
-from storage.replicas.rules.state import ReplicaId, ReplicaState
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.members.member import ReplicatingDirectories
+from topicfs.storage.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
+from topicfs.storage.replicas.rules.history import ReplicaRun, extended
+from topicfs.storage.replicas.rules.state import ReplicaId, ReplicaState
 
 
 class Agreement:

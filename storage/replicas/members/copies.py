@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.replicas.members.member import ReplicatingDirectories
+from topicfs.storage.replicas.members.member import ReplicatingDirectories
 
 
 class MembersWithCopies:

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from storage.disk import names
-from storage.errors import ForkedReplicasError, StorageError
-from storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicaFile
-from storage.replicas.rules.history import Runs, completed, includes
-from storage.replicas.rules.state import ReplicaId
+from topicfs.storage.disk import names
+from topicfs.storage.errors import ForkedReplicasError, StorageError
+from topicfs.storage.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicaFile
+from topicfs.storage.replicas.rules.history import Runs, completed, includes
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 
 def newest_of(members: Sequence[ReplicatingDirectory]) -> ReplicaFile | None:

@@ -13,25 +13,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from storage.checkpoints.atomic import TEMPORARY_SUFFIX
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from storage.config.live_settings import LiveSettings
-from storage.counts.engine_counts import EngineCounts
-from storage.directories.contents import read_contents
-from storage.disk import names
-from storage.disk.filesystem import Clock, FileSystem
-from storage.disk.native import NativeFileSystem, mountpoint_of
-from storage.errors import StorageError
-from storage.log.flush import Flusher
-from storage.log.log import Log
-from storage.manager.member import MemberManager
-from storage.manager.startup import Machine, open_engine
-from storage.messages import Say, reason_of
-from storage.model import DirectoryStatus, TopicPartition
-from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
-from storage.replicas.members.topic_ids import restore_topic_ids
-from storage.replicas.rules.state import ReplicaId
+from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.directories.contents import read_contents
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.native import NativeFileSystem, mountpoint_of
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.flush import Flusher
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import DirectoryStatus, TopicPartition
+from topicfs.storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from topicfs.storage.replicas.members.topic_ids import restore_topic_ids
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Between two attempts at a directory that is away."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from storage.errors import DuplicatePartitionError
-from storage.messages import Say
-from storage.model import TopicPartition
-from storage.replicas.members.agreement import Agreement
-from storage.replicas.members.member import ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
-from storage.replicas.rules.state import new_state
+from topicfs.storage.errors import DuplicatePartitionError
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.members.agreement import Agreement
+from topicfs.storage.replicas.members.member import ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
+from topicfs.storage.replicas.rules.state import new_state
 
 
 def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:

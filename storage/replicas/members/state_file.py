@@ -26,13 +26,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from storage.checkpoints.atomic import write_atomically
-from storage.disk import names
-from storage.disk.filesystem import FileSystem
-from storage.errors import CorruptionError
-from storage.model import Timestamp
-from storage.replicas.rules.history import MAX_TIME_MS, ReplicaRun, Runs
-from storage.replicas.rules.state import Move, ReplicaId, ReplicaState
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Timestamp
+from topicfs.storage.replicas.rules.history import MAX_TIME_MS, ReplicaRun, Runs
+from topicfs.storage.replicas.rules.state import Move, ReplicaId, ReplicaState
 
 VERSION = 2
 

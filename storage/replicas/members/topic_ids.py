@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
-from storage.disk.filesystem import FileSystem
-from storage.messages import Say
-from storage.model import TopicPartition
-from storage.replicas.members.state_file import ReplicaFile
-from storage.replicas.rules.state import ReplicaId
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.members.state_file import ReplicaFile
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 
 def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: Say) -> None:

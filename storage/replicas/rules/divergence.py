@@ -11,8 +11,8 @@ the epoch, the follower cuts its log and asks again (kafka-storage.md#truncation
 
 from __future__ import annotations
 
-from storage.checkpoints.leader_epochs import Entries, EpochEnd, end_offset_for
-from storage.model import NO_LEADER_EPOCH, Offset
+from topicfs.storage.checkpoints.leader_epochs import Entries, EpochEnd, end_offset_for
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset
 
 
 def diverging(leader: Entries, leader_end: Offset, epoch: int, end_offset: Offset) -> EpochEnd | None:

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import FILE_NAME, truncate_from_end
-from storage.codec.batch import scan
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.log.parts import Hole
-from storage.log.soundness import is_compacted, replace_epochs, true_start
-from storage.model import NO_LEADER_EPOCH, Fetched, Offset
-from storage.replicas.rules.divergence import diverging, truncation_point
-from storage.replicas.rules.state import LogEnd
+from topicfs.storage.checkpoints.leader_epochs import FILE_NAME, truncate_from_end
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.parts import Hole
+from topicfs.storage.log.soundness import is_compacted, replace_epochs, true_start
+from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
+from topicfs.storage.replicas.rules.divergence import diverging, truncation_point
+from topicfs.storage.replicas.rules.state import LogEnd
 
 
 class Step(NamedTuple):

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from storage.model import Timestamp
-from storage.replicas.rules.state import ReplicaId
+from topicfs.storage.model import Timestamp
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 MAX_RUNS = 1000
 MAX_TIME_MS = 253_402_300_799_999

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from storage.replicas.rules.state import ReplicaId, ReplicaState
+from topicfs.storage.replicas.rules.state import ReplicaId, ReplicaState
 
 
 def place(

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.errors import CorruptionError
-from storage.log.log import Log
-from storage.log.soundness import TornSegment, replace_epochs, torn_segments, true_epochs
-from storage.messages import Say
-from storage.model import Offset
-from storage.replicas.rules.state import ReplicaId
-from storage.retention.deletion import due_start
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import TornSegment, replace_epochs, torn_segments, true_epochs
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Offset
+from topicfs.storage.replicas.rules.state import ReplicaId
+from topicfs.storage.retention.deletion import due_start
 
 
 class Holding(NamedTuple):

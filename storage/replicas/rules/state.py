@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NewType
 
-from storage.model import Offset
+from topicfs.storage.model import Offset
 
 ReplicaId = NewType("ReplicaId", int)
 """The number of a data directory among those that replicate, from 1."""

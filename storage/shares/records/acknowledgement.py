@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.coordinators.share_state_records import StateBatch
-from storage.errors import RecordNotHeldError
-from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.partition_state import PartitionState
-from storage.shares.records.states import (
+from topicfs.storage.coordinators.share_state_records import StateBatch
+from topicfs.storage.errors import RecordNotHeldError
+from topicfs.storage.shares.records.in_flight import InFlightBatch
+from topicfs.storage.shares.records.partition_state import PartitionState
+from topicfs.storage.shares.records.states import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,

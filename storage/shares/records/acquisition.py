@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.partition_state import PartitionState
-from storage.shares.records.states import ACQUIRED, DeliveryState
+from topicfs.storage.shares.records.in_flight import InFlightBatch
+from topicfs.storage.shares.records.partition_state import PartitionState
+from topicfs.storage.shares.records.states import ACQUIRED, DeliveryState
 
 
 class LogBatch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from storage.shares.records.states import AVAILABLE, NOBODY, DeliveryState
+from topicfs.storage.shares.records.states import AVAILABLE, NOBODY, DeliveryState
 
 
 class InFlightBatch:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from storage.shares.records.in_flight import InFlightBatch, InFlightBatches
-from storage.shares.records.states import AVAILABLE, DeliveryState, RecordState
+from topicfs.storage.shares.records.in_flight import InFlightBatch, InFlightBatches
+from topicfs.storage.shares.records.states import AVAILABLE, DeliveryState, RecordState
 
 
 class Limits(NamedTuple):

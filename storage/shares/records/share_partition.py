@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from storage.coordinators.share_state_records import StateBatch
-from storage.errors import StorageError
-from storage.shares.records import acknowledgement, acquisition
-from storage.shares.records.acknowledgement import AckBatch, StateChange
-from storage.shares.records.acquisition import Acquired, AcquireRequest
-from storage.shares.records.in_flight import InFlightBatch
-from storage.shares.records.partition_state import Limits, PartitionState
-from storage.shares.records.states import ACQUIRED, ARCHIVED, AVAILABLE, DeliveryState, RecordState
+from topicfs.storage.coordinators.share_state_records import StateBatch
+from topicfs.storage.errors import StorageError
+from topicfs.storage.shares.records import acknowledgement, acquisition
+from topicfs.storage.shares.records.acknowledgement import AckBatch, StateChange
+from topicfs.storage.shares.records.acquisition import Acquired, AcquireRequest
+from topicfs.storage.shares.records.in_flight import InFlightBatch
+from topicfs.storage.shares.records.partition_state import Limits, PartitionState
+from topicfs.storage.shares.records.states import ACQUIRED, ARCHIVED, AVAILABLE, DeliveryState, RecordState
 
 
 class HeldRecords(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.coordinators.share_state_records import NO_START, StateBatch
+from topicfs.storage.coordinators.share_state_records import NO_START, StateBatch
 
 
 def combine(

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from storage.coordinators.share_state_records import (
+from topicfs.storage.coordinators.share_state_records import (
     NO_COUNT,
     NO_START,
     RecordType,
@@ -25,10 +25,10 @@ from storage.coordinators.share_state_records import (
     write_state_key,
     write_update,
 )
-from storage.errors import StorageError
-from storage.model import Offset, Timestamp
-from storage.shares.coordinator_topic import TopicRecord
-from storage.shares.state.combiner import combine
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.shares.coordinator_topic import TopicRecord
+from topicfs.storage.shares.state.combiner import combine
 
 UPDATES_PER_SNAPSHOT = 500
 """share.coordinator.snapshot.update.records.per.snapshot."""

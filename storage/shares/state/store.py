@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Iterator
 from threading import RLock
 
-from storage.checkpoints.identifiers import encode_id
-from storage.coordinators.share_state_records import SharePartitionKey, ShareState
-from storage.disk.filesystem import Clock
-from storage.engine import Partition
-from storage.errors import PolicyViolationError
-from storage.model import Offset, Timestamp
-from storage.shares.coordinator_topic import CoordinatorTopic, append, replay
-from storage.shares.state.shard import StateRecord, StateShard, StateWrite
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.coordinators.share_state_records import SharePartitionKey, ShareState
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import PolicyViolationError
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.shares.coordinator_topic import CoordinatorTopic, append, replay
+from topicfs.storage.shares.state.shard import StateRecord, StateShard, StateWrite
 
 TOPIC = "__share_group_state"
 

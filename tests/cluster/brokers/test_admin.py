@@ -8,16 +8,19 @@ from contextlib import closing, contextmanager
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import CachePlace, ClusterEngine, open_engine
-from cluster.place import cluster_address
-from cluster.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
-from cluster.protocol.security import read_security
-from storage.codec.records import BatchStamp, encode
-from storage.config.listing import ConfigSource
-from storage.config.topic import TopicConfig
-from storage.errors import (
+from testing.broker.client import Outgoing
+from tests.doubles.relay import Lost, Relay
+from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import CachePlace, ClusterEngine, open_engine
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
+from topicfs.cluster.protocol.security import read_security
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.config.listing import ConfigSource
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import (
     ClusterError,
     InvalidConfigError,
     InvalidNameError,
@@ -30,10 +33,7 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
-from storage.model import Offset, Record, Timestamp
-from testing.broker.client import Outgoing
-from tests.doubles.relay import Lost, Relay
-from tests.doubles.waiting import wait_until
+from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.java
 

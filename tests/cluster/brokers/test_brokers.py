@@ -13,17 +13,17 @@ from itertools import count
 
 import pytest
 
-from cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
-from cluster.errors import ThrottledError, UnreachableError
-from cluster.place import ClusterAddress, Server, cluster_address
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import METADATA
-from storage.errors import ClusterError
-from storage.model import TopicPartition
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.relay import Relay
 from tests.doubles.servers import nobody_listens
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
+from topicfs.cluster.errors import ThrottledError, UnreachableError
+from topicfs.cluster.place import ClusterAddress, Server, cluster_address
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import METADATA
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
 

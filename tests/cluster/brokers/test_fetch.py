@@ -7,8 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import (
+from testing.broker.client import Outgoing
+from tests.cluster.protocol.test_connection import agreeing, frame
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.fetch import (
     EARLIEST,
     LATEST,
     FetchPartition,
@@ -17,24 +19,22 @@ from cluster.brokers.fetch import (
     fetch,
     list_offsets,
 )
-from cluster.brokers.settings import topic_settings
-from cluster.errors import (
+from topicfs.cluster.brokers.settings import topic_settings
+from topicfs.cluster.errors import (
     NONE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
     MalformedAnswerError,
     UnreachableError,
 )
-from cluster.place import ClusterAddress, Server
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import FETCH, LIST_OFFSETS
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.codec.batch import scan
-from storage.codec.columns import decode
-from storage.model import Isolation, Offset, TopicPartition
-from testing.broker.client import Outgoing
-from tests.cluster.protocol.test_connection import agreeing, frame
+from topicfs.cluster.place import ClusterAddress, Server
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import FETCH, LIST_OFFSETS
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 NODE = 1
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.engine import open_engine
-from cluster.place import ClusterAddress
-from cluster.protocol.messages import METADATA
-from storage.coordinators.wire import MAX_STRUCTURES
-from storage.errors import CorruptBatchError
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.servers import Start
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.place import ClusterAddress
+from topicfs.cluster.protocol.messages import METADATA
+from topicfs.storage.coordinators.wire import MAX_STRUCTURES
+from topicfs.storage.errors import CorruptBatchError
 
 ILLEGAL = ("../evil", "x/y", "@status", "", ".", "..", "a\0b", "n\u00e4me", "x" * 250)
 

@@ -7,15 +7,15 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from cluster.engine import open_engine
-from cluster.place import cluster_address
-from storage.codec.columns import decode
-from storage.errors import OffsetOutOfRangeError, StorageError
-from storage.model import Isolation, Offset
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.producing import found
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.place import cluster_address
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.errors import OffsetOutOfRangeError, StorageError
+from topicfs.storage.model import Isolation, Offset
 
 pytestmark = pytest.mark.java
 

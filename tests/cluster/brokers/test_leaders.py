@@ -7,14 +7,14 @@ from contextlib import closing
 
 import pytest
 
-from cluster.brokers import leaders as leaders_module
-from cluster.brokers.brokers import Brokers, Leader
-from cluster.brokers.fetch import ListedOffset
-from cluster.brokers.leaders import FAILURES_GONE, Leaders
-from cluster.errors import ThrottledError, UnreachableError
-from storage.checkpoints.identifiers import new_id
-from storage.errors import PartitionGoneError, PartitionOfflineError
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.brokers import leaders as leaders_module
+from topicfs.cluster.brokers.brokers import Brokers, Leader
+from topicfs.cluster.brokers.fetch import ListedOffset
+from topicfs.cluster.brokers.leaders import FAILURES_GONE, Leaders
+from topicfs.cluster.errors import ThrottledError, UnreachableError
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.errors import PartitionGoneError, PartitionOfflineError
+from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.brokers.bounds import PartitionBounds
-from cluster.cache.cache import CLEAN, Cache
-from cluster.cache.window import FetchedWindow
-from storage.codec.records import BatchStamp, encode
-from storage.messages import WarningBook
-from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
+from topicfs.cluster.brokers.bounds import PartitionBounds
+from topicfs.cluster.cache.cache import CLEAN, Cache
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
 
 KNOWN = PartitionBounds(Offset(0), Offset(2), Offset(2), 0)
 ABORTED = AbortedTransaction(ProducerId(7), Offset(0))

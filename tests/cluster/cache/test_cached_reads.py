@@ -8,21 +8,21 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.cache.cache import Cache
-from cluster.engine import CachePlace, ClusterEngine, open_engine
-from cluster.errors import CacheError
-from cluster.place import cluster_address
-from storage.errors import OffsetOutOfRangeError
-from storage.messages import WarningBook
-from storage.model import Isolation, Offset, Timestamp
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.relay import Relay
 from tests.doubles.small_disk import small_disk
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.engine import CachePlace, ClusterEngine, open_engine
+from topicfs.cluster.errors import CacheError
+from topicfs.cluster.place import cluster_address
+from topicfs.storage.errors import OffsetOutOfRangeError
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import Isolation, Offset, Timestamp
 
 pytestmark = pytest.mark.java
 

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from cluster.cache.run import CachedRun, DamagedError
-from storage.codec.batch import find_offset, read_header
-from storage.codec.records import BatchStamp, encode
-from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
+from topicfs.cluster.cache.run import CachedRun, DamagedError
+from topicfs.storage.codec.batch import find_offset, read_header
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
 
 BATCHES, RECORDS = 60, 3
 

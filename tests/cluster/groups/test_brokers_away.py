@@ -7,11 +7,6 @@ from contextlib import closing
 import pytest
 import trio
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine
-from cluster.place import ClusterAddress
-from storage.model import Isolation
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
@@ -19,6 +14,11 @@ from tests.doubles.mount_client import mounted, refused
 from tests.doubles.producing import found, impatient
 from tests.doubles.remote_client import Program
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.place import ClusterAddress
+from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.java
 

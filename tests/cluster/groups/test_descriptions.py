@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE
-from storage.errors import UnknownGroupError
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
 from tests.doubles.producing import connected, found
 from tests.doubles.relay import Relay
+from topicfs.cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE
+from topicfs.storage.errors import UnknownGroupError
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -13,16 +13,21 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkasPartition
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.coordinators import Coordinators
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine, open_engine
-from cluster.errors import NOT_COORDINATOR
-from cluster.groups.member import ClusterMember
-from cluster.groups.requests import GroupClient
-from cluster.place import cluster_address
-from cluster.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
-from storage.errors import (
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from tests.doubles.relay import Relay
+from tests.doubles.servers import Start
+from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.coordinators import Coordinators
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.errors import NOT_COORDINATOR
+from topicfs.cluster.groups.member import ClusterMember
+from topicfs.cluster.groups.requests import GroupClient
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
+from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
     IncompatibleMemberError,
@@ -33,13 +38,8 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.membership import GroupState, Membership, Position, Subscription
-from storage.model import TopicPartition
-from testing.broker.broker import Broker
-from testing.broker.client import Client, Outgoing
-from tests.doubles.relay import Relay
-from tests.doubles.servers import Start
-from tests.doubles.waiting import wait_until
+from topicfs.storage.membership import GroupState, Membership, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
-from cluster.groups import member as member_module
-from cluster.groups.member import ClusterMember
-from storage.config.group import GroupConfig
-from storage.errors import NotAssignedError
-from storage.membership import Position, Subscription
-from storage.model import TopicPartition
 from tests.doubles.scripted_coordinator import ScriptedCoordinator
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
+from topicfs.cluster.groups import member as member_module
+from topicfs.cluster.groups.member import ClusterMember
+from topicfs.storage.config.group import GroupConfig
+from topicfs.storage.errors import NotAssignedError
+from topicfs.storage.membership import Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.groups import topic_positions
-from cluster.groups.topic_positions import fetch_positions
-from storage.membership import CommittedPosition
-from storage.model import Offset, TopicPartition
+from topicfs.cluster.groups import topic_positions
+from topicfs.cluster.groups.topic_positions import fetch_positions
+from topicfs.storage.membership import CommittedPosition
+from topicfs.storage.model import Offset, TopicPartition
 
 
 class Answering:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import EARLIEST
-from cluster.mirror.mirror import MirrorOptions, Summary, mirror
-from cluster.mirror.topics import TopicNames
-from cluster.place import ClusterAddress
-from cluster.protocol.connection import Connection
-from cluster.protocol.security import PLAINTEXT, Security
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.fetch import EARLIEST
+from topicfs.cluster.mirror.mirror import MirrorOptions, Summary, mirror
+from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.cluster.place import ClusterAddress
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.security import PLAINTEXT, Security
 
 
 @dataclass

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.brokers.brokers import Leader
-from cluster.brokers.fetch import FetchedPartition
-from cluster.errors import WrittenByOthersError
-from cluster.mirror.copy import MirroredPartition, _contradict
-from storage.checkpoints.leader_epochs import EpochEnd
-from storage.codec.batch import read_header
-from storage.model import Offset
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import sized_batch
+from topicfs.cluster.brokers.brokers import Leader
+from topicfs.cluster.brokers.fetch import FetchedPartition
+from topicfs.cluster.errors import WrittenByOthersError
+from topicfs.cluster.mirror.copy import MirroredPartition, _contradict
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.model import Offset
 
 NOBODY = None
 """No broker is asked in these cases."""

@@ -15,19 +15,19 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import NewPartitions
 
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.fetch import LATEST
-from cluster.mirror.mirror import MirrorOptions, mirror
-from cluster.mirror.topics import TopicNames
-from storage.checkpoints.identifiers import encode_id
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
 from testing.broker.client import Outgoing
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.fetch import LATEST
+from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
+from topicfs.cluster.mirror.topics import TopicNames
 from topicfs.main import cli
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

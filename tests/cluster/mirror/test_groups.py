@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.mirror.topics import GROUPS_TOPIC
 from testing.broker.client import Outgoing
+from topicfs.cluster.mirror.topics import GROUPS_TOPIC
 
 pytestmark = pytest.mark.java
 

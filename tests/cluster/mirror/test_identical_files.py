@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import open_engine
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import wait_until
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

@@ -8,15 +8,15 @@ from contextlib import closing
 
 import pytest
 
-from cluster.brokers.brokers import Brokers
-from cluster.mirror.mirror import MirrorOptions, mirror
-from cluster.mirror.topics import TopicNames
-from storage.codec.batch import scan
-from storage.manager import open_engine
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
+from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

@@ -11,18 +11,6 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from cluster.brokers.fetch import FetchPartition, fetch
-from cluster.engine import open_engine as open_cluster
-from cluster.errors import MirrorError, UnreachableError, WrittenByOthersError
-from cluster.place import ClusterAddress, Server
-from cluster.protocol.sasl import Credentials, plain
-from cluster.protocol.security import Security
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError, DirectoryLockedError
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import open_engine
-from storage.model import Offset
-from storage.segment.segment import Segment
 from testing.broker.client import Outgoing
 from testing.broker.tools import run_tool
 from tests.doubles.engines import append_lines
@@ -31,6 +19,18 @@ from tests.doubles.producing import found
 from tests.doubles.records import batch
 from tests.doubles.small_disk import small_disk
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.brokers.fetch import FetchPartition, fetch
+from topicfs.cluster.engine import open_engine as open_cluster
+from topicfs.cluster.errors import MirrorError, UnreachableError, WrittenByOthersError
+from topicfs.cluster.place import ClusterAddress, Server
+from topicfs.cluster.protocol.sasl import Credentials, plain
+from topicfs.cluster.protocol.security import Security
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError, DirectoryLockedError
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
+from topicfs.storage.segment.segment import Segment
 
 pytestmark = pytest.mark.java
 

@@ -8,18 +8,18 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from click.testing import CliRunner
 
-from cluster.brokers.brokers import Brokers
-from cluster.mirror.mirror import MirrorOptions, mirror
-from cluster.mirror.topics import TopicNames
-from cluster.place import cluster_address
-from storage.errors import CorruptionError
-from storage.manager import open_engine
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
+from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.cluster.place import cluster_address
 from topicfs.main import cli
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

@@ -12,16 +12,16 @@ from itertools import pairwise
 
 import pytest
 
-from cluster.errors import (
+from tests.doubles.servers import nobody_listens
+from topicfs.cluster.errors import (
     MalformedAnswerError,
     NotKafkaError,
     UnreachableError,
     UnsupportedVersionError,
 )
-from cluster.place import Server
-from cluster.protocol.connection import Connection, Throttle
-from cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
-from tests.doubles.servers import nobody_listens
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.connection import Connection, Throttle
+from topicfs.cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 

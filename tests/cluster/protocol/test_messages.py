@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from cluster.protocol.messages import APIS, FETCH, METADATA, PRODUCE
-from cluster.protocol.notation import parse_fields
-from storage.coordinators.wire import NEWEST
-from storage.errors import CorruptBatchError
+from topicfs.cluster.protocol.messages import APIS, FETCH, METADATA, PRODUCE
+from topicfs.cluster.protocol.notation import parse_fields
+from topicfs.storage.coordinators.wire import NEWEST
+from topicfs.storage.errors import CorruptBatchError
 
 
 def kafkas(jar, name):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.protocol.other_clients import for_java, for_librdkafka
-from storage.errors import InvalidConfigError
+from topicfs.cluster.protocol.other_clients import for_java, for_librdkafka
+from topicfs.storage.errors import InvalidConfigError
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 

@@ -10,16 +10,16 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
-from cluster.place import Server
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import METADATA
-from cluster.protocol.sasl import Credentials, oauthbearer, scram
-from cluster.protocol.security import PLAINTEXT, Security, read_security
-from storage.errors import InvalidConfigError
 from testing.broker.client import TIMEOUT_SECONDS
 from tests.doubles.token_endpoint import token_endpoint
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
+from topicfs.cluster.place import Server
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import METADATA
+from topicfs.cluster.protocol.sasl import Credentials, oauthbearer, scram
+from topicfs.cluster.protocol.security import PLAINTEXT, Security, read_security
+from topicfs.storage.errors import InvalidConfigError
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

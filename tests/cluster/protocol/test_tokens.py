@@ -6,10 +6,10 @@ import ssl
 
 import pytest
 
-from cluster.errors import AuthenticationError, UnreachableError
-from cluster.protocol.tokens import TokenEndpoint
 from tests.doubles.servers import nobody_listens
 from tests.doubles.token_endpoint import token_endpoint
+from topicfs.cluster.errors import AuthenticationError, UnreachableError
+from topicfs.cluster.protocol.tokens import TokenEndpoint
 
 
 @pytest.fixture

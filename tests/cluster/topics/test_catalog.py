@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cluster.brokers.bounds import PartitionBounds
-from cluster.brokers.brokers import Leader, Metadata, Server, TopicMetadata
-from cluster.topics import catalog as catalog_module
-from cluster.topics.catalog import LAG_SECONDS, Catalog
-from cluster.topics.reader import WindowCache
-from storage.errors import NotAuthorizedError, PartitionGoneError
-from storage.model import Offset
+from topicfs.cluster.brokers.bounds import PartitionBounds
+from topicfs.cluster.brokers.brokers import Leader, Metadata, Server, TopicMetadata
+from topicfs.cluster.topics import catalog as catalog_module
+from topicfs.cluster.topics.catalog import LAG_SECONDS, Catalog
+from topicfs.cluster.topics.reader import WindowCache
+from topicfs.storage.errors import NotAuthorizedError, PartitionGoneError
+from topicfs.storage.model import Offset
 
 BROKERS = {1: Server("one", 9092)}
 BOUNDS = PartitionBounds(Offset(0), Offset(0), Offset(0), 0)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cluster.brokers.bounds import PartitionBounds
-from cluster.topics.partition import ClusterPartition, PartitionServices
-from cluster.topics.reader import WindowCache
-from storage.counts.engine_counts import EngineCounts
-from storage.model import Isolation, Offset, Timestamp, TopicPartition
+from topicfs.cluster.brokers.bounds import PartitionBounds
+from topicfs.cluster.topics.partition import ClusterPartition, PartitionServices
+from topicfs.cluster.topics.reader import WindowCache
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 BLOCKED_SECONDS = 0.3
 """Time after which a thread that has not ended waits for the other one."""

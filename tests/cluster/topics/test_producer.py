@@ -9,26 +9,6 @@ from functools import partial
 
 import pytest
 
-from cluster.engine import open_engine
-from cluster.errors import UnreachableError
-from cluster.place import cluster_address
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import PRODUCE
-from cluster.topics.producer import PartitionProducer
-from storage.codec.batch import read_header
-from storage.codec.binary.fields import CODEC_MASK
-from storage.codec.headers import Codec
-from storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTransactionStateError,
-    PartitionGoneError,
-    PartitionOfflineError,
-    PartlyAppendedError,
-    ReadOnlyError,
-    RecordTooLargeError,
-)
-from storage.model import Isolation, Offset, ProducerId, Timestamp
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.producing import (
@@ -43,6 +23,26 @@ from tests.doubles.producing import (
     values,
 )
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import PRODUCE
+from topicfs.cluster.topics.producer import PartitionProducer
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTransactionStateError,
+    PartitionGoneError,
+    PartitionOfflineError,
+    PartlyAppendedError,
+    ReadOnlyError,
+    RecordTooLargeError,
+)
+from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
 
 pytestmark = pytest.mark.java
 

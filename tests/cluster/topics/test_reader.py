@@ -10,19 +10,19 @@ from random import Random
 
 import pytest
 
-from cluster.brokers.fetch import FetchPartition, fetch
-from cluster.cache.window import FetchedWindow
-from cluster.engine import open_engine
-from cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
-from storage.codec.batch import find_end
-from storage.codec.columns import decode
-from storage.codec.records import BatchStamp, encode
-from storage.errors import CorruptBatchError, OffsetOutOfRangeError
-from storage.manager import open_engine as open_directories
-from storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
-from storage.remote import NotAtHandError, answered
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.brokers.fetch import FetchPartition, fetch
+from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
+from topicfs.storage.codec.batch import find_end
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import CorruptBatchError, OffsetOutOfRangeError
+from topicfs.storage.manager import open_engine as open_directories
+from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.remote import NotAtHandError, answered
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -10,17 +10,22 @@ from functools import partial
 
 import pytest
 
-from cluster.engine import open_engine
-from cluster.errors import UnreachableError
-from cluster.place import cluster_address
-from cluster.protocol.connection import Connection
-from cluster.protocol.messages import PRODUCE
-from cluster.topics.producer import MOST_SENT
-from storage.errors import PartitionGoneError, PartitionOfflineError, PartlyAppendedError, RecordTooLargeError
-from storage.model import Isolation
 from testing.broker.client import Client
 from tests.doubles.producing import batch, connected, found, impatient, move_leaders, opened, values
 from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.connection import Connection
+from topicfs.cluster.protocol.messages import PRODUCE
+from topicfs.cluster.topics.producer import MOST_SENT
+from topicfs.storage.errors import (
+    PartitionGoneError,
+    PartitionOfflineError,
+    PartlyAppendedError,
+    RecordTooLargeError,
+)
+from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.java
 

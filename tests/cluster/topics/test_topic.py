@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from cluster.engine import open_engine
-from cluster.errors import UnreachableError
-from cluster.topics import topic as topic_module
-from storage.errors import PartitionOfflineError
 from tests.doubles.producing import found
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.topics import topic as topic_module
+from topicfs.storage.errors import PartitionOfflineError
 
 pytestmark = pytest.mark.java
 

@@ -9,25 +9,25 @@ import pytest
 import trio
 import trio.testing
 
-from cluster.errors import LEADER_NOT_AVAILABLE
-from cluster.protocol.messages import LIST_OFFSETS
-from fusefs.appending.partitioners import KafkaPartitioner
-from fusefs.appending.targets import Encoder, TopicTarget
-from fusefs.errors import FileError
-from fusefs.forms import FORMS
-from fusefs.groups.positions import lags
-from fusefs.reports import Reports
-from storage.disk.native import system_clock
-from storage.errors import PartitionOfflineError
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
-from storage.partitioning import partition_of_key
 from testing.broker.client import Outgoing
 from tests.doubles.mount_client import mounted
 from tests.doubles.producing import connected, impatient, values
 from tests.doubles.relay import Relay
 from tests.doubles.remote_client import Program
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.errors import LEADER_NOT_AVAILABLE
+from topicfs.cluster.protocol.messages import LIST_OFFSETS
+from topicfs.fusefs.appending.partitioners import KafkaPartitioner
+from topicfs.fusefs.appending.targets import Encoder, TopicTarget
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.forms import FORMS
+from topicfs.fusefs.groups.positions import lags
+from topicfs.fusefs.reports import Reports
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = pytest.mark.java
 

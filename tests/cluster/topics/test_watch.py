@@ -8,14 +8,14 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from cluster.engine import open_engine
-from cluster.topics.watch import BoundsWatcher
-from storage.errors import PartitionGoneError, UnknownTopicError
-from storage.model import Isolation, Offset
-from storage.remote import answered
 from testing.broker.client import Outgoing
 from tests.doubles.producing import Unfetched, batch, connected, found, opened
 from tests.doubles.waiting import wait_until
+from topicfs.cluster.engine import open_engine
+from topicfs.cluster.topics.watch import BoundsWatcher
+from topicfs.storage.errors import PartitionGoneError, UnknownTopicError
+from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.remote import answered
 
 pytestmark = pytest.mark.java
 

@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.appending.failed_write import MAX_REQUEST_BYTES
-from fusefs.appending.framing import BATCHES
-from fusefs.appending.handle import Acks, AppendHandle
-from storage.errors import InvalidConfigError
 from tests.doubles.append_target import OpenFile, fails
 from tests.doubles.records import batch
+from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES
+from topicfs.fusefs.appending.framing import BATCHES
+from topicfs.fusefs.appending.handle import Acks, AppendHandle
+from topicfs.storage.errors import InvalidConfigError
 
 
 async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.appending.handle import Acks
 from tests.doubles.append_target import OpenFile, fails
+from topicfs.fusefs.appending.handle import Acks
 
 
 async def test_one_write_is_one_append():

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from fusefs.appending.flags import access_of, check_append
-from fusefs.errors import FileError
+from topicfs.fusefs.appending.flags import access_of, check_append
+from topicfs.fusefs.errors import FileError
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.appending.framing import BATCHES, NOTHING, Framed, Waiting, after_refusal, frame
-from storage.errors import RecordTooLargeError
 from tests.doubles.records import batch
+from topicfs.fusefs.appending.framing import BATCHES, NOTHING, Framed, Waiting, after_refusal, frame
+from topicfs.storage.errors import RecordTooLargeError
 
 ERROR = RecordTooLargeError("too long")
 

@@ -6,14 +6,14 @@ import errno
 
 import pytest
 
-from fusefs.appending.framing import BATCHES, LINES, NOTHING
-from fusefs.appending.handle import Acks, AppendHandle, Appending
-from fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import RecordTooLargeError
-from storage.model import Timestamp
 from tests.doubles.records import batch
+from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING
+from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
+from topicfs.fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.model import Timestamp
 
 
 class Book:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.appending.partitioners import (
+from topicfs.fusefs.appending.partitioners import (
     BATCH_SIZE,
     KafkaPartitioner,
     KeyedValue,
@@ -12,8 +12,8 @@ from fusefs.appending.partitioners import (
     RoundRobinPartitioner,
     partitioner_factory,
 )
-from storage.errors import InvalidConfigError, InvalidRecordError
-from storage.partitioning import murmur2, partition_of_key
+from topicfs.storage.errors import InvalidConfigError, InvalidRecordError
+from topicfs.storage.partitioning import murmur2, partition_of_key
 
 
 def signed(number: int) -> int:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
-from fusefs.appending.framing import BATCHES
-from fusefs.appending.handle import Acks, AppendHandle
-from storage.errors import InvalidRecordError, RecordTooLargeError
 from tests.doubles.append_target import OpenFile, fails
 from tests.doubles.records import batch
+from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
+from topicfs.fusefs.appending.framing import BATCHES
+from topicfs.fusefs.appending.handle import Acks, AppendHandle
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
 async def test_a_refused_write_keeps_nothing_and_drops_what_waited():

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fusefs.appending.targets import Encoder
-from fusefs.forms import VALUES
-from fusefs.reports import Reports
-from storage.config.topic import TopicConfig
-from storage.model import Timestamp
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.appending.targets import Encoder
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.reports import Reports
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.model import Timestamp
 
 LINES = b"".join(b"%04d\n" % number for number in range(1000))
 

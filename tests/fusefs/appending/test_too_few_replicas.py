@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from fusefs.appending.framing import BATCHES
-from fusefs.appending.handle import Acks, AppendHandle
 from tests.doubles.append_target import OpenFile, fails
 from tests.doubles.records import batch
+from topicfs.fusefs.appending.framing import BATCHES
+from topicfs.fusefs.appending.handle import Acks, AppendHandle
 
 
 async def failed(data: bytes = b"a\nb\n") -> OpenFile:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from storage.model import TopicPartition
-from storage.producers.append import Origin
-from storage.share_groups import Acknowledgement
 from tests.doubles.engines import append_lines
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.mount_client import MountClient
 from tests.doubles.records import marker, produced
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.share_groups import Acknowledgement
 
 SHOP = TopicPartition("shop", 0), TopicPartition("shop", 1)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.manager import open_engine
-from storage.model import Isolation, Offset
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.records import batch, produced
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation, Offset
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 BROKER = VECTORS / "broker-made" / "log-dirs"

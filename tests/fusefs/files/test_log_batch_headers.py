@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.errors import FileError
-from storage.codec.batch import seal
-from storage.codec.headers import BatchStamp, Codec
-from storage.manager import open_engine
-from storage.model import ProducerId, TimestampType
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.records import batch
+from topicfs.fusefs.errors import FileError
+from topicfs.storage.codec.batch import seal
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import ProducerId, TimestampType
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from fusefs.nodes.nodes import FOR_LONG
-from fusefs.views.rendering import WINDOW_BYTES
-from storage.model import Offset
 from tests.doubles.mount_client import APPEND, MountClient, refused
+from topicfs.fusefs.nodes.nodes import FOR_LONG
+from topicfs.fusefs.views.rendering import WINDOW_BYTES
+from topicfs.storage.model import Offset
 
 
 def lines(start: int, end: int) -> bytes:
@@ -178,7 +178,7 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
     """A loop over many offsets must not fill the memory: the oldest names are to be forgotten."""
-    monkeypatch.setattr("fusefs.filesystem.PASSING_NODES", 10)
+    monkeypatch.setattr("topicfs.fusefs.filesystem.PASSING_NODES", 10)
     await orders.append("orders/0/log", lines(0, 30))
 
     for offset in range(30):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import GroupError
-from storage.membership import Position
-from storage.model import TopicPartition
 from tests.doubles.engines import append_lines
 from tests.doubles.mount_client import MountClient
+from topicfs.storage.errors import GroupError
+from topicfs.storage.membership import Position
+from topicfs.storage.model import TopicPartition
 
 
 async def readers(client: MountClient, path: str) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusefs.files.replicas import replica_lines
-from storage.model import Offset, ReplicaStatus
 from tests.doubles.replicated import DISKS, Replicated
+from topicfs.fusefs.files.replicas import replica_lines
+from topicfs.storage.model import Offset, ReplicaStatus
 
 
 def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:

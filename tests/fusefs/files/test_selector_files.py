@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from storage.model import Offset
 from tests.doubles.mount_client import APPEND, MountClient, refused
+from topicfs.storage.model import Offset
 
 TIMES = [1000, 3000, 2000, 4000]
 
@@ -53,7 +53,7 @@ async def test_what_a_selector_holds(timed: MountClient, name: str, content: byt
 @pytest.mark.parametrize("name", ["1", "@2500", "@2500.json"])
 async def test_a_record_is_read_once(timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str):
     """From its lookup to its last byte, also where it was found by its time."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []
     monkeypatch.setattr(partition, "read", lambda *of, **how: reads.append(of) or read(*of, **how))
@@ -107,7 +107,7 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
     """Once nobody has them open."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
     assert b"d\n" == await timed.cat("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
 
@@ -127,10 +127,10 @@ async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, first: bytes, later: bytes
 ):
     """Of a partition and of a topic; what it means goes by the clock of the lookup."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
-    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 3000)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 3000)
     assert first == await timed.cat(name)
-    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 5000)
+    monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 5000)
     assert later == await timed.cat(name)
 
 
@@ -139,10 +139,10 @@ async def test_a_time_counted_from_now_is_that_of_its_lookup(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     """For a second, here for longer: who opens it, and asks for its size before, gets the same records."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
-    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 3000)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 3000)
     node, content = timed.lookup(name), await timed.cat(name)
-    monkeypatch.setattr("fusefs.selectors.system_clock", lambda: 5000)
+    monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 5000)
     assert timed.lookup(name) is node
     assert content == await timed.cat(name)
 

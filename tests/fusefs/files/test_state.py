@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import Machine, open_engine
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.fusefs.mounted.faults import FaultyFileSystem
+from topicfs.storage.manager import Machine, open_engine
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.disk.names import LOG_START_OFFSETS
-from storage.disk.native import NativeFileSystem
-from storage.engine import Engine
-from storage.manager import open_engine
-from storage.model import TopicPartition
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.disk.names import LOG_START_OFFSETS
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import TopicPartition
 
 REWRITE = os.O_WRONLY | os.O_TRUNC
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from fusefs.appending.handle import Acks
-from fusefs.files.topic_log import TopicSize
-from fusefs.forms import VALUES
-from fusefs.tree.topics import TopicDirectory
-from storage.engine import Engine
-from storage.model import Offset, TopicPartition
-from storage.partitioning import murmur2
-from storage.replicas.rules.state import ReplicaId
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.replicated import Replicated
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.files.topic_log import TopicSize
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.tree.topics import TopicDirectory
+from topicfs.storage.engine import Engine
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.partitioning import murmur2
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.errors import FileError
-from fusefs.following.follow import Followed, FollowHandle
-from fusefs.following.tail import Tails
-from fusefs.following.waiting_reads import WaitingReads
-from fusefs.following.wakeups import Wakeups
-from fusefs.forms import JSON, VALUES, Form
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.follow import Followed, FollowHandle
+from topicfs.fusefs.following.tail import Tails
+from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.following.wakeups import Wakeups
+from topicfs.fusefs.forms import JSON, VALUES, Form
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.model import Isolation
 
 
 class Stream:

@@ -7,8 +7,8 @@ import threading
 
 import trio.testing
 
-from fusefs.following.wakeups import AT_ONCE
 from tests.fusefs.following.test_follow import Notification, Topic
+from topicfs.fusefs.following.wakeups import AT_ONCE
 
 
 def append_from_another_thread(topic: Topic) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.following.signals import Look, descriptor_holders, look, parse_status
 from testing.processes import started
+from topicfs.fusefs.following.signals import Look, descriptor_holders, look, parse_status
 
 STATUS = b"""Name:\tcat
 State:\tD (disk sleep)

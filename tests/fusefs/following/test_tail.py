@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.errors import FileError
-from fusefs.following import follow as follows
-from fusefs.following.tail import CHUNK_BYTES, Tails
-from fusefs.forms import JSON
-from storage.errors import CorruptionError
 from tests.fusefs.following.test_follow import Stream, Topic, fails
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following import follow as follows
+from topicfs.fusefs.following.tail import CHUNK_BYTES, Tails
+from topicfs.fusefs.forms import JSON
+from topicfs.storage.errors import CorruptionError
 
 LINE = b"x" * 99
 

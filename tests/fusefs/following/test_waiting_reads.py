@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.errors import FileError
-from fusefs.following.signals import DescriptorHolder, Look
-from fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
-from fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.signals import DescriptorHolder, Look
+from topicfs.fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 
 CALM, SIGNALED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
 
@@ -216,7 +216,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for the holders of descriptors all the time."""
-    monkeypatch.setattr("fusefs.following.waiting_reads.HEIR_SECONDS", 0.0)
+    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HEIR_SECONDS", 0.0)
 
 
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
@@ -224,7 +224,7 @@ async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
 ):
     """Another pid namespace: pid 0."""
     assert BLIND_SECONDS > 1
-    monkeypatch.setattr("fusefs.following.waiting_reads.BLIND_SECONDS", 0.05)
+    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.BLIND_SECONDS", 0.05)
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 0)
     while not bench.ends:

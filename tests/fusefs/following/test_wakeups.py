@@ -8,7 +8,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from fusefs.following.wakeups import AT_ONCE, Waker, Wakeups
+from topicfs.fusefs.following.wakeups import AT_ONCE, Waker, Wakeups
 
 
 async def test_news_of_the_loops_own_thread_are_there_at_once():

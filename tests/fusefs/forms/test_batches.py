@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.forms import BATCH, by_suffix, decoder_of
-from storage.codec.batch import read_header, scan, set_append_time
-from storage.codec.binary.fields import HIDDEN_MASK
-from storage.codec.columns import decode
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
-from storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
 from tests.doubles.records import batch, marker
+from topicfs.fusefs.forms import BATCH, by_suffix, decoder_of
+from topicfs.storage.codec.batch import read_header, scan, set_append_time
+from topicfs.storage.codec.binary.fields import HIDDEN_MASK
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from topicfs.storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
 
 LIMIT = 1_000_000
 PRODUCER = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=5)

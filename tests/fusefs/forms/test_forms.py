@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
-from storage.codec.records import BatchStamp, decode, encode
-from storage.model import Header, Record
 from tests.storage.codec.strategies import record_lists
+from topicfs.fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.model import Header, Record
 
 WHERE = {"topic": "orders", "partition": 3}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.forms import JSON, FormError
-from storage.codec.records import BatchStamp, decode, encode
-from storage.errors import RecordTooLargeError
-from storage.model import Header, Record, TimestampType
 from tests.storage.codec.strategies import record_lists
+from topicfs.fusefs.forms import JSON, FormError
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.model import Header, Record, TimestampType
 
 WHERE = {"topic": "orders", "partition": 3}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.forms import VALUES
-from storage.codec.records import decode, encode
-from storage.errors import RecordTooLargeError
-from storage.model import Record
+from topicfs.fusefs.forms import VALUES
+from topicfs.storage.codec.records import decode, encode
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.model import Record
 
 WHERE = {"topic": "t", "partition": 0}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}

@@ -10,17 +10,17 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.errors import FileError
-from fusefs.following.waiting_reads import WaitingReads
-from fusefs.forms import VALUES, Form
-from fusefs.groups.read_limit import ReadLimit
-from fusefs.groups.reader import GroupHandle, GroupRead, ends_of
-from fusefs.reports import Reports
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.membership import Subscription
-from storage.model import Isolation, Timestamp
 from tests.doubles.memory_engine import MemoryEngine, MemoryTopic
 from tests.doubles.scripted_group import ScriptedGroups, ScriptedMember
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.forms import VALUES, Form
+from topicfs.fusefs.groups.read_limit import ReadLimit
+from topicfs.fusefs.groups.reader import GroupHandle, GroupRead, ends_of
+from topicfs.fusefs.reports import Reports
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.membership import Subscription
+from topicfs.storage.model import Isolation, Timestamp
 
 LOG, DRAIN = ReadLimit(), ReadLimit(drains=True)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import BATCH, JSON, KV, VALUES, Form
-from fusefs.groups.chunks import Chunk, ChunkReader, RecordEnd
-from fusefs.views.measure import Source
-from storage.errors import SegmentDeletedError
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.forms import BATCH, JSON, KV, VALUES, Form
+from topicfs.fusefs.groups.chunks import Chunk, ChunkReader, RecordEnd
+from topicfs.fusefs.views.measure import Source
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 def reader(partition: MemoryPartition, form: Form = VALUES, offset: int = 0) -> ChunkReader:

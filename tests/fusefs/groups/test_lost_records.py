@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fusefs.groups.chunks import FETCH_BYTES
-from fusefs.groups.read_limit import ReadLimit
-from storage.errors import NoPositionError
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, DRAIN, World
+from topicfs.fusefs.groups.chunks import FETCH_BYTES
+from topicfs.fusefs.groups.read_limit import ReadLimit
+from topicfs.storage.errors import NoPositionError
 
 
 async def test_records_that_an_unclean_election_lost(world: World):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storage.errors import NotAssignedError
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, Stream, World, errno_of, settled
+from topicfs.storage.errors import NotAssignedError
 
 
 async def manual(world: World, *numbers: int) -> Stream:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.groups.positions import lag_of
-from storage.membership import CommittedPosition
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.groups.positions import lag_of
+from topicfs.storage.membership import CommittedPosition
+from topicfs.storage.model import Offset
 
 
 @pytest.mark.parametrize(("position", "lag"), [(None, 5), (7, 3), (10, 0), (12, 0)])

@@ -11,19 +11,19 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.following.waiting_reads import WaitingReads
-from fusefs.forms import JSON, VALUES, Form
-from fusefs.groups.queue import QueueRead, TakeHandle
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.codec.records import encode
-from storage.engine import Engine
-from storage.errors import InvalidConfigError, RecordNotHeldError, UnknownTopicError
-from storage.manager import open_engine
-from storage.model import TopicPartition
-from storage.share_groups import ShareSession
 from tests.doubles.records import NOW, records
 from tests.doubles.waiting import PATIENCE_S
 from tests.fusefs.groups.conftest import AGAIN, errno_of
+from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.forms import JSON, VALUES, Form
+from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.codec.records import encode
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import InvalidConfigError, RecordNotHeldError, UnknownTopicError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.share_groups import ShareSession
 
 PLACE = TopicPartition("orders", 0)
 

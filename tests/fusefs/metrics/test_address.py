@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_metrics_address
+from topicfs.fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_metrics_address
 
 
 @pytest.mark.parametrize(

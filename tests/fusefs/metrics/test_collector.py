@@ -9,26 +9,26 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fusefs.metrics import engine as engine_metrics
-from fusefs.metrics import table
-from fusefs.metrics.collector import MetricsCollector, WatchedMount
-from fusefs.metrics.gauges import MountGauges
-from fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
-from fusefs.metrics.table import METRICS, MetricKind
-from fusefs.requests.request_counts import NUMBERS, RequestCounts
-from storage.config.broker import EngineConfig
-from storage.counts.engine_counts import OTHERS
-from storage.disk.names import CONSUMER_OFFSETS
-from storage.engine import Engine
-from storage.manager import open_engine
-from storage.membership import Position
-from storage.model import TopicPartition
 from tests.doubles.engines import append_lines
 from tests.doubles.memory_engine import MemoryEngine
 from tests.doubles.mount_client import MountClient, refused
 from tests.doubles.stalling_engine import StallingEngine
 from tests.doubles.waiting import wait_until
 from tests.examples.conftest import ROOT
+from topicfs.fusefs.metrics import engine as engine_metrics
+from topicfs.fusefs.metrics import table
+from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
+from topicfs.fusefs.metrics.gauges import MountGauges
+from topicfs.fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
+from topicfs.fusefs.metrics.table import METRICS, MetricKind
+from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.counts.engine_counts import OTHERS
+from topicfs.storage.disk.names import CONSUMER_OFFSETS
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import TopicPartition
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

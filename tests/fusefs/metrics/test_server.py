@@ -12,14 +12,14 @@ from http.client import HTTPConnection, HTTPException
 
 import pytest
 
-from fusefs.metrics import server as server_module
-from fusefs.metrics.address import MetricsAddress
-from fusefs.metrics.collector import MetricsCollector
-from fusefs.metrics.server import AT_ONCE, MetricsServer
-from storage.errors import StorageError
 from testing.ports import reserve_ports
 from tests.doubles.memory_engine import MemoryEngine
 from tests.doubles.waiting import wait_until
+from topicfs.fusefs.metrics import server as server_module
+from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.fusefs.metrics.collector import MetricsCollector
+from topicfs.fusefs.metrics.server import AT_ONCE, MetricsServer
+from topicfs.storage.errors import StorageError
 
 ANY = MetricsAddress("127.0.0.1", 0)
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from storage.disk.native import NativeFileSystem
+from topicfs.storage.disk.native import NativeFileSystem
 
 
 class FaultyFile:

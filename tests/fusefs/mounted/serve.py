@@ -17,28 +17,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fusefs.daemon
-import schemas.sources.registry
-from cluster.brokers.brokers import Brokers
-from cluster.brokers.leaders import Leaders
-from cluster.engine import ClusterEngine
-from cluster.engine import open_engine as open_engine_of_cluster
-from cluster.place import cluster_address
-from fusefs.appending.handle import Acks
-from fusefs.daemon import MountOptions, run
-from fusefs.metrics.address import parse_metrics_address
-from fusefs.mounting.request_loop import RequestLoop
-from schemas.places import SchemaPlaces
-from storage.config.broker import EngineConfig
-from storage.engine import Engine
-from storage.manager import Machine, open_engine
-from storage.model import Isolation
-from storage.replicas.startup import open_replicas
+import topicfs.fusefs.daemon
+import topicfs.schemas.sources.registry
 from tests.doubles.relay import Relay
 from tests.doubles.servers import servers
 from tests.doubles.stalling_engine import StallingEngine
 from tests.fusefs.mounted.faults import FaultyFileSystem
 from tests.soak.kills import die_at
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.engine import open_engine as open_engine_of_cluster
+from topicfs.cluster.place import cluster_address
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.daemon import MountOptions, run
+from topicfs.fusefs.metrics.address import parse_metrics_address
+from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.engine import Engine
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.model import Isolation
+from topicfs.storage.replicas.startup import open_replicas
 
 READ: dict[str, Any] = {
     "left_out": lambda paths: tuple(map(Path, paths)),
@@ -73,8 +73,8 @@ def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
     given = {"request_loop": os.environ.get("TOPICFS_TEST_REQUEST_LOOP"), **json.loads(text)}
     control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
-    schemas.sources.registry.ANSWER_SECONDS = given.pop(
-        "answer_seconds", schemas.sources.registry.ANSWER_SECONDS
+    topicfs.schemas.sources.registry.ANSWER_SECONDS = given.pop(
+        "answer_seconds", topicfs.schemas.sources.registry.ANSWER_SECONDS
     )
     if dies is not None:
         kind, number = dies.split()
@@ -115,7 +115,7 @@ def main(text: str) -> int:
                 )
             return open_engine(directories, read_only=read_only, config=config, machine=Machine(files=files))
 
-        fusefs.daemon.open_directories = open_on_faulty_disk
+        topicfs.fusefs.daemon.open_directories = open_on_faulty_disk
     return run(options(text))
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import KEEP_FOREVER
 from tests.fusefs.mounted.conftest import Mount, shell
+from topicfs.storage.config.broker import KEEP_FOREVER
 
 pytestmark = pytest.mark.fuse
 

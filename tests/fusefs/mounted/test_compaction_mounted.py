@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode
-from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.storage.codec.records import encode
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.fuse
 

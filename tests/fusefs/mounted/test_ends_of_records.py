@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.model import LATEST_TIMESTAMP, Offset
 from tests.doubles.ends_of_records import MICROSECONDS, one, write_logs
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.model import LATEST_TIMESTAMP, Offset
 
 pytestmark = pytest.mark.fuse
 

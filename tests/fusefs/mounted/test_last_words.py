@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.mountpoint import LastWords, MountError, read_last_words, shortened, unmount
 from testing.processes import started
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
+from topicfs.fusefs.mounting.mountpoint import LastWords, MountError, read_last_words, shortened, unmount
 
 pytestmark = pytest.mark.fuse
 

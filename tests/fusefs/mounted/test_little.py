@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.headers import Codec
-from storage.manager import open_engine
 from tests.doubles.engines import append_lines
 from tests.doubles.hostile import sealed
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.manager import open_engine
 
 pytestmark = [pytest.mark.fuse, pytest.mark.slow]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fusefs.mounting.request_loop import RequestLoop
 from testing.ports import reserve_ports
 from tests.doubles.forks import FORKS, MOUNT
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.fusefs.mounting.request_loop import RequestLoop
 
 pytestmark = pytest.mark.fuse
 

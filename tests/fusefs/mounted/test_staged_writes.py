@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sink.commit_request import CommitRequest, staging_area
-from storage.codec.records import encode_lines
-from storage.disk.names import WriteId, parse_write_file
-from storage.model import TopicPartition
+from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteId, parse_write_file
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.fuse
 

@@ -9,13 +9,13 @@ import shutil
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.headers import BatchStamp
-from storage.manager import open_engine
-from storage.model import Isolation
-from storage.producers.append import Origin
 from tests.doubles.records import batch, marker
 from tests.fusefs.mounted.conftest import ROOT, Mount
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Isolation
+from topicfs.storage.producers.append import Origin
 
 pytestmark = pytest.mark.fuse
 

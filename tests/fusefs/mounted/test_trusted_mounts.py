@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.mountpoint import daemon_values
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount, is_mounted
 from topicfs.data_directory import mountpoint_of
+from topicfs.fusefs.mounting.mountpoint import daemon_values
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
@@ -22,7 +22,7 @@ NOBODY = "65534"
 CLAIMS = """
 import os
 from pathlib import Path
-from fusefs.mounting import mountpoint
+from topicfs.fusefs.mounting import mountpoint
 os.getpid = lambda own=os.getpid: int(Path("claimed").read_text() or own())
 words = Path("words").read_text()
 mountpoint.LastWords.__init__ = lambda self, init=mountpoint.LastWords.__init__: (

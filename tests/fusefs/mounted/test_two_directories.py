@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.limits import disk_space
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
+from topicfs.fusefs.mounting.limits import disk_space
 
 pytestmark = pytest.mark.fuse
 

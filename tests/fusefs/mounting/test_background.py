@@ -9,7 +9,7 @@ import pytest
 
 START = """
 import os, signal, sys, time
-from fusefs.mounting.background import run_in_background
+from topicfs.fusefs.mounting.background import run_in_background
 
 def stands(readiness):
     readiness.mounted()

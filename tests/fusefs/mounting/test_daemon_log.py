@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting import daemon_log
-from fusefs.mounting.daemon_log import JournalHandler, LogFormat, SyslogHandler, begin_log, priority
+from topicfs.fusefs.mounting import daemon_log
+from topicfs.fusefs.mounting.daemon_log import JournalHandler, LogFormat, SyslogHandler, begin_log, priority
 
 ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
 

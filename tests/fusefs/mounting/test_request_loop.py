@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.lowlevel
 
-from fusefs.mounting import request_loop
-from fusefs.mounting.request_loop import (
+from topicfs.fusefs.mounting import request_loop
+from topicfs.fusefs.mounting.request_loop import (
     REQUESTS_IN_A_ROW,
     RequestLock,
     RequestLoop,
@@ -23,7 +23,7 @@ from fusefs.mounting.request_loop import (
     slow_loop_warning,
     use,
 )
-from storage.errors import InvalidConfigError
+from topicfs.storage.errors import InvalidConfigError
 
 
 def library(version: str = "3.5.0", event_loop: object = trio) -> ModuleType:

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from fusefs.mounting.service_manager import ServiceManager
 from tests.doubles.waiting import PATIENCE_S
+from topicfs.fusefs.mounting.service_manager import ServiceManager
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from fusefs.mounting.settings_reload import SettingsReload
-from fusefs.reports import Reports
-from storage.config.broker import EngineConfig
-from storage.errors import InvalidConfigError
-from storage.manager import LogManager
 from tests.doubles.engines import QUIET, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.fusefs.mounting.settings_reload import SettingsReload
+from topicfs.fusefs.reports import Reports
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.manager import LogManager
 
 
 @pytest.fixture

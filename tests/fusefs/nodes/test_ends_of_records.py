@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.nodes.nodes import nanoseconds
-from storage.manager import open_engine
-from storage.model import LATEST_TIMESTAMP, Timestamp
 from tests.doubles.ends_of_records import MICROSECONDS, write_logs
 from tests.doubles.mount_client import mounted
+from topicfs.fusefs.nodes.nodes import nanoseconds
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import LATEST_TIMESTAMP, Timestamp
 
 LATEST_NS = 2**63 - 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import trio
 import trio.lowlevel
 
-from fusefs.nodes.measuring_queue import MeasuringQueue
-from fusefs.threads.blocking_calls import BlockingCalls
-from storage.errors import PartitionOfflineError, SegmentDeletedError
+from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.storage.errors import PartitionOfflineError, SegmentDeletedError
 
 
 class MeasuredView:

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from fusefs.nodes.nodes import CONSUMING_MODE, DIRECTORY_MODE, LINK_MODE, LOG_MODE, READ_MODE
-from fusefs.nodes.ownership import USUAL_UMASK, Ownership, shown_mode
+from topicfs.fusefs.nodes.nodes import CONSUMING_MODE, DIRECTORY_MODE, LINK_MODE, LOG_MODE, READ_MODE
+from topicfs.fusefs.nodes.ownership import USUAL_UMASK, Ownership, shown_mode
 
 MODES = (DIRECTORY_MODE, LOG_MODE, READ_MODE, LINK_MODE)
 

@@ -7,8 +7,8 @@ import errno
 import pytest
 import trio
 
-from fusefs.errors import FileError
-from fusefs.nodes.handles import Handle, UnsizedHandle
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.nodes.handles import Handle, UnsizedHandle
 
 
 class Stale(Handle):

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from fusefs.following.signals import Look
 from tests.doubles.mount_client import mounted
 from tests.doubles.remote_client import TIME, Program
 from tests.doubles.stalling_engine import StallingEngine
+from topicfs.fusefs.following.signals import Look
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.appending.handle import Acks
-from fusefs.appending.lingering import remote_linger
-from fusefs.following.signals import Look
-from storage.errors import PartitionOfflineError
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.remote_client import Program
 from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.appending.lingering import remote_linger
+from topicfs.fusefs.following.signals import Look
+from topicfs.storage.errors import PartitionOfflineError
 
 
 @pytest.fixture

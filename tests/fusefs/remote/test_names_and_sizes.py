@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.nodes import measuring_queue
 from tests.doubles.mount_client import APPEND, refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
+from topicfs.fusefs.nodes import measuring_queue
 
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
@@ -39,9 +39,9 @@ async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, 
 
 async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monkeypatch: pytest.MonkeyPatch):
     """Looked up anew after a second, the name means what it means then."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
     for later, content in ((1000, b"a\nb\nc\n"), (3000, b"")):
-        monkeypatch.setattr("fusefs.selectors.system_clock", lambda now=TIME + later: now)
+        monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda now=TIME + later: now)
         assert content == await client.cat("orders/0/@1s-")
 
 
@@ -49,7 +49,7 @@ async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ):
     """A program that opens it and reads it asks for its size again and again; what may grow is asked for each time."""
-    monkeypatch.setattr("fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
     assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):
         assert 0 == (await client.stat(f"orders/0/{name}")).timeout

@@ -13,14 +13,14 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.appending.handle import Acks
-from fusefs.errors import FileError
-from fusefs.following.signals import Look
-from fusefs.threads.remote import QUESTIONS, THREADS
-from storage.errors import PartitionOfflineError
 from tests.doubles.mount_client import APPEND, mounted, refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
+from topicfs.fusefs.appending.handle import Acks
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.threads.remote import QUESTIONS, THREADS
+from topicfs.storage.errors import PartitionOfflineError
 
 T = TypeVar("T")
 

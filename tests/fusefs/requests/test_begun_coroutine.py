@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fusefs.requests.begun_coroutine import BegunCoroutine
+from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
 
 
 def begin(coroutine):

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from fusefs.errors import FileError
-from fusefs.nodes.nodes import Attributes, nanoseconds
-from fusefs.nodes.ownership import Ownership
-from fusefs.requests import wire
-from fusefs.requests.begun_coroutine import BegunCoroutine
-from fusefs.requests.common_requests import CommonRequests
-from fusefs.requests.request_counts import RequestCounts
-from storage.model import Timestamp
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.nodes.nodes import Attributes, nanoseconds
+from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.fusefs.requests import wire
+from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
+from topicfs.fusefs.requests.common_requests import CommonRequests
+from topicfs.fusefs.requests.request_counts import RequestCounts
+from topicfs.storage.model import Timestamp
 
 NODE, FH, PID = 7, 2**40 + 3, 4711
 OWNER = Ownership(1000, 100)

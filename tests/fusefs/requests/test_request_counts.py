@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from fusefs.requests.request_counts import BUCKETS, KINDS, NUMBERS, RequestCounts
+from topicfs.fusefs.requests.request_counts import BUCKETS, KINDS, NUMBERS, RequestCounts
 
 READ = NUMBERS["read"]
 

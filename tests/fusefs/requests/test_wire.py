@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fusefs.requests import wire
+from topicfs.fusefs.requests import wire
 
 PXD = Path(wire.__file__).with_suffix(".pxd")
 KERNEL = Path("/usr/include/linux/fuse.h")

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.threads.remote import RemoteCalls
+from topicfs.fusefs.threads.remote import RemoteCalls
 
 
 async def test_more_calls_than_threads_take_turns(nursery: trio.Nursery):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from fusefs.threads.turn import Turn
+from topicfs.fusefs.threads.turn import Turn
 
 
 async def test_a_free_turn_is_taken_at_once():

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from fusefs.files.topic_files import TopicFiles
-from fusefs.operations import Operations
-from fusefs.views.measure import LATEST_BYTES
-from storage.codec.records import encode
-from storage.engine import Cancel, Engine
-from storage.manager import Machine, open_engine
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.fusefs.following.test_follow import Notification
+from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.operations import Operations
+from topicfs.fusefs.views.measure import LATEST_BYTES
+from topicfs.storage.codec.records import encode
+from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import trio
 
-from fusefs.errors import FileError
 from tests.doubles.mount_client import MountClient, refused
+from topicfs.fusefs.errors import FileError
 
 
 async def taken(client: MountClient, count: int) -> int:

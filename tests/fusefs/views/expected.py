@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from fusefs.forms import VALUES, Form
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import View
-from storage.codec.columns import decode
-from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.forms import VALUES, Form
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import View
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.model import Isolation
 
 
 def content(

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fusefs.views.merged_stream
-from fusefs.allowance import Allowance
-from fusefs.forms import FORMS, JSON, VALUES, Form
-from fusefs.views.merged_stream import MergedRange, MergedReader
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
-from storage.model import Isolation, Offset, Record, Timestamp
+import topicfs.fusefs.views.merged_stream
 from tests.doubles.hostile import record, sealed
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.allowance import Allowance
+from topicfs.fusefs.forms import FORMS, JSON, VALUES, Form
+from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDeletedError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 Times = list[list[list[int]]]
 """Of each partition the batches, of each batch the timestamps."""
@@ -109,8 +109,8 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
     """Later records follow, older or not. Read again it is the same; once it went on too often that is refused."""
-    monkeypatch.setattr(fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
-    monkeypatch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", 4)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", 4)
     partitions = partitions_of([[[5], [3]], [[4], [1]]])
     first = [share._replace(end_offset=Offset(1)) for share in shares_of(partitions)]
     reader = MergedReader(first, VALUES, Isolation.READ_COMMITTED)
@@ -146,12 +146,12 @@ def test_lines_are_those_of_the_partitions_files(form: Form):
 def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
     """What is held of idle partitions is let go, and read again when its turn comes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusefs.views.merged_stream, "HELD_BYTES", data.draw(st.integers(0, 2000)))
-        patch.setattr(fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 1)
-        patch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
-        patch.setattr(fusefs.views.merged_stream, "ROUND_BYTES", data.draw(st.integers(1, 100)))
-        patch.setattr(fusefs.views.merged_stream, "PLACED_AT_ONCE", 1)
-        patch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", data.draw(st.integers(0, 10)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", data.draw(st.integers(0, 2000)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 1)
+        patch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "ROUND_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "PLACED_AT_ONCE", 1)
+        patch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", data.draw(st.integers(0, 10)))
         assert expected_of(times) == read_all(reader_of(partitions_of(times)))
 
 
@@ -161,21 +161,21 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusefs.views.merged_stream, "KEPT_BYTES", 5)
+        patch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", 5)
         for position in positions:
             assert expected[position : position + 11] == read(reader, position, 11)
 
 
 def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
     """However little may be held: the lines of one round are taken before anything is dropped."""
-    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 1)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
 
 def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
     """Of each partition only some lines are at hand: what is newer than the last of them waits."""
-    monkeypatch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
     times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
 
     assert expected_of(times) == read_all(reader_of(partitions_of(times)))
@@ -186,9 +186,9 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
     times: Times = [[[time] for time in range(20)] for _ in range(5)]
     reads = []
     for held_bytes in (10_000_000, 1000):
-        monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", held_bytes)
-        monkeypatch.setattr(fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 10_000)
-        monkeypatch.setattr(fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
+        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", held_bytes)
+        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 10_000)
+        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
         partitions = partitions_of(times)
         read_all(reader_of(partitions))
         reads.append(sum(partition.reads for partition in partitions))
@@ -199,7 +199,7 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """With many partitions of many batches; but for the one that was used last."""
-    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
     reader = reader_of(partitions)
     held = []
@@ -261,7 +261,7 @@ def test_records_that_were_deleted_are_told_each_time():
 
 def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
     """Lines that come next stand in more batches than one request may take apart: they are merged in parts, and none is lost."""
-    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 40_000)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 40_000)
     partitions = []
     for number in range(8):
         partition = MemoryPartition(number=number)
@@ -293,7 +293,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
     """So that partitions with large batches in turns do not have them decoded again for every line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
-    monkeypatch.setattr(fusefs.views.merged_stream, "HELD_BYTES", 100 * len(partitions) * 30)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 100 * len(partitions) * 30)
     assert expected_of(times) == read_all(reader_of(partitions), 100)
     assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)
 
@@ -302,10 +302,12 @@ def test_very_many_records_of_one_offset_stand_as_damage():
     """No producer makes them, and they could only be rendered together; what stands around them is read."""
     partition = MemoryPartition()
     partition.add(b"before")
-    same = b"".join(record(b"same") for _ in range(fusefs.views.merged_stream.LINES_AT_ONCE + 1))
+    same = b"".join(record(b"same") for _ in range(topicfs.fusefs.views.merged_stream.LINES_AT_ONCE + 1))
     partition.append(
         sealed(
-            same + record(b"next", delta=1), count=fusefs.views.merged_stream.LINES_AT_ONCE + 2, last_delta=1
+            same + record(b"next", delta=1),
+            count=topicfs.fusefs.views.merged_stream.LINES_AT_ONCE + 2,
+            last_delta=1,
         )
     )
     partition.add(b"behind")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import JSON, KV, VALUES
-from fusefs.views.records import PlainRecord, earliest_offset, find_plain, find_record, latest_offset
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.errors import CorruptionError
-from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.forms import JSON, KV, VALUES
+from topicfs.fusefs.views.records import PlainRecord, earliest_offset, find_plain, find_record, latest_offset
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 
 def test_a_record_comes_with_its_batch_and_place() -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.views.sparse_index import DECODED_SHARE, ENTRY_INTERVAL, MAX_BATCH_INTERVAL, Entry, SparseIndex
-from storage.model import Offset
+from topicfs.fusefs.views.sparse_index import (
+    DECODED_SHARE,
+    ENTRY_INTERVAL,
+    MAX_BATCH_INTERVAL,
+    Entry,
+    SparseIndex,
+)
+from topicfs.storage.model import Offset
 
 
 def extend(index: SparseIndex, rendered: list[int], *, batch_size: int = 100, records: int = 10) -> None:

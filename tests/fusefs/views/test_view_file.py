@@ -9,8 +9,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.views.sparse_index import Excerpt
-from fusefs.views.view_file import (
+from tests.doubles.records import records
+from topicfs.fusefs.views.sparse_index import Excerpt
+from topicfs.fusefs.views.view_file import (
     LogMark,
     Section,
     ViewFile,
@@ -20,10 +21,9 @@ from fusefs.views.view_file import (
     fits,
     mark_log,
 )
-from storage.codec.records import encode
-from storage.disk.names import parse_view_file, view_file
-from storage.model import Offset, Position
-from tests.doubles.records import records
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk.names import parse_view_file, view_file
+from topicfs.storage.model import Offset, Position
 
 MARK = LogMark(1000, 0xDEADBEEF, Position(900), 0x01020304)
 KNOWN = Excerpt(array("q", [0, 70_000]), array("q", [100, 742]), 80_000, Offset(1000))

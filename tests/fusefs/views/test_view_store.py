@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.forms import BATCH, FORMS, KV, VALUES, VIEW_FORMS, Form
-from fusefs.views import measure, sparse_index
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from fusefs.views.view_file import ViewStore
-from storage.disk.native import NativeFileSystem
-from storage.model import Isolation, Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs.forms import BATCH, FORMS, KV, VALUES, VIEW_FORMS, Form
+from topicfs.fusefs.views import measure, sparse_index
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import Isolation, Offset
 
 
 @pytest.fixture(autouse=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import JSON, KV, VALUES
-from fusefs.views.reader import ViewReader
-from fusefs.views.records import earliest_offset, find_record, latest_offset
-from fusefs.views.view import PartitionViews
-from fusefs.views.view_file import ViewStore
-from storage.codec.records import encode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.errors import SegmentDeletedError
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.logs import DIRECTORY, LogOnDisk
+from topicfs.fusefs.forms import JSON, KV, VALUES
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.records import earliest_offset, find_record, latest_offset
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.codec.records import encode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Offset, Record, Timestamp
 
 KEYS = 5
 RECORDS = 200
@@ -106,7 +106,7 @@ def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
 
     Also a short one ahead; who goes on where the last read ended still may.
     """
-    monkeypatch.setattr("fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
+    monkeypatch.setattr("topicfs.fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
     views = PartitionViews(compacted.log)
     view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
     assert view.measure()

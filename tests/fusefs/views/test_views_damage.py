@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.forms import VALUES
-from fusefs.views import measure, rendering, sparse_index
-from fusefs.views import view as view_module
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from storage.errors import CorruptionError
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, numbered, read_all
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.views import measure, rendering, sparse_index
+from topicfs.fusefs.views import view as view_module
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset
 
 BATCHES = 12
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import FORMS, VALUES, Form
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews, View
-from storage.errors import SegmentDeletedError
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, numbered, read_all
+from topicfs.fusefs.forms import FORMS, VALUES, Form
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews, View
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Offset
 
 
 @pytest.fixture

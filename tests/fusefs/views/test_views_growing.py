@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from fusefs.forms import FORMS, JSON, VALUES, Form
-from fusefs.views import measure
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from storage.errors import SegmentDeletedError
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs.forms import FORMS, JSON, VALUES, Form
+from topicfs.fusefs.views import measure
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Offset
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")

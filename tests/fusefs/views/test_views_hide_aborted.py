@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import JSON, VALUES
-from fusefs.selectors import parse, resolve
-from fusefs.views.decoded_fetch import Damage, decoded
-from fusefs.views.reader import ViewReader
-from fusefs.views.records import earliest_offset, find_record, latest_offset
-from fusefs.views.sparse_index import Entry
-from fusefs.views.view import PartitionViews
-from storage.codec.batch import scan
-from storage.model import Isolation, Offset
 from tests.doubles.logs import Transactions
 from tests.doubles.records import batch
+from topicfs.fusefs.forms import JSON, VALUES
+from topicfs.fusefs.selectors import parse, resolve
+from topicfs.fusefs.views.decoded_fetch import Damage, decoded
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.records import earliest_offset, find_record, latest_offset
+from topicfs.fusefs.views.sparse_index import Entry
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.model import Isolation, Offset
 
 NOW = 1_700_000_000_000
 

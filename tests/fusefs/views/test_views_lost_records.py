@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import JSON, KV, VALUES, Form
-from fusefs.views.merged_stream import MergedRange, MergedReader
-from fusefs.views.reader import ViewReader
-from fusefs.views.rendering import FIRST_FETCH_BYTES
-from fusefs.views.view import PartitionViews
-from storage.errors import SegmentDeletedError
-from storage.model import Isolation, Offset
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.fusefs.forms import JSON, KV, VALUES, Form
+from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.rendering import FIRST_FETCH_BYTES
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Isolation, Offset
 
 FORMS = pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix or "log")
 OVERTAKEN = pytest.mark.parametrize("overtaken", [False, True])

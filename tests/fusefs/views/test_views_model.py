@@ -10,17 +10,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from fusefs.forms import FORMS, Form
-from fusefs.views import measure, rendering, sparse_index
-from fusefs.views import view as view_module
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews, View
-from storage.codec.columns import decode
-from storage.codec.records import encode
-from storage.errors import SegmentDeletedError
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.records import records
+from topicfs.fusefs.forms import FORMS, Form
+from topicfs.fusefs.views import measure, rendering, sparse_index
+from topicfs.fusefs.views import view as view_module
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews, View
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import encode
+from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.model import Offset
 
 pytestmark = pytest.mark.slow
 

@@ -6,20 +6,20 @@ import random
 
 import pytest
 
-from fusefs.forms import FORMS, VALUES, Form
-from fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
-from fusefs.views import measure, rendering, sparse_index
-from fusefs.views.reader import ViewReader
-from fusefs.views.records import FoundRecord, find_record
-from fusefs.views.view import PartitionViews
-from fusefs.views.view_file import ViewStore
-from storage.errors import CorruptionError, SegmentDeletedError
-from storage.log.log import Log
-from storage.model import Offset
 from tests.doubles.logs import DIRECTORY, LogOnDisk
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.records import batch
 from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs.forms import FORMS, VALUES, Form
+from topicfs.fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
+from topicfs.fusefs.views import measure, rendering, sparse_index
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.records import FoundRecord, find_record
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.errors import CorruptionError, SegmentDeletedError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.forms import FORMS, VALUES, Form
-from fusefs.views import view as view_module
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, numbered, read_all
+from topicfs.fusefs.forms import FORMS, VALUES, Form
+from topicfs.fusefs.views import view as view_module
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.model import Offset
 
 
 @pytest.fixture

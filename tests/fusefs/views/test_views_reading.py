@@ -7,16 +7,16 @@ import tracemalloc
 
 import pytest
 
-from fusefs.forms import FORMS, JSON, KV, VALUES, Form
-from fusefs.views import rendering as rendering_module
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode, encode_lines
-from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Header, Isolation, Offset, Record
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
+from topicfs.fusefs.forms import FORMS, JSON, KV, VALUES, Form
+from topicfs.fusefs.views import rendering as rendering_module
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode, encode_lines
+from topicfs.storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.model import Header, Isolation, Offset, Record
 
 LINE = (
     b"the quick brown fox jumps over the lazy dog, again and again and again and once more: 0123456789abc\n"

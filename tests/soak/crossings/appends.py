@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from random import Random
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.errors import (
+from tests.soak.crossings.machine import Crossing, TopicModel
+from tests.soak.crossings.model import Batch, PartitionModel
+from tests.soak.crossings.producers import SEQUENCES, Answers, ProducerModel
+from tests.soak.crossings.settings import EXTREME_TIMES, LONG_MAX, LONG_MIN
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
     StorageError,
 )
-from storage.log.log import Log
-from storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
-from storage.producers.append import Origin
-from tests.soak.crossings.machine import Crossing, TopicModel
-from tests.soak.crossings.model import Batch, PartitionModel
-from tests.soak.crossings.producers import SEQUENCES, Answers, ProducerModel
-from tests.soak.crossings.settings import EXTREME_TIMES, LONG_MAX, LONG_MIN
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
+from topicfs.storage.producers.append import Origin
 
 IDEMPOTENT = (1, 2)
 TRANSACTIONAL = (11, 12, 13)

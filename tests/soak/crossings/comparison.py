@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from storage.codec.columns import decode
-from storage.engine import Partition
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.interop.ours import read_records
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.engine import Partition
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 def read_all(partition: Partition, start: int, isolation: Isolation) -> list[Record]:

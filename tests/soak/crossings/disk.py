@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from random import Random
 
-from storage.disk.filesystem import Clock, DiskSpace, File
-from storage.disk.native import DescriptorPool, NativeFile, NativeFileSystem
-from storage.model import Buffer, Position, Timestamp
 from tests.doubles.mortal_disk import Killed
+from topicfs.storage.disk.filesystem import Clock, DiskSpace, File
+from topicfs.storage.disk.native import DescriptorPool, NativeFile, NativeFileSystem
+from topicfs.storage.model import Buffer, Position, Timestamp
 
 SPACE = DiskSpace(4096, 1 << 8, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
 """Reported size of the disk: 1 MiB in all, so that an engine keeps 16 KiB in reserve."""

@@ -8,13 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from storage.config.topic import TopicConfig
-from storage.disk.native import NativeFileSystem
-from storage.engine import Engine, Partition
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import LogManager, open_engine
-from storage.manager import Machine as EngineMachine
-from storage.model import Isolation
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
@@ -22,6 +15,13 @@ from tests.soak.crossings.comparison import compare_times, read_all, read_from
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import PartitionModel
 from tests.soak.crossings.settings import Switches, engine_config
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.manager import Machine as EngineMachine
+from topicfs.storage.model import Isolation
 
 LATEST_TIME = 4 * 10**12
 """The year 2096: file systems keep times up to then and longer."""

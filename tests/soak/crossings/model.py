@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from storage.config.topic import TopicConfig
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.soak.crossings.producers import Producers
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 @dataclass(eq=False)

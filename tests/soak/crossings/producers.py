@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from storage.errors import OutOfOrderSequenceError, ProducerFencedError, StorageError
+from topicfs.storage.errors import OutOfOrderSequenceError, ProducerFencedError, StorageError
 
 if TYPE_CHECKING:
     from tests.soak.crossings.model import Batch

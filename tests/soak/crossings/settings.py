@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import InvalidConfigError
 
 INT_MAX, LONG_MAX, LONG_MIN = 2**31 - 1, 2**63 - 1, -(2**63)
 PREALLOCATED_BYTES = 1 << 21

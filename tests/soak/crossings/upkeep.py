@@ -7,13 +7,6 @@ import re
 from pathlib import Path
 from random import Random
 
-from storage.disk.native import NativeFileSystem
-from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
-from storage.log.log import Log
-from storage.manager import Machine as EngineMachine
-from storage.manager import open_engine
-from storage.model import Offset
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
 from tests.interop.ours import read_records
@@ -29,6 +22,13 @@ from tests.soak.crossings.machine import (
 )
 from tests.soak.crossings.model import PartitionModel, Retained
 from tests.soak.crossings.settings import draw_changes, merged
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import Machine as EngineMachine
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
 
 NAMES = ("a", "b-0", "c.d_e")
 MOST_PARTITIONS = 3

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.codec.columns import decode
-from storage.engine import Engine
-from storage.errors import CorruptionError
-from storage.model import Isolation, Offset, TopicPartition
 from tests.soak.restarts.places import PARTITIONS, RETAINED, Batches, Held, batches_in, held
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 _MISSING = re.compile(r"offsets (\d+) to (\d+) are missing")
 

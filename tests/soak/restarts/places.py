@@ -11,14 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.codec.columns import decode
-from storage.disk import lock, names
-from storage.disk.filesystem import Clock, DirectoryEntry
-from storage.disk.native import NativeFileSystem
-from storage.errors import StorageError
-from storage.model import TopicPartition
 from tests.soak.crossings.disk import MortalDirectory
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.disk import lock, names
+from topicfs.storage.disk.filesystem import Clock, DirectoryEntry
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import TopicPartition
 
 PLAIN = (TopicPartition("plain", 0), TopicPartition("plain", 1))
 RETAINED = TopicPartition("retained", 0)

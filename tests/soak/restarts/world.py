@@ -12,14 +12,6 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from random import Random
 
-from storage.codec.records import encode_lines
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.errors import StorageError
-from storage.manager import Machine
-from storage.model import Offset
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.startup import open_replicas
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
@@ -40,6 +32,14 @@ from tests.soak.restarts.places import (
     read_batches,
 )
 from topicfs.main import run
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager import Machine
+from topicfs.storage.model import Offset
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.startup import open_replicas
 
 MOST_REFUSALS = 8
 """Commands in one start, at most: each directory may be damaged, away and forked."""

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs, decode_epochs, encode_epochs
-from storage.errors import CorruptionError
-from storage.model import Offset
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.leader_epochs import (
+    EpochEnd,
+    EpochEntry,
+    LeaderEpochs,
+    decode_epochs,
+    encode_epochs,
+)
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset
 
 DIRECTORY = Path("/t-0")
 FILE = DIRECTORY / "leader-epoch-checkpoint"

@@ -7,20 +7,24 @@ from uuid import UUID
 
 import pytest
 
-from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.clean_shutdown import is_marked_clean, mark_clean, remove_mark
-from storage.checkpoints.identifiers import decode_id, encode_id, new_id
-from storage.checkpoints.meta_properties import (
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, mark_clean, remove_mark
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id, new_id
+from topicfs.storage.checkpoints.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     read_meta_properties,
     write_meta_properties,
 )
-from storage.checkpoints.offset_checkpoint import decode_offsets, read_offsets, write_offsets
-from storage.checkpoints.partition_metadata import decode_partition_metadata, read_topic_id, write_topic_id
-from storage.errors import CorruptionError
-from storage.model import Offset, Timestamp, TopicPartition
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.offset_checkpoint import decode_offsets, read_offsets, write_offsets
+from topicfs.storage.checkpoints.partition_metadata import (
+    decode_partition_metadata,
+    read_topic_id,
+    write_topic_id,
+)
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 DATA = Path("/data")
 FILE = DATA / "recovery-point-offset-checkpoint"

@@ -15,14 +15,14 @@ from tests.uncompiled import SourceFinder
 if "--plain" in sys.argv:
     sys.meta_path.insert(0, SourceFinder())
 
-from fusefs.forms import FORMS, FormError
-from storage.codec import columns as columns_module
-from storage.codec.batch import find_end, find_offset, scan, seal
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, decode, encode
-from storage.codec.value_copy import copy_inflated, copy_values
-from storage.errors import StorageError
-from storage.model import Header, Record
+from topicfs.fusefs.forms import FORMS, FormError
+from topicfs.storage.codec import columns as columns_module
+from topicfs.storage.codec.batch import find_end, find_offset, scan, seal
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.codec.value_copy import copy_inflated, copy_values
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Header, Record
 
 WHERE = {"topic": "t", "partition": 1, "start_offset": 0, "end_offset": 2**62}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from storage.model import Header, Record
+from topicfs.storage.model import Header, Record
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.binary(max_size=200)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
-from storage.codec.aborted_filter import hide_aborted, still_aborted
-from storage.codec.batch import scan, seal
-from storage.codec.records import BatchStamp, decode, encode
-from storage.model import AbortedTransaction, Offset, ProducerId, Record, Timestamp
 from tests.doubles.records import marker
+from topicfs.storage.codec.aborted_filter import hide_aborted, still_aborted
+from topicfs.storage.codec.batch import scan, seal
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.model import AbortedTransaction, Offset, ProducerId, Record, Timestamp
 
 
 def data(offset, *, pid=-1, txn=True, codec=0):

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from storage.codec.batch import (
+from tests.doubles.headers import headers
+from topicfs.storage.codec.batch import (
     assign_offsets,
     assign_one,
     assign_plain,
@@ -18,13 +19,12 @@ from storage.codec.batch import (
     set_append_time,
     verify_checksum,
 )
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Codec, sequence_plus
-from storage.codec.records import BatchStamp, decode, encode
-from storage.counts.topic_counts import TopicCounts
-from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import Header, Record, TimestampType
-from tests.doubles.headers import headers
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Codec, sequence_plus
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.counts.topic_counts import TopicCounts
+from topicfs.storage.errors import CorruptBatchError, TornBatchError
+from topicfs.storage.model import Header, Record, TimestampType
 
 GOLDEN = bytes.fromhex(
     "0000000000000064000000570000000902184946160000000000020000018bcfe568000000018bcfe56805"

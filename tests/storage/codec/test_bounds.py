@@ -9,20 +9,20 @@ import zlib
 import lz4.block
 import pytest
 
-from storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
-from storage.codec.columns import decode, decode_each
-from storage.codec.compression.bounds import (
+from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+from topicfs.storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
+from topicfs.storage.codec.columns import decode, decode_each
+from topicfs.storage.codec.compression.bounds import (
     MAX_CONTENT_BYTES,
     MAX_HEADERS,
     MAX_MEMBERS,
     MAX_PARTS,
     MAX_RECORDS,
 )
-from storage.codec.compression.codecs import XERIAL_HEADER, deflate, inflate
-from storage.codec.headers import Codec
-from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.model import AbortedTransaction, Offset, ProducerId
-from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+from topicfs.storage.codec.compression.codecs import XERIAL_HEADER, deflate, inflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.model import AbortedTransaction, Offset, ProducerId
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 LZ4_HEADER = bytes.fromhex("04224d18604082")

@@ -14,14 +14,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import read_header, scan, seal
-from storage.codec.compression.codecs import XERIAL_BLOCK_BYTES, deflate, inflate, lz4_frame
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, decode, encode
-from storage.errors import CorruptBatchError
-from storage.model import Record
 from tests.doubles.codec_variants import RECORDS, REFUSED, VARIANTS, batch_of
 from tests.storage.codec.strategies import record_lists
+from topicfs.storage.codec.batch import read_header, scan, seal
+from topicfs.storage.codec.compression.codecs import XERIAL_BLOCK_BYTES, deflate, inflate, lz4_frame
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Record
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import read_header
-from storage.codec.control import (
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.control import (
     ControlType,
     EndTransactionMarker,
     control_type,
     encode_marker,
     read_marker,
 )
-from storage.codec.records import decode
-from storage.errors import InvalidRecordError
-from storage.model import Record
+from topicfs.storage.codec.records import decode
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.model import Record
 
 COMMIT = bytes.fromhex(
     "0000000000000032000000420000000402cc367bda0030000000000000018bcfe568000000018bcfe568"

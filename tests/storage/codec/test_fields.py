@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from storage.codec.binary import fields
-from storage.codec.columns import Columns
-from storage.codec.headers import BatchHeader
+from topicfs.storage.codec.binary import fields
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.codec.headers import BatchHeader
 
 PXD = Path(fields.__file__).with_suffix(".pxd")
 

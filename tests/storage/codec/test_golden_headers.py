@@ -8,11 +8,11 @@ import zlib
 import pytest
 from crc32c import crc32c
 
-from storage.codec.batch import read_header, scan, verify_checksum
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, decode, encode
-from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import Header, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.codec.batch import read_header, scan, verify_checksum
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.errors import CorruptBatchError, TornBatchError
+from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp
 
 TIME = Timestamp(1_700_000_000_000)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
-from storage.codec.records import decode, encode
-from storage.errors import CorruptBatchError
-from storage.model import Record
 from tests.doubles.records import old_entry as entry
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import decode, encode
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Record
 
 V1 = bytes.fromhex("000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176")
 V0 = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import read_header, scan, seal, verify_checksum
-from storage.codec.records import (
+from tests.storage.codec.strategies import record_lists
+from topicfs.storage.codec.batch import read_header, scan, seal, verify_checksum
+from topicfs.storage.codec.records import (
     BatchStamp,
     columns_of,
     decode,
@@ -22,9 +23,8 @@ from storage.codec.records import (
     read_varint,
     varint,
 )
-from storage.errors import CorruptBatchError, RecordTooLargeError, TornBatchError
-from storage.model import Header, Record, TimestampType
-from tests.storage.codec.strategies import record_lists
+from topicfs.storage.errors import CorruptBatchError, RecordTooLargeError, TornBatchError
+from topicfs.storage.model import Header, Record, TimestampType
 
 
 def values(batches):

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import scan, seal
-from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, decode, encode
-from storage.codec.value_copy import begin_text, copy_inflated, copy_values, find_value
-from storage.errors import CorruptBatchError
-from storage.model import Header, Record
 from tests.doubles.codec_variants import REFUSED, VARIANTS, batch_of
 from tests.doubles.records import marker
 from tests.storage.codec.strategies import SMALL, record_lists
+from topicfs.storage.codec.batch import scan, seal
+from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.codec.value_copy import begin_text, copy_inflated, copy_values, find_value
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Header, Record
 
 ALL = (0, 2**62)
 PLAIN_TIMES = st.integers(1_700_000_000_000, 1_700_000_000_000 + 2**27 - 1)

@@ -6,15 +6,15 @@ from contextlib import suppress
 
 import pytest
 
-from storage.compaction.cleaner import CleaningStoppedError
-from storage.errors import CorruptionError, PartitionOfflineError
-from storage.log.reading.fetch import fetch
-from storage.model import Offset, ProducerId, Timestamp
-from storage.producers.append import Origin
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.records import NOW, marker, old_entry
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.compaction.cleaner import CleaningStoppedError
+from topicfs.storage.errors import CorruptionError, PartitionOfflineError
+from topicfs.storage.log.reading.fetch import fetch
+from topicfs.storage.model import Offset, ProducerId, Timestamp
+from topicfs.storage.producers.append import Origin
 
 
 def test_each_keys_newest_record_stays_where_it_was():

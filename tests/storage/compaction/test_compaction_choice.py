@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
-from storage.compaction.selection import CleanableSegment, CleaningParams, plan
-from storage.model import Offset, Timestamp
+from topicfs.storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
+from topicfs.storage.compaction.selection import CleanableSegment, CleaningParams, plan
+from topicfs.storage.model import Offset, Timestamp
 
 NOW = Timestamp(1_000_000)
 

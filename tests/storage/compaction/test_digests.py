@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.compaction.digests import digest_of, digests_of_keys
 from tests.doubles.records import columns_of_keys
+from topicfs.storage.compaction.digests import digest_of, digests_of_keys
 
 BLOCK_ENDS = [0, 1, 54, 55, 56, 57, 63, 64, 65, 118, 119, 120, 127, 128, 129]
 """MD5 takes 64 bytes at a time, of which the last 9 or more say where the message ends."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.checkpoints.partition_metadata import write_topic_id
-from storage.errors import PartitionOfflineError
-from storage.inspect.check.partition import DirectorySituation, PartitionCheck
-from storage.model import Offset, ProducerId, Record, Timestamp
-from storage.producers.append import Origin
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_nodes import BLOCK_BYTES
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
+from topicfs.storage.producers.append import Origin
 
 MAX_STEPS = 400
 KEYS, ROUNDS = 4, 6

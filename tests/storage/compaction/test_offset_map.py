@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.survivors import STAYS
 from tests.doubles.records import columns_of_keys
+from topicfs.storage.compaction.offset_map import OffsetMap
+from topicfs.storage.compaction.survivors import STAYS
 
 
 def test_the_newest_offset_wins():

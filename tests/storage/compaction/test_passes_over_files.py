@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import assign_offsets
-from storage.errors import PartitionOfflineError
-from storage.model import Offset, ProducerId, Record, Timestamp
 from tests.doubles.compacted_log import CompactedLog, keyed_batch
 from tests.doubles.records import NOW
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 INT_MAX = 2**31 - 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.model import Timestamp
 from tests.doubles.compacted_log import CompactedLog
+from topicfs.storage.model import Timestamp
 
 RETENTION_MS = 1000
 STAMP = {"producer_id": 7, "producer_epoch": 0, "transactional": True}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import read_header
-from storage.codec.columns import decode
-from storage.codec.control import ControlType
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.batch_decision import LastOfProducer, RetentionParams
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.rewriter import Rewriter, build_map
-from storage.compaction.transactions import PassTransactions
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import Offset, Timestamp
 from tests.doubles.records import NOW, marker, record
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.control import ControlType
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.offset_map import OffsetMap
+from topicfs.storage.compaction.rewriter import Rewriter, build_map
+from topicfs.storage.compaction.transactions import PassTransactions
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import Offset, Timestamp
 
 LATER = Timestamp(NOW + 100_000)
 RETENTION = 86_400_000

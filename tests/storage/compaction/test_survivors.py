@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch_writer import encode_batches
-from storage.codec.columns import decode
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.survivors import (
+from topicfs.storage.codec.batch_writer import encode_batches
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.offset_map import OffsetMap
+from topicfs.storage.compaction.survivors import (
     BEYOND_MAP,
     NULL_VALUE,
     STAYS,
@@ -23,7 +23,7 @@ from storage.compaction.survivors import (
     kept_records,
     next_run,
 )
-from storage.model import Header, Offset, Record, Timestamp, TimestampType
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampType
 
 KEYS = st.sampled_from([None, b"a", b"b", b"c"])
 VALUES = st.sampled_from([None, b"", b"v"])

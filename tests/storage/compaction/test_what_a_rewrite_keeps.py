@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import read_header, set_append_time, verify_checksum
-from storage.codec.columns import decode
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.compaction.batch_decision import LastOfProducer, RetentionParams
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.rewriter import Rewriter
-from storage.compaction.transactions import PassTransactions
-from storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
+from topicfs.storage.codec.batch import read_header, set_append_time, verify_checksum
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.offset_map import OffsetMap
+from topicfs.storage.compaction.rewriter import Rewriter
+from topicfs.storage.compaction.transactions import PassTransactions
+from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
 
 NOW = Timestamp(1_700_000_100_000)
 TIME = 1_700_000_000_000

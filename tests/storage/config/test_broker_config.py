@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.config.broker import BROKER_SETTINGS, EngineConfig
-from storage.config.properties import parse_properties
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.properties import parse_properties
+from topicfs.storage.errors import InvalidConfigError
 
 SERVER_PROPERTIES = rb"""
 # A node as in Kafka's own examples.

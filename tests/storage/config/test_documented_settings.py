@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import BROKER_SETTINGS
-from storage.config.topic import SETTINGS, setting
+from topicfs.storage.config.broker import BROKER_SETTINGS
+from topicfs.storage.config.topic import SETTINGS, setting
 
 TEXT = (Path(__file__).parents[3] / "docs" / "kafka-storage.md").read_text()
 TOPIC_ROWS = re.findall(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from storage.config.group import (
+from topicfs.storage.config.group import (
     GROUP_SETTINGS,
     GroupConfig,
     OffsetReset,
     group_settings,
     merge_group_overrides,
 )
-from storage.config.listing import ConfigSource
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.listing import ConfigSource
+from topicfs.storage.errors import InvalidConfigError
 
 SECOND = 1000
 DAY = 86_400 * SECOND

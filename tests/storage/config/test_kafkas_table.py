@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import SETTINGS, TopicConfig, setting
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import SETTINGS, TopicConfig, setting
+from topicfs.storage.errors import InvalidConfigError
 
 INT, LONG = str(2**31 - 1), str(2**63 - 1)
 PAST_INT, PAST_LONG = str(2**31), str(2**63)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storage.config.broker import BROKER_SETTINGS, EngineConfig
-from storage.config.live_settings import differences, taken_over
+from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.live_settings import differences, taken_over
 
 BEFORE = EngineConfig()
 

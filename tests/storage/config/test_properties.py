@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.config.properties import PropertiesError, format_properties, parse_properties
+from topicfs.storage.config.properties import PropertiesError, format_properties, parse_properties
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.config.share_group import ShareGroupSettings, share_group_settings
-from storage.errors import InvalidConfigError
+from topicfs.storage.config.share_group import ShareGroupSettings, share_group_settings
+from topicfs.storage.errors import InvalidConfigError
 
 
 def test_the_defaults():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.config.topic import SETTINGS, TopicConfig, setting
-from storage.errors import InvalidConfigError
-from storage.model import TimestampType
+from topicfs.storage.config.topic import SETTINGS, TopicConfig, setting
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.model import TimestampType
 
 LONG_MAX = 2**63 - 1
 

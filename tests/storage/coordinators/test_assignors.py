@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.coordinators.assignors import (
+from topicfs.storage.coordinators.assignors import (
     SubscribedMember,
     assign_cooperative,
     assign_ranges,
     assign_round_robin,
     assign_sticky,
 )
-from storage.model import TopicPartition
+from topicfs.storage.model import TopicPartition
 
 
 def member(name, *topics, **fields):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.coordinators import consumer_protocol, group_records, transaction_records
-from storage.coordinators.group_records import CommittedOffset
-from storage.errors import CorruptBatchError
-from storage.partitioning import coordinator_partition, java_string_hash
 from tests.doubles.records import write_transaction
+from topicfs.storage.coordinators import consumer_protocol, group_records, transaction_records
+from topicfs.storage.coordinators.group_records import CommittedOffset
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.partitioning import coordinator_partition, java_string_hash
 
 KEY = bytes.fromhex("000100016700017400000003")
 VALUE_V4 = bytes.fromhex("0004000000000000002a00000005026d0000018bcfe5680000")

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from storage.coordinators.share_group_records import (
+from topicfs.storage.coordinators.share_group_records import (
     GroupRecord,
     GroupRecordKey,
     GroupTopic,
@@ -19,7 +19,7 @@ from storage.coordinators.share_group_records import (
     write_group_key,
     write_topics,
 )
-from storage.coordinators.share_state_records import (
+from topicfs.storage.coordinators.share_state_records import (
     RecordType,
     SharePartitionKey,
     ShareState,
@@ -32,9 +32,9 @@ from storage.coordinators.share_state_records import (
     write_state_key,
     write_update,
 )
-from storage.errors import CorruptBatchError
-from storage.partitioning import coordinator_partition
-from storage.shares.state.store import coordinator_name
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.shares.state.store import coordinator_name
 
 T = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("01020304-0506-0708-090a-0b0c0d0e0f10")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import BatchStamp, encode
-from storage.directories.cluster_metadata import read_cluster_metadata
-from storage.errors import CorruptionError
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.directories.cluster_metadata import read_cluster_metadata
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, Record, Timestamp
 
 DIRECTORY = Path("/metadata")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.lock import DirectoryLock, LockHolder, find_holder
-from storage.errors import DirectoryLockedError
+from topicfs.storage.disk.lock import DirectoryLock, LockHolder, find_holder
+from topicfs.storage.errors import DirectoryLockedError
 
 HOLD = """
 import fcntl, os, sys
@@ -86,7 +86,7 @@ def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
     """By another process, through the lock alone; what a broker asks for is refused."""
     lock = DirectoryLock(tmp_path)
     script = (
-        "import sys; from pathlib import Path; from storage.disk.lock import find_holder;"
+        "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
         "print(find_holder(Path(sys.argv[1])))"
     )
     asked = subprocess.run(
@@ -159,7 +159,7 @@ def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     monkeypatch.setattr(os, "open", opened_just_before_its_end)
     lock = DirectoryLock(tmp_path)
     monkeypatch.undo()
-    asked = "import sys, pathlib; from storage.disk.lock import find_holder; print(find_holder(pathlib.Path(sys.argv[1])).pid)"
+    asked = "import sys, pathlib; from topicfs.storage.disk.lock import find_holder; print(find_holder(pathlib.Path(sys.argv[1])).pid)"
     other = subprocess.run(
         [sys.executable, "-c", asked, tmp_path], capture_output=True, text=True, check=True
     )

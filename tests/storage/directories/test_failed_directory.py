@@ -7,12 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import FILES
-from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
-from storage.engine import Partition
-from storage.errors import PartitionOfflineError, StorageError
-from storage.log.log import Log
-from storage.manager import LogManager
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import (
@@ -27,6 +21,12 @@ from tests.doubles.several_disks import (
     states,
     topic_files,
 )
+from topicfs.storage.checkpoints.offset_checkpoint import FILES
+from topicfs.storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import PartitionOfflineError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager
 
 pytestmark = pytest.mark.slow
 

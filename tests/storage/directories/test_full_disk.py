@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import Offset
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import batch
 from tests.doubles.small_disk import fill, small_disk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import Offset
 
 pytestmark = pytest.mark.root
 

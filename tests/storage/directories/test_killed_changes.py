@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import LogManager
 from tests.doubles.engines import read_lines
 from tests.doubles.mortal_disk import End, Killed
 from tests.doubles.several_disks import A, B, SeveralDisks, filled, opened, states, topic_files
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.manager import LogManager
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import DirectoryLockedError, StorageError, TopicExistsError
-from storage.manager import Machine, open_engine
 from tests.doubles.engines import QUIET
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import ALWAYS, A, B, SeveralDisks, contents, filled, opened, places, states
+from topicfs.storage.errors import DirectoryLockedError, StorageError, TopicExistsError
+from topicfs.storage.manager import Machine, open_engine
 
 pytestmark = pytest.mark.slow
 

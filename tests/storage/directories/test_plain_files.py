@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError, NotAPlainFileError, StorageError
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager import Machine, open_engine
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError, NotAPlainFileError, StorageError
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager import Machine, open_engine
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cache.cache import Cache
-from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.manager import open_engine
-from storage.messages import WarningBook
-from storage.model import Timestamp
-from storage.replicas import open_directories
+from topicfs.cluster.cache.cache import Cache
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.storage.manager import open_engine
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import Timestamp
+from topicfs.storage.replicas import open_directories
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from storage.topics.registry import PendingChange, RegistryCopy, TopicEntry, merge_copies
 from tests.doubles.several_disks import A, B, SeveralDisks, filled, opened, topic_files
+from topicfs.storage.topics.registry import PendingChange, RegistryCopy, TopicEntry, merge_copies
 
 pytestmark = pytest.mark.slow
 

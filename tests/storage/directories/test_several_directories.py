@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.checkpoints.meta_properties import read_meta_properties
-from storage.config.broker import EngineConfig
-from storage.errors import DuplicatePartitionError, NotALogDirectoryError, StorageError
 from tests.doubles.several_disks import A, B, SeveralDisks, contents, filled, opened, places
+from topicfs.storage.checkpoints.meta_properties import read_meta_properties
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import DuplicatePartitionError, NotALogDirectoryError, StorageError
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import native
-from storage.disk.filesystem import DirectoryEntry, FileEnds
-from storage.disk.native import NativeFileSystem
-from storage.errors import ReadOnlyError
-from storage.model import Position, Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.disk import native
+from topicfs.storage.disk.filesystem import DirectoryEntry, FileEnds
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import ReadOnlyError
+from topicfs.storage.model import Position, Timestamp
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
         ctypes.set_errno(errno.EIO)
         return -1
 
-    monkeypatch.setattr("storage.disk.native._SYNC_DISK", fail)
+    monkeypatch.setattr("topicfs.storage.disk.native._SYNC_DISK", fail)
     with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}'") as failed:
         disk.sync_all(tmp_path)
     assert errno.EIO == failed.value.errno
@@ -282,7 +282,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
 def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
     """As on macOS, which has no syncfs(2)."""
     flushed = []
-    monkeypatch.setattr("storage.disk.native._SYNC_DISK", None)
+    monkeypatch.setattr("topicfs.storage.disk.native._SYNC_DISK", None)
     monkeypatch.setattr("os.sync", lambda: flushed.append("all"))
     disk.sync_all(tmp_path)
     assert ["all"] == flushed

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import ReadOnlyError
-from storage.model import Position
 from tests.doubles.simulated_disk import CrashedError, SimulatedDisk
+from topicfs.storage.errors import ReadOnlyError
+from topicfs.storage.model import Position
 
 ROOT = Path("/")
 LOG = Path("/log")

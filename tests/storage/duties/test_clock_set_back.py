@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.duties.due_logs import flush_if_due
 from tests.doubles.engines import append_lines, engine_on, listing
 from tests.doubles.logs import filled
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.duties.due_logs import flush_if_due
 
 TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 

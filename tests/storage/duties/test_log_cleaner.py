@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import BatchStamp, decode, encode
-from storage.compaction.selection import CleaningPlan
-from storage.duties import log_cleaner
-from storage.log.log import Log
-from storage.manager import LogManager, open_engine
-from storage.model import Offset, ProducerId, Record, Timestamp
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, engine_on
 from tests.doubles.logs import offsets_of
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.compaction.selection import CleaningPlan
+from topicfs.storage.duties import log_cleaner
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
     log.delete_records(Offset(1))
     engine.close()
     disk.write_bytes(CHECKPOINT, b"0\n1\n" + line + b"\n")
-    with caplog.at_level(logging.INFO, "storage"):
+    with caplog.at_level(logging.INFO, "topicfs.storage"):
         again = engine_on(disk, clock=clock)
     assert "lies outside offsets 1 to 9" in caplog.text
     opened = again.partition("t", 0)
@@ -139,7 +139,7 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The lines of the cleaner; other tests may have had every logger tell more."""
-    return [one.getMessage() for one in caplog.records if one.name == "storage.duties.log_cleaner"]
+    return [one.getMessage() for one in caplog.records if one.name == "topicfs.storage.duties.log_cleaner"]
 
 
 @pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
@@ -154,7 +154,7 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
     for number in range(40):
         put(engine.partition(most, 0), b"k%d" % (number % 2), b"%060d" % number)
     idle = topic(engine, "idle", 9, min_cleanable_dirty_ratio="1")
-    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
+    with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
         clean(engine, clock)
     assert [f"{most}-0", f"{less}-0"] == [line.split(":")[0] for line in told(caplog)]
     assert 0 == idle.rewrites
@@ -167,7 +167,7 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
     clean(engine, clock)
     assert 0 == log.rewrites
     clock.advance(60_000)
-    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
+    with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
         clean(engine, clock)
     assert "max.compaction.lag.ms has passed" in caplog.text
 
@@ -176,7 +176,7 @@ def test_each_cleaning_leaves_one_line(disk, clock, caplog):
     """Partition, offsets, reason, segments, records, bytes and time."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
-    with caplog.at_level(logging.INFO, "storage.duties.log_cleaner"):
+    with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
         clean(engine, clock)
     (line,) = told(caplog)
     assert re.fullmatch(
@@ -191,7 +191,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
     log = engine.partition("t", 0)
-    with caplog.at_level(logging.INFO, "storage.log"):
+    with caplog.at_level(logging.INFO, "topicfs.storage.log"):
         for number in range(4):
             put(log, b"k", b"%060d" % number)
         clock.advance(400_000)

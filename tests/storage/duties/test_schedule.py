@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.headers import BatchStamp
-from storage.codec.records import encode
-from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
-from storage.engine import Partition
-from storage.errors import (
+from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.duties.schedule import Duty, Plan, Schedule, plan_duties
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     PartitionOfflineError,
     PolicyViolationError,
 )
-from storage.log.log import Log
-from storage.manager import LogManager, open_engine
-from storage.model import Offset, ProducerId, Record, Timestamp
-from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 HOUR_MS = 3_600_000
 LINE = "x" * 50 + "\n"

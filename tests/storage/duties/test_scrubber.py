@@ -7,18 +7,18 @@ from threading import Thread
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk.names import SCRUB
-from storage.disk.native import NativeFileSystem
-from storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
-from storage.duties.scrubber import MILLISECONDS_AN_HOUR
-from storage.manager import LogManager, Machine, open_engine
-from storage.scrub.findings import ScrubFinding
-from storage.scrub.position import ScrubPosition, read_position, write_position
 from tests.doubles.engines import append_lines
 from tests.doubles.kept_records import KeptRecords
 from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import SCRUB
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
+from topicfs.storage.duties.scrubber import MILLISECONDS_AN_HOUR
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.scrub.findings import ScrubFinding
+from topicfs.storage.scrub.position import ScrubPosition, read_position, write_position
 
 FILES = NativeFileSystem()
 HOURS = 24
@@ -98,7 +98,7 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
             closing.join(0.05)  # Long enough for a close that waits for nothing.
             super().start()
 
-    monkeypatch.setattr("storage.duties.scrubber.Thread", Starting)
+    monkeypatch.setattr("topicfs.storage.duties.scrubber.Thread", Starting)
     for hours in (0, HOURS):
         clock.advance(hours * MILLISECONDS_AN_HOUR)
         engine.scrubber.maintain(clock(), HOURS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.manager import Machine, open_engine
 from tests.doubles.engines import DATA, QUIET
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import BATCH, EXPECTED, populated, submit, values
+from topicfs.storage.manager import Machine, open_engine
 
 
 def test_a_directory_without_writes_is_not_listed_again_and_again():

@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from storage.coordinators.group_records import OFFSET_COMMIT_TYPES, read_committed_offset
-from storage.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
-from storage.groups.requests import Code, JoinAnswer, SyncAnswer
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
 from tests.doubles.group_coordinator import RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Coordination, G
+from topicfs.storage.coordinators.group_records import OFFSET_COMMIT_TYPES, read_committed_offset
+from topicfs.storage.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
+from topicfs.storage.groups.requests import Code, JoinAnswer, SyncAnswer
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 OFFERS = [(RANGE,), (RANGE, ROUND_ROBIN), (ROUND_ROBIN, RANGE)]
 FOREVER_MS = 20 * 60_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
-from storage.groups.group import Group, GroupMember, hash_map_order
-from storage.groups.requests import Code, JoinAnswer, Protocol, RequestError, SyncAnswer
-from storage.model import Timestamp
 from tests.doubles.group_coordinator import subscribed
+from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
+from topicfs.storage.groups.group import Group, GroupMember, hash_map_order
+from topicfs.storage.groups.requests import Code, JoinAnswer, Protocol, RequestError, SyncAnswer
+from topicfs.storage.model import Timestamp
 
 T = Timestamp(1_700_000_000_000)
 

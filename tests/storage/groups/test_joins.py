@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from storage.groups.requests import Code
-from storage.membership import GroupState
 from tests.doubles.group_coordinator import (
     DELAY_MS,
     RANGE,
@@ -13,6 +11,8 @@ from tests.doubles.group_coordinator import (
     Coordination,
     G,
 )
+from topicfs.storage.groups.requests import Code
+from topicfs.storage.membership import GroupState
 
 NEW_MEMBER_MS = 5 * 60 * 1000
 

@@ -6,12 +6,12 @@ import uuid
 
 import pytest
 
-from storage.groups.group import Group
-from storage.groups.offsets import check_commit
-from storage.groups.requests import Code, OffsetCommitRequest, RequestError
-from storage.membership import GroupState, Position
-from storage.model import ProducerId, Timestamp, TopicPartition
 from tests.doubles.group_coordinator import RANGE, T0, Coordination, G
+from topicfs.storage.groups.group import Group
+from topicfs.storage.groups.offsets import check_commit
+from topicfs.storage.groups.requests import Code, OffsetCommitRequest, RequestError
+from topicfs.storage.membership import GroupState, Position
+from topicfs.storage.model import ProducerId, Timestamp, TopicPartition
 
 T1 = TopicPartition("t", 1)
 PID = ProducerId(7)

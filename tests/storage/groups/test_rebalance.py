@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from storage.coordinators.group_records import read_value
-from storage.groups.requests import Code, RequestError, SyncAnswer
-from storage.membership import GroupState
 from tests.doubles.group_coordinator import (
     RANGE,
     REBALANCE_MS,
@@ -15,6 +12,9 @@ from tests.doubles.group_coordinator import (
     Coordination,
     G,
 )
+from topicfs.storage.coordinators.group_records import read_value
+from topicfs.storage.groups.requests import Code, RequestError, SyncAnswer
+from topicfs.storage.membership import GroupState
 
 
 def completing(all_: Coordination, count: int) -> list[str]:

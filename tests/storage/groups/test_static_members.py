@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from storage.groups.requests import Code, LeavingMember
-from storage.membership import GroupState
 from tests.doubles.group_coordinator import RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Coordination
+from topicfs.storage.groups.requests import Code, LeavingMember
+from topicfs.storage.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():

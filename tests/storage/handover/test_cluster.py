@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError
 
-from storage.errors import ClusterError
-from storage.handover.cluster import GroupPosition, KafkaCluster
-from storage.model import Offset, TopicPartition
 from tests.doubles.mock_kafka import OFFSET_FETCH, MockKafka, mock_kafka
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.handover.cluster import GroupPosition, KafkaCluster
+from topicfs.storage.model import Offset, TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import encode
-from storage.coordinators.group_records import write_committed_offset, write_group, write_group_key
-from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.model import Offset, Record, Timestamp, TopicPartition
-from storage.partitioning import coordinator_partition
 from tests.doubles.handover import DATA, LOG_DIR, NOW, StoppingDisk, prepared_disk, served
 from tests.storage.handover.test_positions import GROUP, PARTITIONS, TOPIC, committed
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.group_records import write_committed_offset, write_group, write_group_key
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets, write_lines
-from storage.disk import names
-from storage.errors import ClusterError, StorageError
-from storage.handover.handover import Handover
-from storage.model import TopicPartition
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -22,6 +17,11 @@ from tests.doubles.handover import (
     prepared_disk,
     served,
 )
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_lines
+from topicfs.storage.disk import names
+from topicfs.storage.errors import ClusterError, StorageError
+from topicfs.storage.handover.handover import Handover
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.slow
 

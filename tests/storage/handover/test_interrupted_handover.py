@@ -7,10 +7,6 @@ from contextlib import suppress
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_lines
-from storage.disk import names
-from storage.errors import StorageError
-from storage.model import TopicPartition
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -24,6 +20,10 @@ from tests.doubles.handover import (
     taken,
 )
 from tests.doubles.mortal_disk import End
+from topicfs.storage.checkpoints.offset_checkpoint import read_lines
+from topicfs.storage.disk import names
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.slow
 

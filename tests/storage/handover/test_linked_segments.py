@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.config.broker import EngineConfig
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.log.log import Log
-from storage.manager import Machine, open_engine
-from storage.model import Offset, Record
-from storage.scrub.copies import copy_at, mend
 from tests.doubles.handover import SETTINGS, numbered
 from tests.doubles.records import read_records
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.model import Offset, Record
+from topicfs.storage.scrub.copies import copy_at, mend
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 FIRST = f"orders-0/{0:020d}.log"

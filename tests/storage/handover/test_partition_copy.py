@@ -8,15 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from storage.checkpoints.identifiers import encode_id
-from storage.checkpoints.leader_epochs import decode_epochs
-from storage.codec.batch import scan
-from storage.config.broker import EngineConfig
-from storage.disk import names
-from storage.handover.partition_copy import PartitionCopy, copy_partition
-from storage.model import TopicPartition
-from storage.recovery.loader import load_log
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -32,6 +23,15 @@ from tests.doubles.handover import (
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.checkpoints.leader_epochs import decode_epochs
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.handover.partition_copy import PartitionCopy, copy_partition
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
 
 pytestmark = pytest.mark.slow
 

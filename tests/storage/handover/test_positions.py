@@ -8,24 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from storage.checkpoints.identifiers import decode_id
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.coordinators.group_records import (
-    CommittedOffset,
-    write_committed_offset,
-    write_group,
-    write_offset_key,
-)
-from storage.disk import names
-from storage.errors import ClusterError, CorruptionError, StorageError
-from storage.handover.cluster import GroupPosition
-from storage.handover.handover import Handover
-from storage.handover.positions import TOPIC, GroupPartition, read_positions
-from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
-from storage.partitioning import coordinator_partition
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -41,6 +23,24 @@ from tests.doubles.handover import (
     taken,
 )
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.group_records import (
+    CommittedOffset,
+    write_committed_offset,
+    write_group,
+    write_offset_key,
+)
+from topicfs.storage.disk import names
+from topicfs.storage.errors import ClusterError, CorruptionError, StorageError
+from topicfs.storage.handover.cluster import GroupPosition
+from topicfs.storage.handover.handover import Handover
+from topicfs.storage.handover.positions import TOPIC, GroupPartition, read_positions
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
 
 pytestmark = pytest.mark.slow
 

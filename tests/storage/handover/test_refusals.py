@@ -9,21 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.clean_shutdown import remove_mark
-from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.meta_properties import read_meta_properties
-from storage.checkpoints.offset_checkpoint import read_lines
-from storage.checkpoints.partition_metadata import write_topic_id_again
-from storage.codec.batch import scan
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.errors import DirectoryLockedError, StorageError
-from storage.handover.cluster import TopicDescription
-from storage.handover.handover import Handover, OwnTopic
-from storage.handover.journal import HandoverJournal, JournalTopic, write_journal
-from storage.handover.takeover import BrokerDirectories, Takeover
-from storage.manager import open_engine
-from storage.model import Offset, TopicPartition
 from tests.doubles.handover import (
     DATA,
     LOG_DIR,
@@ -37,6 +22,21 @@ from tests.doubles.handover import (
     taken,
 )
 from tests.doubles.records import batch, produced
+from topicfs.storage.checkpoints.clean_shutdown import remove_mark
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import read_meta_properties
+from topicfs.storage.checkpoints.offset_checkpoint import read_lines
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id_again
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.handover.cluster import TopicDescription
+from topicfs.storage.handover.handover import Handover, OwnTopic
+from topicfs.storage.handover.journal import HandoverJournal, JournalTopic, write_journal
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.slow
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storage.checkpoints.identifiers import decode_id
-from storage.coordinators.share_state_records import ShareState, StateBatch
-from storage.disk import names
-from storage.handover.share_groups import ShareGroupsFound, put_share_groups, read_share_groups
-from storage.model import Offset, TopicPartition
-from storage.share_groups import Acknowledgement
 from tests.doubles.engines import DATA, append_lines, engine_on
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.coordinators.share_state_records import ShareState, StateBatch
+from topicfs.storage.disk import names
+from topicfs.storage.handover.share_groups import ShareGroupsFound, put_share_groups, read_share_groups
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.share_groups import Acknowledgement
 
 PLACE = TopicPartition("orders", 0)
 

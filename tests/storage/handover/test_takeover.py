@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.disk import names
-from storage.errors import StorageError
-from storage.handover.takeover import BrokerDirectories, Takeover
 from tests.doubles.handover import DATA, LOG_DIR, contents, numbered, prepared_disk, served, taken
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk import names
+from topicfs.storage.errors import StorageError
+from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
 
 pytestmark = pytest.mark.slow
 

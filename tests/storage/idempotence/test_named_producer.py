@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.records import decode, encode, encode_lines
-from storage.errors import CorruptionError, ProducerFencedError
-from storage.idempotence.producer import InputChangedError, NamedProducer, whole_lines
-from storage.idempotence.registry import ProducerRegistry
-from storage.model import Offset, Record, Timestamp
-from storage.producers.progress import ProgressLostError
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY, LogOnDisk, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from topicfs.storage.codec.records import decode, encode, encode_lines
+from topicfs.storage.errors import CorruptionError, ProducerFencedError
+from topicfs.storage.idempotence.producer import InputChangedError, NamedProducer, whole_lines
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.model import Offset, Record, Timestamp
+from topicfs.storage.producers.progress import ProgressLostError
 
 DATA = Path("/data")
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.disk.memory import MemoryFile
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError
-from storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
-from storage.indexes.search import NO_SLOT, Key, find_floor
-from storage.model import Offset, Position
 from tests.doubles.simulated_disk import ends_of
+from topicfs.storage.disk.memory import MemoryFile
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
+from topicfs.storage.indexes.search import NO_SLOT, Key, find_floor
+from topicfs.storage.model import Offset, Position
 
 BASE = Offset(45)
 

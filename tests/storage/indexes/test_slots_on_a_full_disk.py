@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
-from storage.indexes.offset_index import OffsetIndex
-from storage.indexes.time_index import TimeIndex
-from storage.model import Offset
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.indexes.offset_index import OffsetIndex
+from topicfs.storage.indexes.time_index import TimeIndex
+from topicfs.storage.model import Offset
 
 IN_MEMORY = Path("/dev/shm")
 

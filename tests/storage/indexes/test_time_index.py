@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.memory import MemoryFile
-from storage.errors import CorruptionError
-from storage.indexes.time_index import SLOT, TimeEntry, TimeIndex, may_end
-from storage.model import Offset, Timestamp
 from tests.doubles.simulated_disk import ends_of
+from topicfs.storage.disk.memory import MemoryFile
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.time_index import SLOT, TimeEntry, TimeIndex, may_end
+from topicfs.storage.model import Offset, Timestamp
 
 BASE = Offset(45)
 ENTRIES = 30

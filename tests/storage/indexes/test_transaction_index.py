@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError
-from storage.indexes.transaction_index import AbortedSpan, TransactionIndex, decode, encode
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes.transaction_index import AbortedSpan, TransactionIndex, decode, encode
 
 ROWS = [(1, 0, 10, 11), (2, 5, 15, 13), (3, 18, 35, 25), (4, 32, 50, 40)]
 SPANS = [AbortedSpan(*row) for row in ROWS]

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import assign_offsets, scan, seal
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.disk.lock import DirectoryLock
-from storage.disk.native import NativeFileSystem
-from storage.errors import NotALogDirectoryError
-from storage.findings import Finding
-from storage.indexes.transaction_index import AbortedSpan
-from storage.indexes.transaction_index import encode as encode_aborted
-from storage.inspect.check.directory import DirectoryCheck, duplicates
-from storage.inspect.check.segment import SegmentCheck
-from storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition
 from tests.doubles.damage import overwrite
+from topicfs.storage.codec.batch import assign_offsets, scan, seal
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.disk.lock import DirectoryLock
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import NotALogDirectoryError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.indexes.transaction_index import encode as encode_aborted
+from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates
+from topicfs.storage.inspect.check.segment import SegmentCheck
+from topicfs.storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 SEGMENT = "g-none-0/00000000000000000132"
@@ -413,7 +413,7 @@ def test_settings_that_cannot_be_applied_are_found(directory):
 def test_a_directory_in_use_by_another_process_is_told(directory):
     """Someone else's lock is seen and left alone."""
     script = (
-        "import sys; from pathlib import Path; from storage.disk.lock import DirectoryLock;"
+        "import sys; from pathlib import Path; from topicfs.storage.disk.lock import DirectoryLock;"
         "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

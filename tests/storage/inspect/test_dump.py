@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import assign_offsets
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import Codec
-from storage.codec.records import encode
-from storage.disk.native import NativeFileSystem
-from storage.errors import CorruptionError, InvalidNameError
-from storage.indexes.transaction_index import AbortedSpan
-from storage.indexes.transaction_index import encode as encode_span
-from storage.inspect.dump.files import DumpLine, dump
-from storage.inspect.dump.java import hash_map_order, optional_long
-from storage.inspect.dump.options import DumpOptions
-from storage.model import Offset, ProducerId, Record, Timestamp
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import CorruptionError, InvalidNameError
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.indexes.transaction_index import encode as encode_span
+from topicfs.storage.inspect.dump.files import DumpLine, dump
+from topicfs.storage.inspect.dump.java import hash_map_order, optional_long
+from topicfs.storage.inspect.dump.options import DumpOptions
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "kafka"
 LOG_DIRS = VECTORS / "log-dirs"

@@ -7,19 +7,19 @@ import uuid
 
 import pytest
 
-from storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
-from storage.coordinators.group_records import (
+from tests.doubles.records import write_transaction
+from topicfs.main import run
+from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
+from topicfs.storage.coordinators.group_records import (
     OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
     with_number,
     write_group,
     write_offset_key,
 )
-from storage.errors import InvalidRecordError
-from storage.inspect.dump.decoders import DecodedRecord, RecordDecoder, decode_record
-from storage.model import Offset, Record, Timestamp
-from tests.doubles.records import write_transaction
-from topicfs.main import run
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.inspect.dump.decoders import DecodedRecord, RecordDecoder, decode_record
+from topicfs.storage.model import Offset, Record, Timestamp
 
 NOW = 1_700_000_000_000
 KEY = write_offset_key("g", "t", 3)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
-from storage.inspect.dump.decoders import RecordDecoder
-from storage.inspect.dump.files import dump
-from storage.inspect.dump.options import DumpOptions
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.dump.decoders import RecordDecoder
+from topicfs.storage.inspect.dump.files import dump
+from topicfs.storage.inspect.dump.options import DumpOptions
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 LOG_FILES = (".log",)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
-from storage.manager.startup import open_engine
-from storage.model import Offset
-from storage.replicas.startup import open_replicas
 from tests.doubles.engines import append_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.manager.startup import open_engine
+from topicfs.storage.model import Offset
+from topicfs.storage.replicas.startup import open_replicas
 
 CONFIG = EngineConfig(
     recovery_threads=1,

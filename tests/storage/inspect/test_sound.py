@@ -10,19 +10,19 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.checkpoints.clean_shutdown import mark_clean
-from storage.checkpoints.leader_epochs import EpochEntry, assign
-from storage.codec.batch import scan, seal, set_append_time
-from storage.codec.columns import decode
-from storage.disk.native import NativeFileSystem
-from storage.inspect.check import batches as checking
-from storage.inspect.check.batches import BatchCheck
-from storage.inspect.check.directory import DirectoryCheck
-from storage.inspect.check.sound_batches import Expected, end_of_sound
-from storage.manager import open_engine
-from storage.model import Offset
 from tests.doubles.engines import append_lines
 from tests.doubles.records import batch
+from topicfs.storage.checkpoints.clean_shutdown import mark_clean
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry, assign
+from topicfs.storage.codec.batch import scan, seal, set_append_time
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.inspect.check import batches as checking
+from topicfs.storage.inspect.check.batches import BatchCheck
+from topicfs.storage.inspect.check.directory import DirectoryCheck
+from topicfs.storage.inspect.check.sound_batches import Expected, end_of_sound
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
 
 FILE = Path("00000000000000000010.log")
 BASE = 10

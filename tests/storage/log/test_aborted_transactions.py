@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.indexes.transaction_index import AbortedSpan
-from storage.model import Isolation, Offset
 from tests.doubles.logs import Transactions, offsets_of
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.model import Isolation, Offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():

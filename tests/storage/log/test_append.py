@@ -9,20 +9,20 @@ from random import Random
 
 import pytest
 
-from storage.codec.batch import read_header, seal
-from storage.codec.binary.fields import LENGTH_POSITION
-from storage.codec.records import BatchStamp, decode
-from storage.errors import (
+from tests.doubles.logs import LogOnDisk, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
+from tests.doubles.waiting import wait_until
+from topicfs.storage.codec.batch import read_header, seal
+from topicfs.storage.codec.binary.fields import LENGTH_POSITION
+from topicfs.storage.codec.records import BatchStamp, decode
+from topicfs.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     PartitionOfflineError,
     ReadOnlyError,
     RecordTooLargeError,
 )
-from storage.model import Appended, Offset, ProducerId, TimestampType
-from tests.doubles.logs import LogOnDisk, offsets_of, records_of
-from tests.doubles.records import batch, sized_batch
-from tests.doubles.waiting import wait_until
+from topicfs.storage.model import Appended, Offset, ProducerId, TimestampType
 
 
 def test_offsets_and_epoch_are_assigned():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.control import ControlType
-from storage.codec.records import BatchStamp, encode
-from storage.errors import InvalidRecordError
-from storage.model import Isolation, Offset, ProducerId, Timestamp
-from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import batch
+from topicfs.storage.codec.control import ControlType
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
+from topicfs.storage.producers.append import Origin
 
 NOW = Timestamp(1_700_000_000_000)
 OLD_ENTRIES = {

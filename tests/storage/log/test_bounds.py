@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.records import BatchStamp
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.duties.plan import PlannedDeletion, plan_log
-from storage.errors import InvalidRecordError, InvalidTimestampError, OffsetOutOfRangeError
-from storage.model import MAX_OFFSET, Isolation, Offset, ProducerId
-from storage.producers.append import Origin
-from storage.retention.deletion import apply_retention
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.records import NOW, batch, marker, produced, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.duties.plan import PlannedDeletion, plan_log
+from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError, OffsetOutOfRangeError
+from topicfs.storage.model import MAX_OFFSET, Isolation, Offset, ProducerId
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.retention.deletion import apply_retention
 
 HOUR_MS = 3_600_000
 
@@ -160,7 +160,7 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
 
 def test_readers_places_are_bounded(monkeypatch):
     """Any number of readers at different places; those that read on find theirs, or search for it."""
-    monkeypatch.setattr("storage.log.reading.fetch._MAX_PLACES", 8)
+    monkeypatch.setattr("topicfs.storage.log.reading.fetch._MAX_PLACES", 8)
     log = LogOnDisk().log
     for _ in range(40):
         log.append(batch(b"v"))

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.columns import decode
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.errors import PartitionOfflineError
-from storage.indexes.time_index import TimeIndex
-from storage.model import Isolation, Offset
-from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import NOW, batch, marker, produced, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.indexes.time_index import TimeIndex
+from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.producers.append import Origin
 
 
 def committed(on_disk: LogOnDisk) -> list[bytes | None]:

@@ -7,15 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.codec.records import BatchStamp
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.errors import PartitionOfflineError
-from storage.log.flush import BackgroundFlusher
-from storage.manager import open_engine
-from storage.model import Offset, ProducerId, TopicPartition
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.manual_clock import ManualClock
@@ -23,6 +14,15 @@ from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.log.flush import BackgroundFlusher
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, ProducerId, TopicPartition
 
 FIRST = "00000000000000000000"
 SECOND = "00000000000000000003"

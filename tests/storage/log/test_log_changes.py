@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from storage.config.topic import TopicConfig
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError
-from storage.log.reading.fetch import fetch
-from storage.model import Offset, Timestamp
-from storage.segment.roll import segment_settings
 from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from topicfs.storage.log.reading.fetch import fetch
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.segment.roll import segment_settings
 
 HOUR = 3_600_000
 

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.errors import PartitionOfflineError
 from tests.doubles.logs import LogOnDisk, records_of
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import PartitionOfflineError
 
 pytestmark = pytest.mark.slow
 

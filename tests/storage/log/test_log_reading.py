@@ -8,12 +8,15 @@ from itertools import islice
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.columns import decode
-from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
-from storage.segment.scan import LOOKUP_WINDOW_BYTES, windows
-from storage.segment.trace import (
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
+from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, windows
+from topicfs.storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,
@@ -23,9 +26,6 @@ from storage.segment.trace import (
     SegmentsSearched,
     SegmentTaken,
 )
-from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
-from tests.doubles.records import batch, sized_batch
-from tests.doubles.simulated_disk import SimulatedDisk
 
 
 def test_reads_outside_the_log():

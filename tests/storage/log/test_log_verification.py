@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import BatchStamp
-from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
-from storage.model import ProducerId
-from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import NOW, batch, marker, produced
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
+from topicfs.storage.model import ProducerId
+from topicfs.storage.producers.append import Origin
 
 PID = ProducerId(7)
 

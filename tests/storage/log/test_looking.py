@@ -8,17 +8,17 @@ from threading import Thread
 
 import pytest
 
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.config.topic import TopicConfig
-from storage.disk.native import NativeFileSystem
-from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Offset, Timestamp
-from storage.recovery.loader import load_log
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import sized_batch
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
 
 
 def first_values(log):

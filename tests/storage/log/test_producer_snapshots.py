@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import BatchStamp, encode
-from storage.model import ProducerId, Timestamp
-from storage.producers.snapshot import decode
-from storage.producers.state import DEFAULT_EXPIRATION_MS
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import NOW, batch, produced
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.model import ProducerId, Timestamp
+from topicfs.storage.producers.snapshot import decode
+from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 

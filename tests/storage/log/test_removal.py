@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from storage.compaction.cleaner import clean, cleaning_params
-from storage.compaction.selection import plan
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.disk.names import view_file
-from storage.disk.native import NativeFileSystem
-from storage.log.log import Log
-from storage.log.reading.fetch import fetch
-from storage.manager import Machine, open_engine
-from storage.model import Offset, Timestamp
-from storage.recovery.loader import load_log
-from storage.retention.deletion import apply_retention
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.logs import TINY
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import sized_batch
+from topicfs.storage.compaction.cleaner import clean, cleaning_params
+from topicfs.storage.compaction.selection import plan
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import view_file
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.reading.fetch import fetch
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.retention.deletion import apply_retention
+from topicfs.storage.segment.settings import SegmentDirectory
 
 DELAY_MS = 1000
 

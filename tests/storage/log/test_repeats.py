@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import scan
-from storage.codec.records import BatchStamp
-from storage.errors import OutOfOrderSequenceError, StorageError
-from storage.model import Offset, ProducerId, Timestamp
 from tests.doubles.logs import LogOnDisk, records_of
 from tests.doubles.records import batch
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.errors import OutOfOrderSequenceError, StorageError
+from topicfs.storage.model import Offset, ProducerId, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
 PRODUCERS = (1, 2)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import (
+from tests.doubles.logs import LogOnDisk, Transactions, offsets_of
+from tests.doubles.records import marker, produced
+from topicfs.storage.errors import (
     InvalidRecordError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
-from storage.model import Offset
-from storage.producers.append import Origin
-from tests.doubles.logs import LogOnDisk, Transactions, offsets_of
-from tests.doubles.records import marker, produced
+from topicfs.storage.model import Offset
+from topicfs.storage.producers.append import Origin
 
 
 def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets():

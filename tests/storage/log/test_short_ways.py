@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from storage.disk.names import LEADER_EPOCHS
-from storage.errors import RecordTooLargeError
-from storage.log.appending.small_appends import append_in_step, write_small
-from storage.model import Offset, Timestamp
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import NOW, batch, sized_batch
+from topicfs.storage.disk.names import LEADER_EPOCHS
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.log.appending.small_appends import append_in_step, write_small
+from topicfs.storage.model import Offset, Timestamp
 
 
 def _epochs(on_disk):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.model import Isolation, Offset
 from tests.doubles.logs import Transactions
+from topicfs.storage.model import Isolation, Offset
 
 
 def test_readers_of_committed_records_stop_at_the_first_open_transaction():

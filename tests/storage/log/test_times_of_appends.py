@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import BatchStamp
-from storage.errors import InvalidTimestampError
-from storage.model import TimestampType
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import batch
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.errors import InvalidTimestampError
+from topicfs.storage.model import TimestampType
 
 
 def test_timestamps_too_far_from_now():

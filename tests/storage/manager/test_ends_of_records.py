@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.errors import InvalidRecordError
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Isolation
 from tests.doubles.ends_of_records import logs, write_logs
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import batch, read_records, record
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import InvalidRecordError
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Isolation
 
 DAY_MS = 86_400_000
 COMPACTED = TopicConfig(

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.headers import Codec
-from storage.codec.records import BatchStamp, encode
-from storage.config.broker import BROKER_SETTINGS, EngineConfig
-from storage.config.kinds import (
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records, record
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.kinds import (
     Boolean,
     OneOf,
     OptionalWholeNumber,
@@ -22,13 +24,11 @@ from storage.config.kinds import (
     WholeNumberOr,
     WordList,
 )
-from storage.config.topic import SETTINGS
-from storage.engine import Engine
-from storage.errors import RecordTooLargeError
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestamp
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.records import read_records, record
+from topicfs.storage.config.topic import SETTINGS
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import RecordTooLargeError
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestamp
 
 DAY_MS = 86_400_000
 ROUNDS = 3

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.disk.names import parse_segment_file
-from storage.engine import Partition
-from storage.manager import LogManager
-from storage.model import Offset
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from topicfs.storage.disk.names import parse_segment_file
+from topicfs.storage.engine import Partition
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Offset
 
 pytestmark = pytest.mark.slow
 

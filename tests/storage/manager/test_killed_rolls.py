@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from storage.config.topic import TopicConfig
-from storage.engine import Partition
-from storage.manager import LogManager
-from storage.model import Timestamp
 from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.engine import Partition
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Timestamp
 
 pytestmark = pytest.mark.slow
 

@@ -8,14 +8,14 @@ from functools import cache
 
 import pytest
 
-from storage.checkpoints.clean_shutdown import is_marked_clean
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.disk import names
-from storage.manager import LogManager
-from storage.model import Offset, TopicPartition
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, Killed, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.disk import names
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.slow
 

@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.directories.contents import read_contents
-from storage.disk.filesystem import DirectoryEntry
-from storage.disk.names import DirectoryMark, check_new_topic, check_partitions
-from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
-from storage.errors import (
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.contents import read_contents
+from topicfs.storage.disk.filesystem import DirectoryEntry
+from topicfs.storage.disk.names import DirectoryMark, check_new_topic, check_partitions
+from topicfs.storage.duties.schedule import Duty, Plan, Schedule, plan_duties
+from topicfs.storage.errors import (
     CorruptionError,
     InvalidConfigError,
     InvalidNameError,
     NotALogDirectoryError,
     TopicExistsError,
 )
-from storage.model import Timestamp
-from storage.topics.registry import (
+from topicfs.storage.model import Timestamp
+from topicfs.storage.topics.registry import (
     PendingChange,
     RegistryCopy,
     TopicEntry,
@@ -30,12 +31,11 @@ from storage.topics.registry import (
     merge_copies,
     read_copy,
 )
-from storage.topics.topic import (
+from topicfs.storage.topics.topic import (
     lenient_config,
     merge_overrides,
     own_overrides,
 )
-from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
 UNIQUE = "0123456789abcdef0123456789abcdef"

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
-from storage.errors import NotALogDirectoryError, OffsetOutOfRangeError, ReadOnlyError
-from storage.manager import LogManager, Machine, open_engine
-from storage.model import Offset, Timestamp
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import NotALogDirectoryError, OffsetOutOfRangeError, ReadOnlyError
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.model import Offset, Timestamp
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 UNCOMPRESSED = ("g-none", "g-compact")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from storage.manager import open_engine
+from topicfs.storage.manager import open_engine
 
 
 def test_a_reader_has_groups_and_queues_too(tmp_path: Path):

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.log.log import Log
-from storage.manager import LogManager
 from tests.doubles.compacted_log import keyed_batch
 from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager import LogManager
 
 LINE = "x" * 50 + "\n"
 """Three of these, a batch each, fill one of the tiny segments."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.names import (
+from topicfs.storage.disk.names import (
     DirectoryMark,
     PartitionDirectoryName,
     SegmentFileKind,
@@ -19,8 +19,8 @@ from storage.disk.names import (
     partition_directory,
     segment_file,
 )
-from storage.errors import InvalidNameError
-from storage.model import Offset, TopicPartition
+from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.model import Offset, TopicPartition
 
 UNIQUE = "0123456789abcdef0123456789abcdef"
 

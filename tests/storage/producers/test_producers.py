@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.headers import MAX_SEQUENCE, sequence_plus
-from storage.errors import (
+from topicfs.storage.codec.headers import MAX_SEQUENCE, sequence_plus
+from topicfs.storage.errors import (
     CorruptBatchError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
-from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers import snapshot
-from storage.producers.append import CompletedTransaction, DataBatch, EndMarker, Origin
-from storage.producers.entry import ProducerEntry, SequencedBatch
-from storage.producers.state import ProducerState
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.producers import snapshot
+from topicfs.storage.producers.append import CompletedTransaction, DataBatch, EndMarker, Origin
+from topicfs.storage.producers.entry import ProducerEntry, SequencedBatch
+from topicfs.storage.producers.state import ProducerState
 
 PID = ProducerId(7)
 OTHER = ProducerId(8)

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from storage.disk import names
-from storage.errors import CorruptionError, PartitionOfflineError
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.disk import names
+from topicfs.storage.errors import CorruptionError, PartitionOfflineError
 
 FIRST = "00000000000000000000"
 

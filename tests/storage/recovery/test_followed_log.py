@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from storage.model import Isolation, Offset, Timestamp
-from storage.producers.append import Origin
-from storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
-from storage.recovery.options import Checkpointed
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk
 from tests.doubles.records import marker, produced, sized_batch
+from topicfs.storage.model import Isolation, Offset, Timestamp
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
+from topicfs.storage.recovery.options import Checkpointed
+from topicfs.storage.segment.settings import SegmentDirectory
 
 BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "leader_epoch")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.partition_metadata import write_topic_id
-from storage.codec.records import BatchStamp
-from storage.inspect.check.partition import DirectorySituation, PartitionCheck
-from storage.model import ProducerId
-from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import batch, marker, sized_batch
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from topicfs.storage.model import ProducerId
+from topicfs.storage.producers.append import Origin
 
 pytestmark = pytest.mark.slow
 

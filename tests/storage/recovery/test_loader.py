@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import InvalidNameError
-from storage.recovery.loader import load_log
-from storage.segment.settings import SegmentDirectory
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
 
 FIRST = "00000000000000000000"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.config.topic import TopicConfig
-from storage.disk import names
-from storage.disk.native import NativeFileSystem
-from storage.model import Offset, TopicPartition
-from storage.recovery.loader import load_log
-from storage.segment.settings import SegmentDirectory
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PARTITIONS = sorted(path.relative_to(VECTORS) for path in VECTORS.glob("*/log-dirs/*") if path.is_dir())

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.model import Position
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedFile
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.model import Position
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.model import Offset
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch
+from topicfs.storage.disk.names import SegmentFileKind, segment_file
+from topicfs.storage.model import Offset
 
 BEYOND = 2**31
 """The first offset that an index of base offset 0 cannot hold."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
-from storage.model import Offset
-from storage.recovery.temporary_files import indexes_without_log, replaced, sort_temporary_files
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
+from topicfs.storage.model import Offset
+from topicfs.storage.recovery.temporary_files import indexes_without_log, replaced, sort_temporary_files
 
 BASES = (0, 3, 6)
 SUFFIXES = (".log", ".index", ".timeindex")

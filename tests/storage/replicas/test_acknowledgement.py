@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import set_producer
-from storage.codec.records import encode_lines
-from storage.engine import Partition
-from storage.errors import (
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    PartitionOfflineError,
-)
-from storage.idempotence.producer import NamedProducer, whole_lines
-from storage.idempotence.registry import ProducerRegistry
-from storage.model import ProducerId
 from tests.doubles.engines import engine_on, read_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.batch import set_producer
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    PartitionOfflineError,
+)
+from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.model import ProducerId
 
 WRITES = "pwrite"
 FLUSHES = "sync"

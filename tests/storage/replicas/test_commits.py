@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, write_file
-from storage.model import Offset, TopicPartition
-from storage.staging.area import StagingArea, WriteState
-from storage.staging.manifest import Manifest, encode_manifest
-from storage.staging.placement import LogPlacement, NewTopic, Placement
-from storage.staging.record import CommitRecord
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, write_file
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.manifest import Manifest, encode_manifest
+from topicfs.storage.staging.placement import LogPlacement, NewTopic, Placement
+from topicfs.storage.staging.record import CommitRecord
 
 QUERY = "b1946ac9-2d3f"
 

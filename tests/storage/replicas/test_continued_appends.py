@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.disk.names import WriteId
-from storage.idempotence.producer import NamedProducer, whole_lines
-from storage.idempotence.registry import ProducerRegistry
-from storage.model import Offset
-from storage.producers.entry import next_run
-from storage.staging.area import StagingArea
-from storage.staging.manifest import BegunAppend
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.model import Offset
+from topicfs.storage.producers.entry import next_run
+from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.manifest import BegunAppend
 
 WRITE = WriteId("e59ff979-41aa")
 

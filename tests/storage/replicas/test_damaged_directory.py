@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.config.broker import EngineConfig
-from storage.disk import names
-from storage.errors import NotALogDirectoryError, StorageError
-from storage.replicas import holds_replicas
-from storage.replicas.engine import ReplicatedEngine
-from storage.replicas.startup import open_replicas
 from tests.doubles.engines import read_lines
 from tests.doubles.replicated import ORDERS, Replicated
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.errors import NotALogDirectoryError, StorageError
+from topicfs.storage.replicas import holds_replicas
+from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.startup import open_replicas
 
 MOST_CHARACTERS = 200
 """Of a reason behind the file's path: one short line, whatever bytes the file has."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import PartitionGoneError
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.errors import PartitionGoneError
 
 
 def test_a_write_to_a_deleted_topic_is_refused():

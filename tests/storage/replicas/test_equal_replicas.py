@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from storage.checkpoints.leader_epochs import EpochEntry
-from storage.errors import CorruptionError
-from storage.model import Offset, Timestamp
-from storage.replicas.fetcher_thread import FetcherThread
-from storage.replicas.rules.follower import catch_up, match_segments
-from storage.replicas.rules.state import ReplicaId
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.replicas.fetcher_thread import FetcherThread
+from topicfs.storage.replicas.rules.follower import catch_up, match_segments
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 SMALL = 300
 """Bytes of a segment: three or four batches."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.names import RECOVERY_POINTS
-from storage.errors import PartitionOfflineError
-from storage.replicas.rules.follower import fetch_once
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.storage.replicas.test_lone_copies import went_on_alone
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove
+from topicfs.storage.disk.names import RECOVERY_POINTS
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.replicas.rules.follower import fetch_once
 
 GAP = "offsets 20 to 29 are missing"
 LEFT = LINES[:20] + LINES[30:]

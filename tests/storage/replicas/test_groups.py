@@ -6,14 +6,14 @@ from contextlib import closing
 
 import pytest
 
-from storage.disk import names
-from storage.errors import GroupError, ReadOnlyError
-from storage.manager.startup import Machine, open_engine
-from storage.membership import GroupState, Position, Subscription
-from storage.model import TopicPartition
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.disk import names
+from topicfs.storage.errors import GroupError, ReadOnlyError
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.membership import GroupState, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 PLACES = [TopicPartition("orders", number) for number in range(2)]
 

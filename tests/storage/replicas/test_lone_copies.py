@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.names import LEADER_EPOCHS
-from storage.errors import CorruptionError
-from storage.log.soundness import torn_segments
-from storage.model import Offset
 from tests.doubles.flips import path_of
 from tests.doubles.replicated import DISKS, Replicated
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove, told
+from topicfs.storage.disk.names import LEADER_EPOCHS
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.soundness import torn_segments
+from topicfs.storage.model import Offset
 
 MORE = [f"more {number:02} {'x' * 20}" for number in range(25)]
 

@@ -9,13 +9,13 @@ from threading import Thread
 
 import pytest
 
-from storage.errors import InvalidConfigError, StorageError
-from storage.model import NO_LEADER_EPOCH
 from tests.doubles.mortal_disk import End, Killed
 from tests.doubles.powered_replicas import PoweredReplicas
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.model import NO_LEADER_EPOCH
 
 
 def one_of_two(**settings: int) -> Replicated:

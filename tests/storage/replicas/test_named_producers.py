@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.disk.names import PRODUCERS
-from storage.engine import Partition
-from storage.errors import CorruptionError
-from storage.idempotence.producer import AppendOutcome, NamedProducer, whole_lines
 from tests.doubles.replicated import DISKS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import PRODUCERS
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.idempotence.producer import AppendOutcome, NamedProducer, whole_lines
 
 SOURCE = "file > orders/0@T"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
-from storage.model import Offset
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
+from topicfs.storage.model import Offset
 
 LINES = [f"line {number:02} {'x' * 20}" for number in range(60)]
 

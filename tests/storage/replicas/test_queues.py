@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from storage.disk.names import QUEUES
-from storage.manager.startup import Machine, open_engine
-from storage.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.disk.names import QUEUES
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
 
 ACCEPT, RELEASE, REJECT = Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.REJECT
 

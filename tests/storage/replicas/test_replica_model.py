@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.errors import StorageError
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.errors import StorageError
 
 
 class ReplicaModel(RuleBasedStateMachine):

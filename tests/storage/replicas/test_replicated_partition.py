@@ -6,17 +6,17 @@ import errno
 
 import pytest
 
-from storage.errors import (
+from tests.doubles.records import batch
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from topicfs.storage.errors import (
     InvalidRecordError,
     NotEnoughReplicasError,
     NotLeaderError,
     PartitionOfflineError,
     StorageError,
 )
-from storage.model import Offset, TopicPartition
-from tests.doubles.records import batch
-from tests.doubles.replicated import ORDERS, Replicated
-from tests.doubles.several_disks import break_disk
+from topicfs.storage.model import Offset, TopicPartition
 
 
 def test_an_append_is_in_every_replica_when_it_returns():

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from storage.model import Isolation
 from tests.doubles.records import batch, produced
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.model import Isolation
 
 
 def replicated(disks: int = 2, **settings: Any) -> Replicated:

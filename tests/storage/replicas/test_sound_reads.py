@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import CorruptionError
-from storage.model import Isolation, Offset, Position, TopicPartition
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import read_records
 from tests.doubles.replicated import Replicated
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Isolation, Offset, Position, TopicPartition
 
 LOG = f"{0:020}.log"
 TEXTS = ["".join(f"{batch}.{number}\n" for number in range(4)) for batch in range(20)]
@@ -143,7 +143,7 @@ def test_a_partition_with_one_replica_is_read_as_it_is(two):
 
 def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
     """A batch that stays damaged costs each reader no more than the first."""
-    monkeypatch.setattr("storage.replicas.healing.healer.AGAIN_AFTER_S", float("inf"))
+    monkeypatch.setattr("topicfs.storage.replicas.healing.healer.AGAIN_AFTER_S", float("inf"))
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     two.partition().read(Offset(40), max_bytes=1)
@@ -151,6 +151,6 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
     two.partition().read(Offset(40), max_bytes=1)
     two.engine.heal()
     assert read == two.engine.scrubber.counts.read_bytes
-    monkeypatch.setattr("storage.replicas.healing.healer.AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr("topicfs.storage.replicas.healing.healer.AGAIN_AFTER_S", 0.0)
     two.partition().read(Offset(40), max_bytes=1)
     assert read < two.engine.scrubber.counts.read_bytes

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from storage.config.topic import TopicConfig
-from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
-from storage.retention.decision import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
-from storage.retention.deletion import apply_retention
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
+from topicfs.storage.retention.decision import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
+from topicfs.storage.retention.deletion import apply_retention
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from storage.checkpoints.leader_epochs import EpochEntry
-from storage.codec.batch import read_header
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType, TopicPartition
-from storage.scrub.archive import DamagedBatch, NotProvenError, proven_batch
-from storage.scrub.verdict import Bounds
 from tests.doubles.kept_records import KeptRecords
 from tests.doubles.records import record
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType, TopicPartition
+from topicfs.storage.scrub.archive import DamagedBatch, NotProvenError, proven_batch
+from topicfs.storage.scrub.verdict import Bounds
 
 ORDERS = TopicPartition("orders", 0)
 BASE, NOW = 40, 1_700_000_000_000

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA
-from storage.model import Position
-from storage.scrub.findings import ScrubFinding
 from tests.doubles.flips import path_of
 from tests.doubles.replicated import ORDERS, Replicated
+from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA
+from topicfs.storage.model import Position
+from topicfs.storage.scrub.findings import ScrubFinding
 
 LINES = [f"line {number} {'x' * 20}" for number in range(60)]
 FILES = (

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import names
-from storage.errors import ForkedReplicasError, MissingReplicasError
-from storage.idempotence.registry import InputProgress
-from storage.model import ProducerId
-from storage.staging.record import CommittedQuery
 from tests.doubles.replicated import Replicated
 from tests.storage.scrub.test_damage_table import DAMAGES, LINES, Damaged, logs, scrub
+from topicfs.storage.disk import names
+from topicfs.storage.errors import ForkedReplicasError, MissingReplicasError
+from topicfs.storage.idempotence.registry import InputProgress
+from topicfs.storage.model import ProducerId
+from topicfs.storage.staging.record import CommittedQuery
 
 OTHERS = {
     names.META_PROPERTIES: names.TOPIC_SETTINGS,

@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 
-from storage.errors import StorageError
-from storage.manager import LogManager
-from storage.model import Position, TopicPartition
-from storage.scrub.archive import RecordArchive
-from storage.scrub.findings import ScrubFinding
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.flips import flip
 from tests.doubles.kept_records import KeptRecords, kept_of
 from tests.doubles.records import batch
 from tests.doubles.replicated import Replicated
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Position, TopicPartition
+from topicfs.storage.scrub.archive import RecordArchive
+from topicfs.storage.scrub.findings import ScrubFinding
 
 ORDERS = TopicPartition("orders", 0)
 LOG = f"{0:020}.log"

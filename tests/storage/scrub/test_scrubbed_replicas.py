@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from storage.compaction.cleaner import clean
-from storage.duties.log_cleaner import plan_cleaning
-from storage.model import Position
-from storage.scrub.findings import ScrubFinding
 from tests.doubles.flips import flip, path_of, write
 from tests.doubles.records import batch
 from tests.doubles.replicated import Replicated
+from topicfs.storage.compaction.cleaner import clean
+from topicfs.storage.duties.log_cleaner import plan_cleaning
+from topicfs.storage.model import Position
+from topicfs.storage.scrub.findings import ScrubFinding
 
 LOG = f"{0:020}.log"
 BASE_OFFSET, LENGTH, EPOCH, CRC, VALUE = 7, 11, 15, 17, 70

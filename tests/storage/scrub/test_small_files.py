@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp
-from storage.log.log import Log
-from storage.model import Offset, ProducerId, Timestamp
-from storage.replicas.rules.follower import catch_up
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import batch
 from tests.doubles.replicated import Replicated
 from tests.storage.scrub.test_damage_table import DAMAGES, Damaged
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, ProducerId, Timestamp
+from topicfs.storage.replicas.rules.follower import catch_up
 
 PRODUCER = ProducerId(7)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.checkpoints.leader_epochs import EpochEntry
-from storage.codec.batch import assign_offsets
-from storage.model import Offset
-from storage.scrub.verdict import OFFSETS, Bounds, judge, judge_first
 from tests.doubles.records import batch
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.model import Offset
+from topicfs.storage.scrub.verdict import OFFSETS, Bounds, judge, judge_first
 
 EPOCHS = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4)))
 

@@ -6,8 +6,15 @@ from random import Random
 
 import pytest
 
-from storage.segment.roll import RollParameters, RollReason, draw_jitter, roll_reason, stays_active, waited_ms
 from tests.doubles.compacted_log import CompactedLog
+from topicfs.storage.segment.roll import (
+    RollParameters,
+    RollReason,
+    draw_jitter,
+    roll_reason,
+    stays_active,
+    waited_ms,
+)
 
 NOTHING_DUE = RollParameters(
     size_bytes=500,

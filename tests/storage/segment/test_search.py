@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.headers import Codec
-from storage.errors import OversizeError
-from storage.log.reading import times
-from storage.model import TimestampOffset
-from storage.segment.scan import windows
-from storage.segment.trace import BatchPassed
 from tests.doubles.hostile import record, sealed
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import batch
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import OversizeError
+from topicfs.storage.log.reading import times
+from topicfs.storage.model import TimestampOffset
+from topicfs.storage.segment.scan import windows
+from topicfs.storage.segment.trace import BatchPassed
 
 
 @pytest.mark.parametrize("window_bytes", [64, 100, 1000])

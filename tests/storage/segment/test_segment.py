@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.records import BatchStamp
-from storage.errors import CorruptionError
-from storage.log.reading.fetch import fetch
-from storage.log.reading.times import Search, TimeSearch
-from storage.log.state import LogState
-from storage.model import Offset
-from storage.recovery.index_ends import read_end
-from storage.segment.chain import Chain
-from storage.segment.segment import Segment
-from storage.segment.settings import SegmentDirectory, SegmentSettings
-from storage.segment.sparse import PlacedBatch
 from tests.doubles.headers import headers
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.codec.records import BatchStamp
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.reading.fetch import fetch
+from topicfs.storage.log.reading.times import Search, TimeSearch
+from topicfs.storage.log.state import LogState
+from topicfs.storage.model import Offset
+from topicfs.storage.recovery.index_ends import read_end
+from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
+from topicfs.storage.segment.sparse import PlacedBatch
 
 DIRECTORY = Path("/")
 

@@ -6,11 +6,11 @@ from itertools import count
 
 import pytest
 
-from storage.model import Offset
-from storage.share_groups import Acknowledgement
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, Killed, MortalDisk
+from topicfs.storage.model import Offset
+from topicfs.storage.share_groups import Acknowledgement
 
 ACCEPT, RELEASE, REJECT = Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.REJECT
 LINES = 4

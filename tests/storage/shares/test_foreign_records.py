@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import CorruptionError
-from storage.manager import LogManager
-from storage.share_groups import Acknowledgement
-from storage.shares.coordinator_topic import TopicRecord, append
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.manager import LogManager
+from topicfs.storage.share_groups import Acknowledgement
+from topicfs.storage.shares.coordinator_topic import TopicRecord, append
 
 TOPICS = ("__consumer_offsets", "__share_group_state")
 

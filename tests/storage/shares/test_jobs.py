@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from storage.manager import Machine, open_engine
-from storage.share_groups import Acknowledgement, Leased
-from storage.shares.group import QueueGroup
 from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.share_groups import Acknowledgement, Leased
+from topicfs.storage.shares.group import QueueGroup
 
 JOBS, WORKERS, PARTITIONS = 1000, 8, 3
 POISON = "job 421"

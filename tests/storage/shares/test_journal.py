@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.model import Offset, Timestamp
-from storage.share_groups import RejectedBy
-from storage.shares import journal as journal_module
-from storage.shares.journal import OnePlace, QueueJournal, RejectedKey, RejectedRecord
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.share_groups import RejectedBy
+from topicfs.storage.shares import journal as journal_module
+from topicfs.storage.shares.journal import OnePlace, QueueJournal, RejectedKey, RejectedRecord
 
 DATA = Path("/data")
 FILE = DATA / "topicfs.queues"

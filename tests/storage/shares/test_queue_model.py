@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from storage.errors import RecordNotHeldError
-from storage.model import Offset
-from storage.share_groups import Acknowledgement, RecordName
-from storage.shares.session import QueueSession
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import RecordNotHeldError
+from topicfs.storage.model import Offset
+from topicfs.storage.share_groups import Acknowledgement, RecordName
+from topicfs.storage.shares.session import QueueSession
 
 ACCEPT, RELEASE, REJECT, RENEW = Acknowledgement
 LOCK, LIMIT = 30_000, 3

@@ -7,8 +7,12 @@ import itertools
 
 import pytest
 
-from storage.coordinators.group_records import write_group
-from storage.errors import (
+from tests.doubles.engines import append_lines, engine_on
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import marker, produced
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.coordinators.group_records import write_group
+from topicfs.storage.errors import (
     GroupExistsError,
     GroupFullError,
     GroupNotEmptyError,
@@ -23,18 +27,14 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.model import Offset, TopicPartition
-from storage.partitioning import coordinator_partition
-from storage.producers.append import Origin
-from storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
-from storage.shares.coordinator_topic import TopicRecord, append
-from storage.shares.group import MOST_MEMBERS, QueueGroup
-from storage.shares.groups import PRUNE_INTERVAL_MS
-from storage.shares.session import QueueSession
-from tests.doubles.engines import append_lines, engine_on
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.records import marker, produced
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
+from topicfs.storage.shares.coordinator_topic import TopicRecord, append
+from topicfs.storage.shares.group import MOST_MEMBERS, QueueGroup
+from topicfs.storage.shares.groups import PRUNE_INTERVAL_MS
+from topicfs.storage.shares.session import QueueSession
 
 ACCEPT, RELEASE, REJECT, RENEW = Acknowledgement
 LOCK = 30_000

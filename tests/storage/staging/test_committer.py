@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.records import encode
-from storage.disk.names import WriteFileKind, WriteId, parse_write_file, write_file
-from storage.model import NO_TIMESTAMP, Offset, Record, Timestamp, TopicPartition
-from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
 from tests.doubles.engines import DATA, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -23,6 +18,11 @@ from tests.doubles.staged_writes import (
     submit,
     values,
 )
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk.names import WriteFileKind, WriteId, parse_write_file, write_file
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
 
 pytestmark = pytest.mark.slow
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.records import encode, encode_lines
-from storage.disk.names import WriteFileKind, WriteId, write_file
-from storage.manager import LogManager
-from storage.model import Offset, Record, Timestamp, TopicPartition
-from storage.staging.area import StagingArea, WriteState
 from tests.doubles.engines import DATA, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import MortalDisk, dies
@@ -25,6 +20,11 @@ from tests.doubles.staged_writes import (
     submit,
     values,
 )
+from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.disk.names import WriteFileKind, WriteId, write_file
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.staging.area import StagingArea, WriteState
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.records import encode_lines
-from storage.disk.names import WriteId, parse_write_file
-from storage.staging.area import StagingArea
 from tests.doubles.mortal_disk import Killed
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.doubles.several_disks import SeveralDisks, break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteId, parse_write_file
+from topicfs.storage.staging.area import StagingArea
 
 pytestmark = pytest.mark.slow
 

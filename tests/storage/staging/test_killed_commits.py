@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from storage.disk.names import WriteFileKind, write_file
-from storage.manager import LogManager
-from storage.staging.manifest import decode_manifest
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
@@ -25,6 +22,9 @@ from tests.doubles.staged_writes import (
     submit,
     values,
 )
+from topicfs.storage.disk.names import WriteFileKind, write_file
+from topicfs.storage.manager import LogManager
+from topicfs.storage.staging.manifest import decode_manifest
 
 pytestmark = pytest.mark.slow
 

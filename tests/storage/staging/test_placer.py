@@ -7,21 +7,21 @@ import logging
 
 import pytest
 
-from storage.codec.batch import scan
-from storage.codec.records import encode, encode_lines
-from storage.disk.names import WriteFileKind, WriteId, write_file
-from storage.errors import CorruptionError
-from storage.manager import LogManager
-from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
-from storage.staging.area import StagingArea, WriteRefusedError, WriteState
-from storage.staging.placement import LogPlacement, NewTopic, Placement
-from storage.staging.placer import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import MAX_STEPS, compact, expire_producers, files_of_writes
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.disk.names import WriteFileKind, WriteId, write_file
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.manager import LogManager
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
+from topicfs.storage.staging.placement import LogPlacement, NewTopic, Placement
+from topicfs.storage.staging.placer import BESIDE_BYTES
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import COMMITTED_WRITES, WriteId
-from storage.errors import CorruptionError
-from storage.model import ProducerId
-from storage.staging.record import CommitRecord, CommittedQuery
 from tests.doubles.mortal_disk import Killed, MortalDisk
 from tests.doubles.several_disks import A, B, SeveralDisks, break_disk
+from topicfs.storage.disk.names import COMMITTED_WRITES, WriteId
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import ProducerId
+from topicfs.storage.staging.record import CommitRecord, CommittedQuery
 
 QUERY = "b1946ac9-2d3f"
 

@@ -7,14 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.codec.records import encode, encode_lines
-from storage.disk.names import WriteFileKind, write_file
-from storage.errors import CorruptionError
-from storage.model import Offset, Record, Timestamp, TopicPartition
-from storage.staging.area import StagingArea, WriteState
-from storage.staging.committer import Committer
-from storage.staging.placer import BESIDE_BYTES
-from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -29,6 +21,14 @@ from tests.doubles.staged_writes import (
     submit,
     values,
 )
+from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.disk.names import WriteFileKind, write_file
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.committer import Committer
+from topicfs.storage.staging.placer import BESIDE_BYTES
+from topicfs.storage.staging.staged_file import StagedFile
 
 pytestmark = pytest.mark.slow
 

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
-from storage.errors import (
+from tests.doubles.engines import DATA, append_lines, engine_on, listing
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.errors import (
     InvalidConfigError,
     InvalidNameError,
     PartitionOfflineError,
     TopicExistsError,
     UnknownTopicError,
 )
-from storage.model import Offset
-from storage.topics.registry import PendingChange, TopicEntry
-from tests.doubles.engines import DATA, append_lines, engine_on, listing
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.model import Offset
+from topicfs.storage.topics.registry import PendingChange, TopicEntry
 
 
 def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:

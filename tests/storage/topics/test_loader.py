@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.disk.names import CLEAN_SHUTDOWN
-from storage.manager import open_engine
-from storage.topics import loader
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.storage.disk.names import CLEAN_SHUTDOWN
+from topicfs.storage.manager import open_engine
+from topicfs.storage.topics import loader
 
 NUMBERS = list(range(6))
 

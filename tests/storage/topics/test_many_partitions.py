@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.manager import LogManager
-from storage.topics.changes import FEW, MANY, for_each
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.manager import LogManager
+from topicfs.storage.topics.changes import FEW, MANY, for_each
 
 COUNT = FEW + 24
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import CorruptionError, PartitionGoneError, PartitionOfflineError, SegmentDeletedError
-from storage.model import Offset, Timestamp
 from tests.doubles.engines import DATA, append_lines, engine_on, listing, read_lines
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import (
+    CorruptionError,
+    PartitionGoneError,
+    PartitionOfflineError,
+    SegmentDeletedError,
+)
+from topicfs.storage.model import Offset, Timestamp
 
 
 def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:

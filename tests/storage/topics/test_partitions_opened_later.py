@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
-from storage.engine import Partition
-from storage.errors import PartitionOfflineError
-from storage.manager import LogManager, Machine, open_engine
-from storage.topics.unopened_partitions import AT_A_TIME
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.topics.unopened_partitions import AT_A_TIME
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFile, NativeFileSystem
-from storage.errors import DirectoryLockedError, NotALogDirectoryError
-from storage.manager import Machine, open_engine
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.storage.disk.native import NativeFile, NativeFileSystem
+from topicfs.storage.errors import DirectoryLockedError, NotALogDirectoryError
+from topicfs.storage.manager import Machine, open_engine
 
 PARTITIONS = 1_000
 USUAL_LIMIT = 1_024
 OPEN = """
 import sys
 from pathlib import Path
-from storage.manager import open_engine
+from topicfs.storage.manager import open_engine
 open_engine(Path(sys.argv[1]))
 """
 
@@ -37,7 +37,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
     have left open does not count.
     """
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr("storage.disk.native._SYNC", lambda _: None)
+    monkeypatch.setattr("topicfs.storage.disk.native._SYNC", lambda _: None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = USUAL_LIMIT + open_descriptors()
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.identifiers import decode_id
-from storage.codec.records import encode
-from storage.config.broker import EngineConfig
-from storage.disk import names
-from storage.errors import CorruptionError
-from storage.manager import Machine, open_engine
-from storage.model import Offset, Record, Timestamp
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.model import Offset, Record, Timestamp
 
 ONE, OTHER = Path("/one"), Path("/other")
 METADATA = OTHER / "__cluster_metadata-0"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.checkpoints.identifiers import decode_id
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import decode_id
 
 METADATA = DATA / "t-0" / "partition.metadata"
 

@@ -6,15 +6,15 @@ import struct
 
 import pytest
 
-from storage.codec.batch import read_header, seal, set_max_timestamp
-from storage.codec.compression.codecs import deflate
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import decode, encode
-from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
-from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import marker, record
+from topicfs.storage.codec.batch import read_header, seal, set_max_timestamp
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import decode, encode
+from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
+from topicfs.storage.producers.append import Origin
 
 NOW = 1_700_000_000_000
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

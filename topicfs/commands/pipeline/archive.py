@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.commit_group import commit_group_option, commit_progress
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.run import run_job
+from topicfs.pipeline.places.place import SparkPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,13 +39,13 @@ def archive(topics: str, *, target: Path, commit_group: str | None, place: Spark
     Run again it archives what came since, each record once, wherever a run was interrupted. It prints what the archive
     holds: topic, date, partition, first offset and number of records.
     """
-    from pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
+    from topicfs.pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
 
     checkpoint = target.absolute() / CHECKPOINT
     place = found(place, topics, checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
-        from pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
 
         return run(session, ArchiveOptions(path=place, topics=topics, target=target))
 

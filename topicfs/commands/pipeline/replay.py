@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.commit_group import commit_group_option, commit_progress, require_checkpoint
 from topicfs.jobs.places import found, found_target, place_option, target_place_option
 from topicfs.jobs.run import run_job
+from topicfs.pipeline.places.place import SparkPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def replay(
     place = found(place, of_the_job["source"], checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
-        from pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
 
         options = ReplayOptions(
             path=place,

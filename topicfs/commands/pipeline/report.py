@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.errors import PipelineError
-from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.results import as_time
 from topicfs.jobs.run import run_job
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.place import SparkPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
     now_ms = time.time_ns() // 1_000_000
 
     def job(session: SparkSession) -> DataFrame:
-        from pipeline.jobs.report import ReportOptions, report as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.report import ReportOptions, report as run  # noqa: I001, PLC0415 (needs Spark)
 
         named = None if topics is None else tuple(one.strip() for one in topics.split(",") if one.strip())
         options = ReportOptions(place=place, topics=named, output=output, top=top, now_ms=now_ms)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.errors import NoArchiveError
-from pipeline.places.place import SparkPlace
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.run import run_job
+from topicfs.pipeline.errors import NoArchiveError
+from topicfs.pipeline.places.place import SparkPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     place = _made(place)
 
     def job(session: SparkSession) -> DataFrame:
-        from pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
 
         return run(session, RestoreOptions(archive=archive, path=place, **of_the_job))
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.places.place import SparkPlace
-from pipeline.verification import require_files
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
 from topicfs.jobs.results import as_time
 from topicfs.jobs.run import run_job
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.verification import require_files
 from topicfs.terminal import console
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
     findings = segments = 0
 
     def job(session: SparkSession) -> DataFrame:
-        from pipeline.jobs.verify import VerifyOptions, verify as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.verify import VerifyOptions, verify as run  # noqa: I001, PLC0415 (needs Spark)
 
         nonlocal findings, segments
         checked = run(session, VerifyOptions(place=place))

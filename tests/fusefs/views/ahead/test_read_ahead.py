@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from fusefs import allowance as allowances
-from fusefs.allowance import Allowance
-from fusefs.forms import VALUES
-from fusefs.views.ahead import read_ahead
-from fusefs.views.ahead import stretch as stretches
-from fusefs.views.ahead.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool
-from fusefs.views.ahead.stretch import Stretch
-from fusefs.views.reader import ViewReader
-from fusefs.views.view import PartitionViews
-from storage.codec.headers import BatchStamp, Codec
-from storage.codec.records import encode
-from storage.errors import CorruptionError
-from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content
+from topicfs.fusefs import allowance as allowances
+from topicfs.fusefs.allowance import Allowance
+from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.views.ahead import read_ahead
+from topicfs.fusefs.views.ahead import stretch as stretches
+from topicfs.fusefs.views.ahead.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool
+from topicfs.fusefs.views.ahead.stretch import Stretch
+from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.view import PartitionViews
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import encode
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 RECORDS = 40
 """Records of a batch, of some 500 bytes each."""

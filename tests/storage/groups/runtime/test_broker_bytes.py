@@ -5,11 +5,14 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from storage.checkpoints.identifiers import decode_id
-from storage.codec.columns import decode
-from storage.coordinators.group_records import read_value
-from storage.groups.rebalance import GroupLimits
-from storage.groups.requests import (
+from tests.doubles.engines import engine_on
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.coordinators.group_records import read_value
+from topicfs.storage.groups.rebalance import GroupLimits
+from topicfs.storage.groups.requests import (
     Code,
     JoinAnswer,
     JoinRequest,
@@ -18,12 +21,9 @@ from storage.groups.requests import (
     Protocol,
     SyncRequest,
 )
-from storage.groups.runtime.shard import Shard
-from storage.membership import Position
-from storage.model import TopicPartition
-from tests.doubles.engines import engine_on
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.groups.runtime.shard import Shard
+from topicfs.storage.membership import Position
+from topicfs.storage.model import TopicPartition
 
 VECTORS = Path(__file__).parents[3] / "vectors/kafka/log-dirs"
 LOG = "00000000000000000000.log"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.errors import GroupError, IncompatibleMemberError
-from storage.manager.manager import LogManager
-from storage.manager.startup import Machine, open_engine
-from storage.membership import Position
-from storage.model import Offset, TopicPartition
 from tests.doubles.group_reader import Reader
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import GroupError, IncompatibleMemberError
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.membership import Position
+from topicfs.storage.model import Offset, TopicPartition
 
 PLACE = TopicPartition("orders", 0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.groups.runtime.runner import MOST_LINGER_MS, MOST_WAKEUPS, Linger
 from tests.doubles.manual_clock import ManualClock
+from topicfs.storage.groups.runtime.runner import MOST_LINGER_MS, MOST_WAKEUPS, Linger
 
 SECONDS = 0.003
 

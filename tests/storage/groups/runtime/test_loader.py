@@ -7,26 +7,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp
-from storage.codec.records import encode
-from storage.coordinators.group_records import (
-    CommittedOffset,
-    write_committed_offset,
-    write_group,
-    write_offset_key,
-)
-from storage.errors import GroupError, GroupExistsError, IncompatibleMemberError
-from storage.manager.manager import LogManager
-from storage.membership import GroupState, PendingPosition, Position
-from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
-from storage.producers.append import Origin
 from tests.doubles.engines import engine_on
 from tests.doubles.group_reader import Reader
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.coordinators.group_records import (
+    CommittedOffset,
+    write_committed_offset,
+    write_group,
+    write_offset_key,
+)
+from topicfs.storage.errors import GroupError, GroupExistsError, IncompatibleMemberError
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.membership import GroupState, PendingPosition, Position
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.producers.append import Origin
 
 TOPIC = "__consumer_offsets"
 NOW = Timestamp(1_700_000_000_000)

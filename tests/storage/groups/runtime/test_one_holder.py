@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.manager.manager import LogManager
-from storage.membership import MemberPartitions, Position, Subscription
-from storage.model import TopicPartition
 from tests.doubles.engines import engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.membership import MemberPartitions, Position, Subscription
+from topicfs.storage.model import TopicPartition
 
 STEPS = 150
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from storage.manager.manager import LogManager
-from storage.membership import GroupState
-from storage.model import TopicPartition
 from tests.doubles.engines import engine_on
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.membership import GroupState
+from topicfs.storage.model import TopicPartition
 
 TOPIC = "__consumer_offsets"
 PLACES = [TopicPartition("orders", number) for number in range(4)]

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.config.broker import EngineConfig
-from storage.errors import (
+from tests.doubles.group_reader import Reader, settle
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import (
     GroupError,
     GroupExistsError,
     GroupFullError,
@@ -24,15 +28,11 @@ from storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from storage.manager.manager import LogManager
-from storage.manager.startup import Machine, open_engine
-from storage.membership import CommittedPosition, GroupListing, GroupState, Position
-from storage.model import Timestamp, TopicPartition
-from storage.remote import ThreadNeededError, answered
-from tests.doubles.group_reader import Reader, settle
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
-from tests.doubles.waiting import wait_until
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.membership import CommittedPosition, GroupListing, GroupState, Position
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.remote import ThreadNeededError, answered
 
 DATA = Path("/data")
 CONFIG = EngineConfig(offsets_topic_num_partitions=2, group_max_size=4)

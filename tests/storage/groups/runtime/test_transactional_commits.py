@@ -6,17 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker
-from storage.errors import InvalidPositionError, NotAssignedError, ProducerFencedError, UnknownTopicError
-from storage.groups.requests import OffsetCommitRequest
-from storage.groups.runtime.service import EmbeddedGroups
-from storage.manager.manager import LogManager
-from storage.membership import Position
-from storage.model import ProducerId, TopicPartition
 from tests.doubles.engines import engine_on
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
+from topicfs.storage.errors import (
+    InvalidPositionError,
+    NotAssignedError,
+    ProducerFencedError,
+    UnknownTopicError,
+)
+from topicfs.storage.groups.requests import OffsetCommitRequest
+from topicfs.storage.groups.runtime.service import EmbeddedGroups
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.membership import Position
+from topicfs.storage.model import ProducerId, TopicPartition
 
 PID = ProducerId(7)
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -6,20 +6,20 @@ import errno
 
 import pytest
 
-from storage.compaction.cleaner import clean
-from storage.disk.names import DirectoryMark, parse_partition_directory
-from storage.duties.log_cleaner import plan_cleaning
-from storage.errors import StorageError
-from storage.log.log import Log
-from storage.model import Position
-from storage.replicas.healing.renewal import RenewalError
-from storage.scrub.findings import ScrubFinding
 from tests.doubles.flips import flip
 from tests.doubles.mortal_disk import End, Killed
 from tests.doubles.powered_replicas import PoweredReplicas
 from tests.doubles.records import batch, read_records
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.compaction.cleaner import clean
+from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
+from topicfs.storage.duties.log_cleaner import plan_cleaning
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Position
+from topicfs.storage.replicas.healing.renewal import RenewalError
+from topicfs.storage.scrub.findings import ScrubFinding
 
 VALUE = 70
 """Position of a record's value in a batch."""

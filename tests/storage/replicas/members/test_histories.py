@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from storage.errors import ForkedReplicasError, MissingReplicasError, StorageError
-from storage.model import TopicPartition
-from storage.replicas.members.member import ReplicatingDirectory
-from storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import SeveralDisks, break_disk, opened
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.checkpoints.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from topicfs.storage.errors import ForkedReplicasError, MissingReplicasError, StorageError
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.members.member import ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
 
 A, B, C = Path("/a"), Path("/b"), Path("/c")
 

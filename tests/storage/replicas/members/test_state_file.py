@@ -8,21 +8,21 @@ from types import MappingProxyType
 
 import pytest
 
-from storage.errors import CorruptionError, DuplicatePartitionError
-from storage.model import Timestamp, TopicPartition
-from storage.replicas.members.member import ReplicatingDirectory
-from storage.replicas.members.state_file import (
+from tests.doubles.engines import append_lines
+from tests.doubles.replicated import Replicated
+from tests.doubles.several_disks import break_disk, opened
+from topicfs.storage.errors import CorruptionError, DuplicatePartitionError
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.replicas.members.member import ReplicatingDirectory
+from topicfs.storage.replicas.members.state_file import (
     KnownDirectory,
     ReplicaFile,
     ReplicatedTopicEntry,
     decode_replica_file,
     encode_replica_file,
 )
-from storage.replicas.rules.history import ReplicaRun
-from storage.replicas.rules.state import ReplicaId, new_state
-from tests.doubles.engines import append_lines
-from tests.doubles.replicated import Replicated
-from tests.doubles.several_disks import break_disk, opened
+from topicfs.storage.replicas.rules.history import ReplicaRun
+from topicfs.storage.replicas.rules.state import ReplicaId, new_state
 
 FILE = Path("/a/topicfs.replicas")
 

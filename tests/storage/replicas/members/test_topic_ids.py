@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints.partition_metadata import encode_partition_metadata
-from storage.disk.names import PARTITION_METADATA, TOPIC_SETTINGS
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.checkpoints.partition_metadata import encode_partition_metadata
+from topicfs.storage.disk.names import PARTITION_METADATA, TOPIC_SETTINGS
 
 OTHER = "AAAAAAAAAAAAAAAAAAAAAQ"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from storage.checkpoints.leader_epochs import EpochEnd, EpochEntry
-from storage.model import NO_LEADER_EPOCH, Offset
-from storage.replicas.rules.divergence import diverging, truncation_point
-from storage.replicas.rules.state import ReplicaId
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd, EpochEntry
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset
+from topicfs.storage.replicas.rules.divergence import diverging, truncation_point
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 
 def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:

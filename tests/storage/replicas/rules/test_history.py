@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.model import Timestamp
-from storage.replicas.rules.history import MAX_RUNS, ReplicaRun, Runs, completed, extended, includes
-from storage.replicas.rules.state import ReplicaId
+from topicfs.storage.model import Timestamp
+from topicfs.storage.replicas.rules.history import MAX_RUNS, ReplicaRun, Runs, completed, extended, includes
+from topicfs.storage.replicas.rules.state import ReplicaId
 
 ONE, TWO, THREE = map(ReplicaId, (1, 2, 3))
 

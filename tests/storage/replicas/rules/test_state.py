@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.model import Offset
-from storage.replicas.rules.placement import place
-from storage.replicas.rules.state import (
+from topicfs.storage.model import Offset
+from topicfs.storage.replicas.rules.placement import place
+from topicfs.storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
     ReplicaState,

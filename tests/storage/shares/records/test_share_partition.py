@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.coordinators.share_state_records import StateBatch
-from storage.errors import RecordNotHeldError, StorageError
-from storage.shares.records.acknowledgement import (
+from topicfs.storage.coordinators.share_state_records import StateBatch
+from topicfs.storage.errors import RecordNotHeldError, StorageError
+from topicfs.storage.shares.records.acknowledgement import (
     ACCEPT,
     GAP,
     REJECT,
@@ -17,10 +17,10 @@ from storage.shares.records.acknowledgement import (
     AckBatch,
     NotAcquiredError,
 )
-from storage.shares.records.acquisition import AcquireRequest, LogBatch
-from storage.shares.records.partition_state import Limits
-from storage.shares.records.share_partition import SharePartition
-from storage.shares.records.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
+from topicfs.storage.shares.records.acquisition import AcquireRequest, LogBatch
+from topicfs.storage.shares.records.partition_state import Limits
+from topicfs.storage.shares.records.share_partition import SharePartition
+from topicfs.storage.shares.records.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 
 ME, OTHER = "me", "other"
 LOCK = 100

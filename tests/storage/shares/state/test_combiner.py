@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.coordinators.share_state_records import StateBatch
-from storage.shares.state.combiner import combine
+from topicfs.storage.coordinators.share_state_records import StateBatch
+from topicfs.storage.shares.state.combiner import combine
 
 B = StateBatch
 

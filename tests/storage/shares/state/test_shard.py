@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from storage.coordinators.share_state_records import (
+from topicfs.storage.coordinators.share_state_records import (
     RecordType,
     SharePartitionKey,
     ShareState,
@@ -16,9 +16,9 @@ from storage.coordinators.share_state_records import (
     read_state_key,
     read_update,
 )
-from storage.model import Offset, Timestamp
-from storage.shares.state import shard as shard_module
-from storage.shares.state.shard import (
+from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.shares.state import shard as shard_module
+from topicfs.storage.shares.state.shard import (
     COLD_AFTER_MS,
     NotInitializedError,
     StateFencedError,

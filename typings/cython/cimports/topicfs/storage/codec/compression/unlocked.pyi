@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from storage.codec.compression.unlocked import Workspace as Workspace
-from storage.codec.compression.unlocked import content_of as content_of
-from storage.codec.compression.unlocked import inflate_in as inflate_in
-from storage.codec.compression.unlocked import space_of as space_of
+from topicfs.storage.codec.compression.unlocked import Workspace as Workspace
+from topicfs.storage.codec.compression.unlocked import content_of as content_of
+from topicfs.storage.codec.compression.unlocked import inflate_in as inflate_in
+from topicfs.storage.codec.compression.unlocked import space_of as space_of
 
 def unlocked_load(codec: int, path: bytes, /) -> int: ...
 def unlocked_new(room: int, /) -> Any: ...

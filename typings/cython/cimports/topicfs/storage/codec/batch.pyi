@@ -1,3 +1,3 @@
 """What batch.pxd declares: the functions of the module itself."""
 
-from storage.codec.batch import sound_rows as sound_rows
+from topicfs.storage.codec.batch import sound_rows as sound_rows

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.text import Text
 
-from fusefs.times import written
-from storage.engine import Partition
-from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
-from storage.messages import printable
-from storage.model import SegmentInfo, Timestamp
-from storage.segment.trace import (
+from topicfs.fusefs.times import written
+from topicfs.storage.engine import Partition
+from topicfs.storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
+from topicfs.storage.messages import printable
+from topicfs.storage.model import SegmentInfo, Timestamp
+from topicfs.storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,

@@ -1,3 +1,0 @@
-"""`storage/codec/compression`."""
-
-from storage.codec.compression import unlocked as unlocked

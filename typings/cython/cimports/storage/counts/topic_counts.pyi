@@ -1,1 +1,0 @@
-from storage.counts.topic_counts import TopicCounts as TopicCounts

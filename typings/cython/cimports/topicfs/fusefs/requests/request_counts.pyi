@@ -1,0 +1,2 @@
+from topicfs.fusefs.requests.request_counts import RequestCounts as RequestCounts
+from topicfs.fusefs.requests.request_counts import now as now

@@ -1,0 +1,3 @@
+"""`storage/codec/compression`."""
+
+from topicfs.storage.codec.compression import unlocked as unlocked

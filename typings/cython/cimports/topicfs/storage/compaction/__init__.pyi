@@ -1,0 +1,1 @@
+"""The project's own compiled modules, as seen by each other."""

@@ -1,0 +1,1 @@
+from topicfs.storage.counts.topic_counts import TopicCounts as TopicCounts
