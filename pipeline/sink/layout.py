@@ -1,4 +1,4 @@
-"""The topics as a writer needs them: their partitions, and the largest size of a batch."""
+"""The topics as a writer needs them: their partitions, and the size and compression of their batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topicfs.pipeline.places.paths import contents_of
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
+from topicfs.storage.codec.headers import PLAIN, BatchStamp, Codec
 from topicfs.storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
@@ -17,6 +18,7 @@ from topicfs.storage.errors import PolicyViolationError, UnknownTopicError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.registry import merge_copies, read_copy
 from topicfs.storage.topics.topic import lenient_config
+from topicfs.storage.validation.batches import compression_of
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
 """Largest size of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""
@@ -31,6 +33,8 @@ class TopicLayout:
     max_batch_bytes: int
     topic_id: str | None = None
     """None where no file has it."""
+    stamp: BatchStamp = PLAIN
+    """Compression of the batches: tasks compress, and the owner appends the batches unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,13 @@ class Layout:
 
 def read_layout(directories: Sequence[Path]) -> Layout:
     """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
-    return Layout(
-        {
-            topic: TopicLayout(facts.partitions, facts.config.max_message_bytes, facts.topic_id)
-            for topic, facts in read_topics(directories).items()
-        }
-    )
+    return Layout({topic: _layout(facts) for topic, facts in read_topics(directories).items()})
+
+
+def _layout(facts: TopicFacts) -> TopicLayout:
+    codec, level = compression_of(facts.config)
+    stamp = BatchStamp(codec=codec or Codec.NONE, compression_level=level)
+    return TopicLayout(facts.partitions, facts.config.max_message_bytes, facts.topic_id, stamp)
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:

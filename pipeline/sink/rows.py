@@ -71,13 +71,14 @@ class RowEncoder:
     ) -> list[bytearray]:
         _check_times(partition, columns.get("timestamp"))
         records = codec_columns(columns, count, now_ms=self._now_ms())
-        most = self._layout.topic(partition.topic).max_batch_bytes
+        layout = self._layout.topic(partition.topic)
+        most = layout.max_batch_bytes
         try:
-            return encode_columns(records, max_batch_bytes=min(most, MAX_BATCH_BYTES))
+            return encode_columns(records, layout.stamp, max_batch_bytes=min(most, MAX_BATCH_BYTES))
         except RecordTooLargeError:
             # Perhaps the topic takes larger batches than those that are made of small records.
             try:
-                return encode_columns(records, max_batch_bytes=most)
+                return encode_columns(records, layout.stamp, max_batch_bytes=most)
             except RecordTooLargeError:
                 size = _largest(columns, records)
         raise RecordTooLargeError(
