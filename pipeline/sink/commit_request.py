@@ -1,8 +1,9 @@
 """The driver's part of a write: request the commit, and wait until it is appended.
 
-The owner of the data directory appends. A directory without an owner is owned by this process for that moment; a daemon
-finds the request, and this process waits. An owner that takes no requests (a broker) lets the time run out; a request
-that was not begun is then withdrawn, so that an error means that nothing was or will be written, unless it says so.
+The owner of the data directory appends. If the directory has no owner, this process owns it for that moment. A daemon
+claims the request, and this process waits until the daemon has appended the write, however long that takes. If nobody
+claims the request in time (a broker never does), this process withdraws it, so that the write cannot arrive after its
+job failed. One rename decides between a claim and a withdrawal.
 
 A micro-batch that is committed already is not appended again. After a crash Spark repeats at most the last one, with the
 same rows: that is skipped with a warning. Any other repetition comes from a checkpoint that was restored or copied, with
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
@@ -41,7 +43,7 @@ class CommittedBeforeError(PipelineError):
 
 
 class CommitTimeoutError(PipelineError):
-    """The owner of the data directory did not append a write in time."""
+    """Nobody claimed a write in time, or nobody who lives can complete it."""
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
@@ -82,12 +84,14 @@ class CommitRequest:
         self._records = records
         self._sleep = sleep
         self._owner = "nobody"
+        self._owner_appends = False
+        """True if another process owns the directory and appends writes; a broker does not."""
         self._is_ours = False
         """True if this request was the one that staged the write."""
         self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_s: float) -> None:
-        """Return when every record is in its log and on disk (blocking).
+        """Return when every record is in its log and on disk (blocking); the timeout ends with the owner's claim.
 
         Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and what keeps the directory from being opened.
         """
@@ -120,9 +124,25 @@ class CommitRequest:
             if self._is_done():
                 return
             if time.monotonic() >= deadline:
-                raise CommitTimeoutError(self._what_happened(timeout_s))
+                self._give_up_unless_claimed(timeout_s)
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _give_up_unless_claimed(self, timeout_s: float) -> None:
+        """Withdraw the request (CommitTimeoutError); return if an owner that lives claimed it first."""
+        where = self._where()
+        if self._area.withdraw(self._write):
+            raise CommitTimeoutError(
+                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
+                "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
+            )
+        if self._is_done() or self._owner_appends:
+            return
+        cause = f" ({self._warnings[-1]})" if self._warnings else ""
+        raise CommitTimeoutError(
+            f"{where}: write {self._write} was begun, and nobody can complete it now: the directory is owned by "
+            f"{self._owner}{cause}; part of the write may be visible, and the next owner completes it"
+        )
 
     def _is_done(self) -> bool:
         state = self._area.state(self._write)
@@ -173,26 +193,15 @@ class CommitRequest:
             engine = open_directories(self._directories, left_out=self.left_out)
         except DirectoryLockedError as error:
             self._owner = f"process {error.holder_pid}" if error.holder_pid else "another process"
+            holder = find_holder(error.directory)
+            self._owner_appends = holder is None or holder.is_this_engine
             return
         try:
-            self._owner = "nobody else"
+            self._owner, self._owner_appends = "this process", False
             engine.commit_staged_writes()
             self._warnings = tuple(line for line in engine.warnings if str(self._write) in line)
         finally:
             engine.close()
-
-    def _what_happened(self, timeout_s: float) -> str:
-        where = self._where()
-        if self._area.withdraw(self._write):
-            return (
-                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
-                "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
-            )
-        cause = f" ({self._warnings[-1]})" if self._warnings else ""
-        return (
-            f"{where}: write {self._write} is being appended by {self._owner} and was not done within "
-            f"{timeout_s:g} s{cause}; part of it may be visible, and the directory's owner will complete it"
-        )
 
 
 def _counts(records: Mapping[str, int] | None) -> str:

@@ -7,7 +7,7 @@ Options are those of Spark's Kafka connector that mean something here, and our o
 | path | | the data directory; several, after commas, are those that serve together |
 | without | | directories with replicas that are left out, after commas: a lost disk |
 | topic | | overrides the column `topic`; one of the two is needed |
-| commitTimeout | 60s | how long to wait until the directory's owner has appended a write |
+| commitTimeout | 60s | how long to wait until the directory's owner claims a write |
 
 `includeHeaders` and options that begin with `kafka.` are taken and passed over, so that a job moves between the two.
 """

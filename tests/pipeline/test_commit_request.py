@@ -23,15 +23,22 @@ from topicfs.storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, 
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.staging.area import WriteRefusedError, WriteState
+from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
+from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
 PATIENCE_S = 250
 """For what takes a moment, unless the machine is busy."""
 OWNER = """
-import sys, time
+import fcntl, sys, time
 from pathlib import Path
+if sys.argv[2] == "broker":  # As FileChannel.tryLock of Java.
+    file = open(sys.argv[1] + "/.lock", "wb")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("owned", flush=True)
+    sys.stdin.read()
+    raise SystemExit
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.manager import open_engine
 engine = open_engine(Path(sys.argv[1]))
@@ -172,17 +179,82 @@ def test_an_interrupt_withdraws(data, owner, write):
     assert [] == left(data)
 
 
-def test_a_claimed_write_is_never_withdrawn(data, owner):
-    """Its owner will go on with it: the error says so, and the staged records stay."""
-    owner("sleeps")
+def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
+    """`commitTimeout` ends with the claim: a job that failed then would be run again, and its records doubled."""
+    process = owner("sleeps")
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
     assert area.claim(ONCE) is not None
-    with pytest.raises(CommitTimeoutError, match="will complete it"):
-        CommitRequest([data], ONCE, [file]).commit(0.1)
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        assert area.state(ONCE) is WriteState.CLAIMED
+        assert (data / file.name).exists()
+        if len(pauses) == 5:
+            process.kill()
+            process.wait()
+
+    CommitRequest([data], ONCE, [file], sleep=sleep).commit(0)
+    assert 5 == len(pauses)
+    assert ["a", "b"] == lines(data)
+    assert [] == left(data)
+
+
+@pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
+def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatch, write):
+    """The owner claims between the last look and the withdrawal: the job goes on waiting."""
+    process = owner("sleeps")
+    withdraw, asked = StagingArea.withdraw, []
+
+    def withdraw_late(area: StagingArea, write: WriteId) -> bool:
+        if not asked:
+            assert area.claim(write) is not None
+        asked.append(withdraw(area, write))
+        return asked[-1]
+
+    def sleep(seconds: float) -> None:
+        process.kill()
+        process.wait()
+
+    monkeypatch.setattr(StagingArea, "withdraw", withdraw_late)
+    CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(0)
+    assert [False] == asked
+    assert ["a", "b"] == lines(data)
+
+
+def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch):
+    """This process owns the directory, and fails: there is nobody whose work could be waited for."""
+    file = staged(data)
+    area = staging_area([data])
+    area.submit(ONCE, [file])
+    assert area.claim(ONCE) is not None
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_append", full)
+        with pytest.raises(CommitTimeoutError, match="owned by this process .*No space left.*completes it"):
+            CommitRequest([data], ONCE, [file]).commit(0)
     assert area.state(ONCE) is WriteState.CLAIMED
-    assert (data / file.name).exists()
+    CommitRequest([data], WriteId("another"), [staged(data, WriteId("another"), "c\n")]).commit(PATIENCE_S)
+    assert ["a", "b", "c"] == lines(data)
+
+
+def test_a_broker_completes_no_write(data, owner):
+    """A broker that starts after the owner of a claimed write died is not waited for: it appends no write."""
+    file = staged(data)
+    area = staging_area([data])
+    area.submit(ONCE, [file])
+    assert area.claim(ONCE) is not None
+    process = owner("broker")
+    with pytest.raises(
+        CommitTimeoutError, match=f"nobody can complete it now: .*owned by process {process.pid}"
+    ):
+        CommitRequest([data], ONCE, [file]).commit(0)
+    assert area.state(ONCE) is WriteState.CLAIMED
 
 
 def test_a_refused_write_says_why_and_leaves_nothing(data):

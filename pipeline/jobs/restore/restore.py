@@ -64,7 +64,7 @@ class RestoreOptions:
     without_offsets: bool = False
     """True to give up offsets where they cannot be kept: in a Kafka cluster."""
     commit_timeout_s: float = 300.0
-    """Longest wait until the directories' owner has put a round in place."""
+    """Longest wait until the directories' owner claims a round."""
     round_bytes: int = ROUND_BYTES
 
 
