@@ -41,7 +41,7 @@ def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -
     with memoryview(block) as cells:
         if "offset" in columns:
             cells[:count] = _int64s(columns["offset"])
-        cells[count : 2 * count] = _timestamps(columns.get("timestamp"), count, now_ms)
+        cells[count : 2 * count] = numbers(columns.get("timestamp"), count, null=now_ms)
         data = bytearray()
         for at, name in ((2, "key"), (4, "value")):
             positions, lengths = _octets(columns.get(name), count, data)
@@ -52,10 +52,11 @@ def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -
     return Columns(memoryview(data), memoryview(block), count, Batches(memoryview(array("q")), 0))
 
 
-def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> memoryview[int]:
+def numbers(column: pa.Array | None, count: int, *, null: int) -> memoryview[int]:
+    """Return a column's numbers, or milliseconds, as int64; `null` stands for a missing one."""
     if column is None:
-        return memoryview(array("q", [now_ms]) * count)
-    return _int64s(pc.fill_null(column.cast(pa.int64()), now_ms))
+        return memoryview(array("q", [null]) * count)
+    return _int64s(pc.fill_null(column.cast(pa.int64()), null))
 
 
 def _octets(column: pa.Array | None, count: int, data: bytearray) -> tuple[memoryview[int], memoryview[int]]:

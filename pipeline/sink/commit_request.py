@@ -5,16 +5,16 @@ claims the request, and this process waits until the daemon has appended the wri
 claims the request in time (a broker never does), this process withdraws it, so that the write cannot arrive after its
 job failed. One rename decides between a claim and a withdrawal.
 
-A micro-batch that is committed already is not appended again. After a crash Spark repeats at most the last one, with the
-same rows: that is skipped with a warning. Any other repetition comes from a checkpoint that was restored or copied, with
-rows that may be in the topic already: that is an error.
+A named write that is committed already is not appended again. After a crash Spark repeats the last micro-batch with the
+same rows: it is skipped with a warning. If the rows are others the checkpoint was restored or copied, and which of them
+are in the topic is unknown: that is an error. An application (`txnAppId`) may repeat each of its earlier versions.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.replicas import check_no_mirror, open_directories
 from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.placement import Placement
 from topicfs.storage.staging.record import CommitRecord
 from topicfs.storage.staging.staged_file import StagedFile
@@ -34,12 +35,11 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 """Between two checks whether the owner is done, or gone."""
 
-_REMEDY = "give the query a new checkpoint, and say where it begins"
 _LOGGER = logging.getLogger(__name__)
 
 
 class CommittedBeforeError(PipelineError):
-    """A micro-batch of this number is committed, with other rows as far as is known."""
+    """A write of this name is, or may be, committed with other rows."""
 
 
 class CommitTimeoutError(PipelineError):
@@ -67,21 +67,25 @@ class CommitRequest:
         staged: Sequence[StagedFile],
         placement: Placement | None = None,
         *,
-        records: Mapping[str, int] | None = None,
+        content: Content | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Prepare the request; `staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
 
-        `records`: their number by topic; None: not counted.
+        `content`: that of the files, if the write has a name.
         """
         self.left_out: Sequence[Path] = ()
         """Replica directories that are lost, and that a commit does without."""
+        self.is_version = False
+        """True for a version of an application; False for a micro-batch of a query."""
+        self.must_have_same_rows = True
+        """True if it is an error that the write is committed with other rows."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
         self._staged = tuple(staged)
         self._placement = placement
-        self._records = records
+        self._content = content
         self._sleep = sleep
         self._owner = "nobody"
         self._owner_appends = False
@@ -95,9 +99,10 @@ class CommitRequest:
 
         Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and what keeps the directory from being opened.
         """
-        if not self._staged and self._placement is None:
+        if not self._staged and self._placement is None and not self._must_be_noted():
             return
-        self._is_ours = self._area.submit(self._write, self._staged, self._placement)
+        self._check_known()
+        self._is_ours = self._submit()
         try:
             self._wait(timeout_s)
             if not self._is_ours:
@@ -156,34 +161,60 @@ class CommitRequest:
         A write that is not of a stream has one driver: if its state is unknown, it is done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
-            self._is_ours = self._area.submit(self._write, self._staged, self._placement)
+            self._is_ours = self._submit()
+
+    def _submit(self) -> bool:
+        return self._area.submit(self._write, self._staged, self._placement, self._content)
+
+    def _must_be_noted(self) -> bool:
+        """Return whether a write without a row says something: that its query, or version, is known from now on."""
+        return self._write.batch is not None and (
+            self.is_version or self._area.committed(self._write) is None
+        )
+
+    def _check_known(self) -> None:
+        """Raise CommittedBeforeError for a query that goes on and may have been forgotten."""
+        if not self._write.batch or self.is_version or self._area.committed(self._write) is not None:
+            return
+        if self._area.record.forgot(self._write):
+            self.abort()
+            raise CommittedBeforeError(
+                f"{self._where()}: {self._name} comes from a query that has committed nothing here for a year, if ever: "
+                f"whether it was committed is forgotten, so nothing was written; {self._remedy}"
+            )
 
     def _skip(self) -> None:
         """Warn that another write of this name was committed; CommittedBeforeError where that had other rows."""
         committed = self._area.committed(self._write)
         if committed is None:
             return
-        write, brought = self._write, _counts(self._records)
-        if committed.batch != write.batch:
+        here, brought = f"{self._where()}: {self._name}", _count(self._content)
+        if committed.batch != self._write.batch and not self.is_version:
             raise CommittedBeforeError(
-                f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with {brought}, but its "
-                f"micro-batch {committed.batch} is committed: the checkpoint was put back, or copied. Which of them are in "
-                f"the topic already cannot be known, so none was written; {_REMEDY}"
+                f"{here} comes again with {brought}, but micro-batch {committed.batch} is committed: the checkpoint was "
+                f"restored or copied. Which of these are in the topic is unknown, so none was written; {self._remedy}"
             )
-        if None not in (self._records, committed.records) and self._records != committed.records:
-            raise CommittedBeforeError(
-                f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with other rows: {brought}, "
-                f"and was committed with {_counts(committed.records)}: the checkpoint was put back, or copied. None of them "
-                f"was written; {_REMEDY}"
-            )
-        _LOGGER.warning(
-            "%s%s: micro-batch %d of query %s was committed before a crash: passed over %s that came again",
-            FOR_PEOPLE,
-            self._where(),
-            write.batch,
-            write.query,
-            brought,
-        )
+        contents = self._content, committed.content
+        if committed.batch == self._write.batch and None not in contents and contents[0] != contents[1]:
+            if self.must_have_same_rows:
+                raise CommittedBeforeError(
+                    f"{here} comes again with other rows ({brought}, committed were {_count(committed.content)}): the "
+                    "checkpoint was restored or copied, or the query gives other rows each time it runs (then "
+                    f"failOnOtherRows=false skips them). None of them was written; {self._remedy}"
+                )
+            brought += ", others than were committed"
+        _LOGGER.warning("%s%s was committed before: skipped %s", FOR_PEOPLE, here, brought)
+
+    @property
+    def _name(self) -> str:
+        kind = ("version", "application") if self.is_version else ("micro-batch", "query")
+        return f"{kind[0]} {self._write.batch} of {kind[1]} {self._write.query}"
+
+    @property
+    def _remedy(self) -> str:
+        if self.is_version:
+            return "write them under another txnAppId"
+        return "give the query a new checkpoint, and say where it begins"
 
     def _where(self) -> str:
         return ",".join(map(str, self._directories))
@@ -204,7 +235,5 @@ class CommitRequest:
             engine.close()
 
 
-def _counts(records: Mapping[str, int] | None) -> str:
-    if records is None:
-        return "records that were not counted"
-    return ", ".join(f"{count} records for {topic}" for topic, count in sorted(records.items()))
+def _count(content: Content | None) -> str:
+    return "records that were not counted" if content is None else f"{content.records} records"

@@ -7,6 +7,8 @@ Options are those of Spark's Kafka connector that mean something here, and our o
 | path | | the data directory; several, after commas, are those that serve together |
 | without | | directories with replicas that are left out, after commas: a lost disk |
 | topic | | overrides the column `topic`; one of the two is needed |
+| txnAppId, txnVersion | | the name of a write that happens once even if the job is repeated |
+| failOnOtherRows | true | whether a repeated write must have the rows that were committed |
 | commitTimeout | 60s | how long to wait until the directory's owner claims a write |
 
 `includeHeaders` and options that begin with `kafka.` are taken and passed over, so that a job moves between the two.
@@ -35,7 +37,8 @@ COLUMNS = {
 }
 """The columns that are written, by name, with the types they may have; others are passed over."""
 
-_SPELLING = {name.lower(): name for name in ("path", "without", "topic", "commitTimeout")}
+_NAMES = ("path", "without", "topic", "txnAppId", "txnVersion", "failOnOtherRows", "commitTimeout")
+_SPELLING = {name.lower(): name for name in _NAMES}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
 _REFUSED = {
     "kafka.key.serializer": "keys are written as the bytes that they are",
@@ -44,6 +47,9 @@ _REFUSED = {
 """Options that the connector refuses, in lower case, with the reason."""
 _TIMEOUT = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 0.001}
+_APPLICATION = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_VERSION = re.compile(r"[0-9]{1,19}", re.ASCII)
+_LARGEST_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,10 @@ class SinkOptions:
     commit_timeout_s: float
     left_out: tuple[Path, ...] = ()
     """Replica directories that are lost, and that a write does without; absolute paths."""
+    name: tuple[str, int] | None = None
+    """Application and version of the write; None: a query's micro-batch, or a write that is never repeated."""
+    must_have_same_rows: bool = True
+    """True if a repeated write with other rows than those committed is an error."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -74,7 +84,13 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
     without = absolute(options.get("without", ""))
     topic, timeout_s = _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
-    return SinkOptions(data_directories(path, without), topic, timeout_s, without)
+    same_rows = options.get("failonotherrows", "true").strip().lower()
+    if same_rows not in ("true", "false"):
+        raise InvalidOptionError(f"failOnOtherRows: expected true or false, got {same_rows}")
+    application = _name(options.get("txnappid"), options.get("txnversion"))
+    return SinkOptions(
+        data_directories(path, without), topic, timeout_s, without, application, same_rows == "true"
+    )
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
@@ -100,6 +116,22 @@ def _topic(text: str | None) -> str | None:
     except InvalidNameError as error:
         raise InvalidOptionError(f"topic: {error}") from None
     return text
+
+
+def _name(application: str | None, version: str | None) -> tuple[str, int] | None:
+    if application is None and version is None:
+        return None
+    if application is None or version is None:
+        raise InvalidOptionError("txnAppId and txnVersion: give both, or neither")
+    if not _APPLICATION.fullmatch(application):
+        raise InvalidOptionError(
+            f"txnAppId: expected 1 to 64 letters, digits, dots, underscores and dashes, got {application!r}"
+        )
+    if not _VERSION.fullmatch(version) or int(version) > _LARGEST_VERSION:
+        raise InvalidOptionError(
+            f"txnVersion: expected a number from 0 to {_LARGEST_VERSION}, got {version!r}"
+        )
+    return application, int(version)
 
 
 def _timeout_s(text: str) -> float:

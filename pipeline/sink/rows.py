@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topicfs.pipeline.sink.columns import cast_columns, codec_columns
+from topicfs.pipeline.sink.content import content_of
 from topicfs.pipeline.sink.layout import MAX_BATCH_BYTES, Layout
 from topicfs.storage.codec.records import Columns, encode_columns
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import NO_TIMESTAMP, TopicPartition
 from topicfs.storage.partitioning import partition_of_key
+from topicfs.storage.staging.manifest import Content
 
 UNKEYED_BYTES = 16_384
 """Kafka's default batch.size: after this much without a key, another partition has its turn."""
@@ -41,8 +43,14 @@ class RowEncoder:
         *,
         now_ms: Callable[[], int],
         pick: Callable[[int], int] = random.randrange,
+        named: bool = False,
     ) -> None:
-        """Prepare the encoder; `topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions."""
+        """Prepare the encoder; `topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions.
+
+        `named`: True for a write that may be repeated, whose content is compared then.
+        """
+        self.content: Content | None = Content() if named else None
+        """The content so far."""
         self._layout = layout
         self._topic = topic
         self._columns = _COLUMNS if topic is None else tuple(name for name in _COLUMNS if name != "topic")
@@ -71,6 +79,8 @@ class RowEncoder:
     ) -> list[bytearray]:
         _check_times(partition, columns.get("timestamp"))
         records = codec_columns(columns, count, now_ms=self._now_ms())
+        if self.content is not None:
+            self.content = self.content.plus(content_of(partition.topic, records, columns))
         layout = self._layout.topic(partition.topic)
         most = layout.max_batch_bytes
         try:

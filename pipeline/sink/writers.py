@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,9 +17,9 @@ from topicfs.pipeline.places.paths import lost_named
 from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
 from topicfs.pipeline.sink.layout import Layout, read_layout
 from topicfs.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
-from topicfs.storage.codec.batch import read_header
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import system_clock
+from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class TaskStaged(WriterCommitMessage):
     task: int
     staged: StagedFile | None
     """None where the task had no row."""
-    records: Mapping[str, int]
-    """Number of its records, by topic."""
+    content: Content | None
+    """None for a write without a name."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,15 @@ class Target:
 
         task = _task_context().partitionId()
         area = staging_area(self.options.directories)
-        encoder = RowEncoder(self.layout, self.options.topic, now_ms=system_clock)
+        named = write.batch is not None
+        encoder = RowEncoder(self.layout, self.options.topic, now_ms=system_clock, named=named)
         writer: StagedFileWriter | None = None
-        records: Counter[str] = Counter()
         try:
             for batch in rows:
                 for partition, encoded in encoder.encode(batch):
                     writer = writer or area.stage(write, task)
                     writer.append(partition, encoded)
-                    records[partition.topic] += read_header(encoded).record_count
-            return TaskStaged(write, task, writer.finish() if writer is not None else None, records)
+            return TaskStaged(write, task, writer.finish() if writer is not None else None, encoder.content)
         except BaseException:
             if writer is not None:
                 writer.abandon()
@@ -85,29 +84,28 @@ class Target:
             request.abort()
 
     def _requests(self, messages: list[WriterCommitMessage | None]) -> Iterator[CommitRequest]:
-        """Yield the one write that the tasks' messages are about; none where no task had a row."""
-        brought = sorted(
-            (one for one in messages if isinstance(one, TaskStaged) and one.staged is not None),
-            key=lambda one: one.task,
-        )
+        """Yield the one write that the tasks' messages are about; none without messages."""
+        brought = sorted((one for one in messages if isinstance(one, TaskStaged)), key=lambda one: one.task)
         if len({one.write for one in brought}) > 1:
             raise PipelineError(f"tasks of different writes in one commit: {brought}")
         if brought:
             files = [one.staged for one in brought if one.staged is not None]
-            records: Counter[str] = Counter()
-            for one in brought:
-                records.update(one.records)
-            request = CommitRequest(self.options.directories, brought[0].write, files, records=dict(records))
+            contents = [one.content for one in brought if one.content is not None]
+            content = reduce(Content.plus, contents) if contents else None
+            request = CommitRequest(self.options.directories, brought[0].write, files, content=content)
             request.left_out = self.options.left_out
+            request.is_version = self.options.name is not None
+            request.must_have_same_rows = self.options.must_have_same_rows
             yield request
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """A write that happens once: all of its records, or none."""
+    """A write of all of its records, or none; one with a name happens once, however often it is repeated."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._write = WriteId(str(uuid4()))
+        name = target.options.name
+        self._write = WriteId(str(uuid4())) if name is None else WriteId(*name, target.topic_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Stage a task's rows."""
@@ -126,6 +124,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's micro-batches: each of them once."""
 
     def __init__(self, target: Target) -> None:
+        if target.options.name is not None:
+            raise InvalidOptionError(
+                "txnAppId: a streaming query names its writes itself; give a name to writes within foreachBatch"
+            )
         self.target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:

@@ -48,8 +48,11 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
         """Return the entries as the file's JSON."""
 
-    def read_copy(self, directory: Path) -> dict[Key, Entry]:
-        """Return the entries of one copy; a missing file has none (CorruptionError, OSError)."""
+    def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
+        """Return the entries of one copy; a missing file has none (CorruptionError, OSError).
+
+        Entries whose key does not begin with `prefix` may be missing.
+        """
         path = directory / self.file_name
         if not self._files.exists(path):
             return {}
@@ -67,10 +70,13 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         data = json.dumps({"version": self.version, **self._as_json(entries)}, indent=1).encode() + b"\n"
         write_atomically(self._files, directory / self.file_name, data)
 
-    def read(self) -> dict[Key, Entry]:
-        """Return the newest entries; one whole copy is enough (CorruptionError, OSError)."""
+    def read(self, prefix: str = "") -> dict[Key, Entry]:
+        """Return the newest entries; one whole copy is enough (CorruptionError, OSError).
+
+        Entries whose key does not begin with `prefix` may be missing.
+        """
         newest: dict[Key, Entry] = {}
-        for copy in self._copies()[0].values():
+        for copy in self._copies(prefix)[0].values():
             for key, one in copy.items():
                 newest[key] = max(newest.get(key, one), one, key=self.age)
         return newest
@@ -84,31 +90,37 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         with self._lock:
             self._problem = None
             copies, problem = self._copies()
-            if problem is not None and not any(copy and one not in stale for one, copy in copies.items()):
+            if problem is not None and not any(one not in stale for one in copies):
                 self._problem = problem
                 raise problem
             newest = self.read()
             self._write(newest, [one for one in self.directories() if newest and copies.get(one) != newest])
 
-    def _copies(self) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
+    def _copies(
+        self, prefix: str = ""
+    ) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
         """Return the whole copies, and what is wrong with another one."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None
         for directory in self.directories():
             try:
-                copies[directory] = self.read_copy(directory)
+                if self._files.exists(directory / self.file_name):
+                    copies[directory] = self.read_copy(directory, prefix)
             except (CorruptionError, OSError) as error:
                 problem = error
-        if problem is not None and not any(copies.values()):
+        if problem is not None and not copies:
             raise problem
         return copies, problem
 
     def _write(self, entries: Mapping[Key, Entry], directories: Sequence[Path]) -> None:
+        self._write_each(directories, lambda directory: self.write_copy(directory, entries))
+
+    def _write_each(self, directories: Sequence[Path], write: Callable[[Path], None]) -> None:
         failed: dict[Path, OSError] = {}
         for directory in directories:
             try:
-                self.write_copy(directory, entries)
+                write(directory)
             except OSError as error:
                 failed[directory] = error
         for directory, problem in failed.items():

@@ -32,7 +32,7 @@ def digest_of(key: bytes) -> memoryview[int]:
 
 
 def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> memoryview[int]:
-    """Return the digests of the keys of the records [first, last), two int64 each; any two where there is no key."""
+    """Return the digests of the keys of the records [first, last), two int64 each; a missing key counts as an empty one."""
     view: memoryview = columns.block
     block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)
@@ -48,6 +48,6 @@ def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_
     for index in range(first, last):
         at: cython.Py_ssize_t = block[fields.KEY_POSITIONS * stride + index]
         length: cython.Py_ssize_t = block[fields.KEY_LENGTHS * stride + index]
-        if length >= 0:
-            digests[2 * (index - first) : 2 * (index - first) + 2] = digest_of(bytes(data[at : at + length]))
+        key: bytes = bytes(data[at : at + length]) if length > 0 else b""
+        digests[2 * (index - first) : 2 * (index - first) + 2] = digest_of(key)
     return digests

@@ -90,7 +90,7 @@ _SEGMENT_FILE = re.compile(
 )
 _VIEW_FILE = re.compile(r"([0-9]{20})\.view(?:\.tmp)?")
 _WRITE_FILE = re.compile(
-    r"topicfs\.write\.(?P<query>[0-9A-Za-z-]{1,64})(@(?P<target>[0-9A-Za-z_-]{1,64}))?\.(?P<batch>once|0|[1-9][0-9]{0,18})"
+    r"topicfs\.write\.(?P<query>[0-9A-Za-z._-]{1,64})(@(?P<target>[0-9A-Za-z_-]{1,64}))?\.(?P<batch>once|0|[1-9][0-9]{0,18})"
     r"(\.(?P<part>[0-9A-Za-z-]{1,64}))?\.(?P<kind>staged|requested|claimed|refused)"
 )
 _MAX_OFFSET = 2**63 - 1
@@ -254,12 +254,12 @@ def parse_view_file(name: str) -> Offset | None:
 
 
 class WriteId(NamedTuple):
-    """The identity of a write that is committed as one: a micro-batch of a streaming query, or a write that happens once."""
+    """The identity of a write that is committed as one: a micro-batch of a streaming query, a version of an application, or a single write."""
 
     query: str
-    """Letters, digits and dashes; at most 64."""
+    """Letters, digits, dots, underscores and dashes; at most 64."""
     batch: int | None = None
-    """Counts a query's micro-batches from 0; None: the write stands for itself and is never replayed."""
+    """Number of the micro-batch, or the application's version; None: the write is never repeated."""
     target: str = ""
     """Id of the topic that the query writes to; empty where each row says its topic."""
 

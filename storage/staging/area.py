@@ -29,7 +29,7 @@ from topicfs.storage.disk.names import (
 )
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Timestamp
-from topicfs.storage.staging.manifest import Manifest, decode_manifest, encode_manifest
+from topicfs.storage.staging.manifest import Content, Manifest, decode_manifest, encode_manifest
 from topicfs.storage.staging.placement import Placement
 from topicfs.storage.staging.record import CommitRecord, CommittedQuery, committed_of
 from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter, copy_staged
@@ -80,7 +80,11 @@ class StagingArea:
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
     def submit(
-        self, write: WriteId, staged: Sequence[StagedFile], placement: Placement | None = None
+        self,
+        write: WriteId,
+        staged: Sequence[StagedFile],
+        placement: Placement | None = None,
+        content: Content | None = None,
     ) -> bool:
         """Request the owner to append the files in this order; on disk when this returns (blocking, OSError).
 
@@ -90,7 +94,7 @@ class StagingArea:
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
         self._unlink(self._path(write, WriteFileKind.REFUSED))
-        manifest = encode_manifest(Manifest(tuple(staged), placement=placement))
+        manifest = encode_manifest(Manifest(tuple(staged), placement=placement, content=content))
         write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
         return True
 
@@ -138,7 +142,7 @@ class StagingArea:
         """Return how far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
         if write.batch is None:
             return None
-        return committed_of(self.record.read(), write)
+        return committed_of(self.record.read(write.query), write)
 
     # For the owner.
 

@@ -24,7 +24,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, TopicPartition
 from topicfs.storage.producers.entry import next_run
 from topicfs.storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
 from topicfs.storage.staging.area import StagingArea
-from topicfs.storage.staging.manifest import BegunAppend, Manifest
+from topicfs.storage.staging.manifest import BegunAppend, Content, Manifest
 from topicfs.storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
 from topicfs.storage.staging.record import CommittedQuery
 from topicfs.storage.staging.staged_file import Frame, check_whole, read_frames
@@ -82,16 +82,15 @@ class Committer:
                 self._area.refuse(write, str(error))
                 return
             self._area.note(write, replace(manifest, begun=begun))
-        records: Mapping[str, int] = {}
         if placement is None:
-            records = self._append(manifest, begun)
+            self._append(manifest, begun)
         else:
             try:
                 placer.append_missing(manifest, placement, begun)
             except (PlaceTakenError, ProgressLostError) as error:
                 self._area.refuse(write, str(error))
                 return
-        self._note_done(write, begun, records)
+        self._note_done(write, begun, manifest.content)
         self._area.finish(write)
 
     # Before the first record.
@@ -132,7 +131,7 @@ class Committer:
         return sum(batch.records for batch in incoming), len(converted)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> BegunAppend:
-        known = self._area.record.read().get(write.series)
+        known = self._area.record.read(write.query).get(write.series)
         last_run = None
         if known is not None:
             # A write that was given up half appended, and is not noted, had the epoch after the noted one.
@@ -154,8 +153,8 @@ class Committer:
         last = last_batch(partition, begun.producer_id, begun.epoch, since=since, remedy=_REMEDY)
         return 0 if last is None else last.last_sequence + 1
 
-    def _append(self, manifest: Manifest, begun: BegunAppend) -> Mapping[str, int]:
-        """Append what is not there yet; return how many records all of the write has, by topic."""
+    def _append(self, manifest: Manifest, begun: BegunAppend) -> None:
+        """Append what is not there yet."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
         found = self._found(begun)
         present = {name: self._present(name, partition, begun) for name, partition in found.items()}
@@ -174,17 +173,16 @@ class Committer:
             )
             # The settings took the whole write when it began; another setting must not leave half of it visible.
             own(partition).append(frame.batch, accepted=True)
-        records: Counter[str] = Counter()
-        for name, count in sequences.items():
-            records[name.topic] += count
-        return dict(records)
 
-    def _note_done(self, write: WriteId, begun: BegunAppend, records: Mapping[str, int]) -> None:
+    def _note_done(self, write: WriteId, begun: BegunAppend, content: Content | None) -> None:
         for partition in self._found(begun).values():
             partition.sync()
         if write.batch is not None:
-            committed = CommittedQuery(write.batch, begun.producer_id, begun.epoch, records)
-            self._area.record.note(write, committed)
+            committed = CommittedQuery(write.batch, begun.producer_id, begun.epoch, content, self._clock())
+            self._area.record.note(write, committed, self._topic_ids)
+
+    def _topic_ids(self) -> set[str]:
+        return {topic.topic_id for topic in self._engine.topics().values()}
 
     def _found(self, begun: BegunAppend) -> dict[TopicPartition, Partition]:
         """Return the partitions of a begun write that are there: a deleted topic takes the write's records with it."""

@@ -1,6 +1,6 @@
 """The manifest of a write: its staged files and, once appending began, what is needed to continue.
 
-    {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
+    {"version": 1, "files": [{"name": …, "size": …, "checksum": …}], "content": "50:9f86d081884c7d65",
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}, "topic_ids": {"orders": …}}}
 
 The files are in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset, ProducerId, TopicPartition
@@ -24,6 +24,27 @@ from topicfs.storage.staging.staged_file import StagedFile
 VERSION = 1
 PLACED_VERSION = 2
 """Version of the manifest of a write that keeps its offsets."""
+
+
+class Content(NamedTuple):
+    """The number of records, and the sum of their digests: independent of their order and of the tasks that staged them."""
+
+    records: int = 0
+    digest: int = 0
+    """Modulo 2^64."""
+
+    def plus(self, other: Content) -> Content:
+        """Return the content of both together."""
+        return Content(self.records + other.records, (self.digest + other.digest) % 2**64)
+
+    def __str__(self) -> str:
+        return f"{self.records}:{self.digest:016x}"
+
+    @classmethod
+    def of(cls, text: str) -> Content:
+        """Read the content's text (ValueError)."""
+        records, digest = text.split(":")
+        return cls(int(records), int(digest, 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +67,8 @@ class Manifest:
     begun: BegunAppend | None = None
     placement: Placement | None = None
     """None: the batches are appended wherever the logs end."""
+    content: Content | None = None
+    """None: not counted."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -53,6 +76,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     content: dict[str, Any] = {"version": VERSION, "files": [file._asdict() for file in manifest.files]}
     if manifest.placement is not None:
         content |= {"version": PLACED_VERSION, "placement": placement_as_json(manifest.placement)}
+    if manifest.content is not None:
+        content["content"] = str(manifest.content)
     if manifest.begun is not None:
         content["begun"] = {
             "producer_id": manifest.begun.producer_id,
@@ -75,7 +100,12 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
             StagedFile(_plain_name(one["name"]), int(one["size"]), int(one["checksum"]))
             for one in content["files"]
         )
-        return Manifest(staged, _begun(content["begun"]) if "begun" in content else None, placement)
+        return Manifest(
+            staged,
+            _begun(content["begun"]) if "begun" in content else None,
+            placement,
+            Content.of(content["content"]) if "content" in content else None,
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(file, 0, f"no manifest of a write: {error!r}") from None
 

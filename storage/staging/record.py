@@ -1,24 +1,44 @@
-"""The record of committed micro-batches: one small file, the same in every data directory that serves, replaced atomically.
+"""The record of commits: how far each query and application is, in the same file of every data directory that serves.
 
-    topicfs.writes:  {"version": 1, "queries": {QUERY@TOPIC_ID: {"batch": 41, "producer_id": …, "epoch": 41,
-                                                                 "records": {"orders": 50}}}}
+    2 3 5f8e0c11                                             the version, and the entries when the file was last rewritten
+    QUERY@TOPIC_ID 41 4611686018427387904 41 50:9f86d081884c7d65 1700000000000 1c2b3a49
+    └ series       └ number, producer id, epoch │                └ time        └ CRC-32C of all bytes before it
+                                                └ number and digest of its records; "-": unknown
 
-The topic is that which the query writes to, by id: a query that writes elsewhere, or to a topic created again, has committed
-nothing there. Where each row says its topic there is the query alone. A query's micro-batches are committed in order, so its
-last one says all. Entries of before there were targets have no records either, and count for every target of their query
-until one has an entry of its own. A broker passes the file over.
+The topic is the one that the query writes to, by id: a query that writes elsewhere, or to a topic created again, has
+committed nothing there. If each row names its topic the series is the query alone. A query's micro-batches are committed
+in order, so its last line says everything.
+
+A commit appends a line and flushes it. A line that a crash cut short is not a commit. The file is rewritten when it has
+doubled, and then forgets the entries of topics that are gone, and those without a commit for `RETENTION_MS`. For these a
+series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them. Earlier versions wrote
+one JSON object: its entries without a topic count for every topic of their query, series `QUERY@*`, until the query has an
+entry of its own. A broker ignores the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing, suppress
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.copies import RecordCopies
+from topicfs.storage.codec.binary.crc import crc32c
 from topicfs.storage.disk import names
 from topicfs.storage.disk.names import WriteId
+from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import ProducerId
+from topicfs.storage.staging.manifest import Content
+
+RETENTION_MS = 365 * 24 * 3600 * 1000
+"""Time after the last commit for which a query is remembered."""
+
+_SPARE_LINES = 100
+_CHECKSUM_BYTES = 9
+"""The checksum at the end of each line, in hexadecimal, and the newline."""
 
 
 class CommittedQuery(NamedTuple):
@@ -29,8 +49,10 @@ class CommittedQuery(NamedTuple):
     producer_id: ProducerId
     epoch: int
     """Producer epoch of the last one."""
-    records: Mapping[str, int] | None = None
-    """Number of records of the last one, by topic; None: not noted."""
+    content: Content | None = None
+    """The records of the last one; None: unknown."""
+    time_ms: int = 0
+    """Time of the last commit; 0: unknown."""
 
 
 class CommitRecord(RecordCopies[str, CommittedQuery]):
@@ -39,45 +61,156 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     file_name, version, meaning = names.COMMITTED_WRITES, 1, "record of committed writes"
     age = attrgetter("batch")
 
-    def note(self, write: WriteId, committed: CommittedQuery) -> None:
-        """Note a micro-batch; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError)."""
+    def note(
+        self,
+        write: WriteId,
+        committed: CommittedQuery,
+        topic_ids: Callable[[], Collection[str]] | None = None,
+    ) -> None:
+        """Note a commit; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError).
+
+        `topic_ids`: returns the topics there are, so that others are forgotten; None: forget nothing.
+        """
         with self._lock:
-            self._write(with_committed(self.read(), write, committed), self.directories())
+            if self._problem is not None:
+                raise self._problem
+            extensible = {one: self._extensible(one, write) for one in self.directories()}
+            entries: Mapping[str, CommittedQuery] = {}
+            if not all(extensible.values()):
+                entries = with_committed(self.read(), write, committed)
+                if topic_ids is not None:
+                    entries = remembered(entries, topic_ids(), now_ms=committed.time_ms)
+
+            def note_in(directory: Path) -> None:
+                if data := extensible[directory]:
+                    self._append(directory, data, _line(write.series, committed))
+                else:
+                    self.write_copy(directory, entries)
+
+            self._write_each(list(extensible), note_in)
+
+    def forgot(self, write: WriteId) -> bool:
+        """Return whether entries of the write's target were forgotten by their age (CorruptionError, OSError)."""
+        return f"@{write.target}" in self.read("@")
+
+    def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
+        """See `RecordCopies.read_copy`."""
+        path = directory / self.file_name
+        data = self._files.read_bytes(path) if self._files.exists(path) else b"{"
+        if data.startswith(b"{"):
+            return super().read_copy(directory)
+        return dict(map(_entry, _lines(self._whole(data, path), prefix)))
+
+    def write_copy(self, directory: Path, entries: Mapping[str, CommittedQuery]) -> None:
+        """See `RecordCopies.write_copy`."""
+        lines = (_line(*entry) for entry in entries.items())
+        data = _sealed([f"2 {len(entries)}", *lines])
+        write_atomically(self._files, directory / self.file_name, data)
+
+    def _whole(self, data: bytes, path: Path) -> bytes:
+        """Return the lines without a last one that a crash cut short (CorruptionError)."""
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        if not last.endswith(b"\n") or b"\0" in last:
+            data = data[: -len(last)]
+        checksum = b"%08x\n" % crc32c(memoryview(data)[:-_CHECKSUM_BYTES])
+        if not data.startswith(b"2 ") or data[-_CHECKSUM_BYTES:] != checksum:
+            raise CorruptionError(path, 0, f"no {self.meaning}: another checksum, or another version")
+        return data
+
+    def _extensible(self, directory: Path, write: WriteId) -> bytes:
+        """Return the copy's content; empty if the copy must be rewritten."""
+        path = directory / self.file_name
+        try:
+            data = self._files.read_bytes(path)
+            if self._whole(data, path) != data:
+                return b""
+        except (OSError, CorruptionError):
+            return b""
+        is_small = data.count(b"\n") <= 2 * int(data.split(maxsplit=2)[1]) + _SPARE_LINES
+        return data if is_small and f"\n{write.query}@* ".encode() not in data else b""
+
+    def _append(self, directory: Path, data: bytes, line: str) -> None:
+        with closing(self._files.open(directory / self.file_name)) as file:
+            try:
+                file.append(_sealed([line], crc32c(data)))
+                file.sync()
+            except OSError:
+                # What is not on disk must not be read.
+                with suppress(OSError):
+                    file.truncate(len(data))
+                raise
 
     def _parse(self, content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
         return {
-            query: CommittedQuery(
-                int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]), _records(one)
+            series if "@" in series or "records" in one else f"{series}@*": CommittedQuery(
+                int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"])
             )
-            for query, one in content["queries"].items()
+            for series, one in content["queries"].items()
         }
 
-    def _as_json(self, entries: Mapping[str, CommittedQuery]) -> dict[str, object]:
-        plain = {
-            query: {name: value for name, value in one._asdict().items() if value is not None}
-            for query, one in entries.items()
-        }
-        return {"queries": plain}
+    def _as_json(self, entries: Mapping[str, CommittedQuery]) -> Mapping[str, object]:
+        raise NotImplementedError
 
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
     """Return how far the write's query is in its target; None: it has committed nothing there."""
-    found = queries.get(write.series)
-    if found is None and write.target:
-        found = queries.get(write.query)
-        return found if found is not None and found.records is None else None
-    return found
+    return queries.get(write.series, queries.get(f"{write.query}@*"))
 
 
 def with_committed(
     queries: Mapping[str, CommittedQuery], write: WriteId, committed: CommittedQuery
 ) -> dict[str, CommittedQuery]:
-    """Note a micro-batch; an entry of before there were targets goes where one of its query has its own."""
-    kept = {name: one for name, one in queries.items() if name != write.query or one.records is not None}
-    return kept | {write.series: committed}
+    """Note a commit; the query's entry for every target goes."""
+    return {name: one for name, one in queries.items() if name != f"{write.query}@*"} | {
+        write.series: committed
+    }
 
 
-def _records(content: Mapping[str, Any]) -> Mapping[str, int] | None:
-    if "records" not in content:
-        return None
-    return {str(topic): int(count) for topic, count in content["records"].items()}
+def remembered(
+    queries: Mapping[str, CommittedQuery], topic_ids: Collection[str], *, now_ms: int
+) -> dict[str, CommittedQuery]:
+    """Return the entries without those of other topics; the old ones of each target become one."""
+    kept = {}
+    for series, one in queries.items():
+        query, _, target = series.partition("@")
+        if target not in topic_ids and target not in ("", "*"):
+            continue
+        time_ms = one.time_ms or now_ms
+        if query and target != "*" and now_ms - time_ms > RETENTION_MS:
+            kept[f"@{target}"] = CommittedQuery(0, ProducerId(0), 0)
+        else:
+            kept[series] = one._replace(time_ms=time_ms)
+    return kept
+
+
+def _line(series: str, one: CommittedQuery) -> str:
+    content = "-" if one.content is None else one.content
+    return f"{series} {one.batch} {one.producer_id} {one.epoch} {content} {one.time_ms}"
+
+
+def _sealed(lines: Iterable[str], checksum: int = 0) -> bytes:
+    """Return the lines, each with its checksum; `checksum`: that of all bytes before them."""
+    sealed = bytearray()
+    for line in lines:
+        text = f"{line} ".encode()
+        checksum = crc32c(text, checksum)
+        end = b"%08x\n" % checksum
+        checksum = crc32c(end, checksum)
+        sealed += text + end
+    return bytes(sealed)
+
+
+def _lines(data: bytes, prefix: str) -> Iterable[bytes]:
+    """Yield the lines that begin with `prefix`, without the head of the file."""
+    start = f"\n{prefix}".encode()
+    at = data.find(start, 0, -1)
+    while at >= 0:
+        end = data.index(b"\n", at + 1)
+        yield data[at + 1 : end]
+        at = data.find(start, end, -1)
+
+
+def _entry(line: bytes) -> tuple[str, CommittedQuery]:
+    series, batch, producer_id, epoch, content, time_ms, _ = line.decode().split(" ")
+    known = None if content == "-" else Content.of(content)
+    return series, CommittedQuery(int(batch), ProducerId(int(producer_id)), int(epoch), known, int(time_ms))

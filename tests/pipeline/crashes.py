@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -20,11 +19,12 @@ from tests.doubles.engines import read_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 from topicfs.storage.disk.lock import find_holder
-from topicfs.storage.disk.names import COMMITTED_WRITES, WriteFileKind, parse_write_file
+from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.area import ABANDONED_AFTER_MS, StagingArea
+from topicfs.storage.staging.record import CommitRecord
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
@@ -174,11 +174,8 @@ class Scene:
 
     def committed(self) -> int:
         """How many micro-batches are."""
-        try:
-            queries = json.loads((self.data / COMMITTED_WRITES).read_bytes())["queries"]
-        except FileNotFoundError:
-            return 0
-        return 1 + max(query["batch"] for query in queries.values())
+        queries = CommitRecord(NativeFileSystem(), tuple).read_copy(self.data)
+        return 1 + max((query.batch for query in queries.values()), default=-1)
 
     def pending(self) -> set[WriteFileKind]:
         """What shows of writes that are not done."""

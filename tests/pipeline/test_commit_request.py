@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -25,6 +26,7 @@ from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from topicfs.storage.staging.committer import Committer
+from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
@@ -264,21 +266,28 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
     assert [] == left(data)
 
 
-def commit(data, write, text="a\nb\n", topic="orders", **records):
-    """A micro-batch as the driver brings it, told how many records it has."""
+def content(text: str) -> Content:
+    """What tasks count of such rows: the order of the rows does not matter."""
+    return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
+
+
+def commit(data, write, text="a\nb\n", topic="orders", **settings):
+    """A micro-batch as the driver brings it, with the content that its tasks counted."""
     file = staged(data, write, text, topic)
-    CommitRequest([data], write, [file], records=records or None).commit(PATIENCE_S)
+    request = CommitRequest([data], write, [file], content=content(text))
+    for name, value in settings.items():
+        setattr(request, name, value)
+    request.commit(PATIENCE_S)
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
-    """With what its tasks staged again; that is told, with what it was."""
-    for _ in range(2):
-        commit(data, WriteId("query", 0), orders=2)
+    """With what its tasks staged again, in whatever order; a warning says how much it was."""
+    for text in ("a\nb\n", "b\na\n"):
+        commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
-    (told,) = caplog.messages
-    assert told.startswith(f"topicfs: {data}: micro-batch 0 of query query was committed before")
-    assert told.endswith("passed over 2 records for orders that came again")
+    said = f"topicfs: {data}: micro-batch 0 of query query was committed before: skipped 2 records"
+    assert [said] == caplog.messages
 
 
 def test_another_target_has_micro_batches_of_its_own(data):
@@ -287,9 +296,9 @@ def test_another_target_has_micro_batches_of_its_own(data):
         with closing(open_engine(data)) as engine:
             engine.delete_topic("orders")
             target = engine.create_topic("orders", partitions=2).topic_id
-        commit(data, WriteId("query", 0, target), orders=2)
+        commit(data, WriteId("query", 0, target))
         assert ["a", "b"] == lines(data)
-    commit(data, WriteId("query", 0), orders=2)
+    commit(data, WriteId("query", 0))
     assert ["a", "b"] * 2 == lines(data)
     assert [] == left(data)
 
@@ -298,7 +307,7 @@ def test_another_topic_of_the_targets_name_is_an_error(data):
     """The restarted query brings the micro-batch to the new topic, once."""
     write = WriteId("query", 0, "1EvPSKI_SvihSIy3lMKMvg")
     with pytest.raises(WriteRefusedError, match="orders: was deleted and created again"):
-        commit(data, write, orders=2)
+        commit(data, write)
     assert [] == lines(data)
     assert [] == left(data)
 
@@ -306,40 +315,52 @@ def test_another_topic_of_the_targets_name_is_an_error(data):
 def test_a_micro_batch_behind_the_last_one_is_an_error(data):
     """Its checkpoint was put back, or copied: which rows are there already nobody knows, so none may vanish unseen."""
     for batch in (0, 1):
-        commit(data, WriteId("query", batch), orders=2)
-    said = "micro-batch 0 of query query comes again with 2 records for orders, but its micro-batch 1 is committed"
+        commit(data, WriteId("query", batch))
+    said = "micro-batch 0 of query query comes again with 2 records, but micro-batch 1 is committed"
     with pytest.raises(CommittedBeforeError, match=said):
-        commit(data, WriteId("query", 0), orders=2)
+        commit(data, WriteId("query", 0))
     assert ["a", "b"] * 2 == lines(data)
     assert [] == left(data)
 
 
-def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data):
-    """As above, where the checkpoint is one micro-batch behind."""
-    commit(data, WriteId("query", 0), orders=2)
-    said = "comes again with other rows: 3 records for orders, and was committed with 2 records for orders"
+@pytest.mark.parametrize("text", ["x\ny\nz\n", "a\nx\n", "a\na\n"])
+def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
+    """As above, where the checkpoint is one micro-batch behind: also with as many rows as were committed."""
+    commit(data, WriteId("query", 0))
+    said = rf"comes again with other rows \({len(text) // 2} records, committed were 2 records\): .*new checkpoint"
     with pytest.raises(CommittedBeforeError, match=said):
-        commit(data, WriteId("query", 0), "x\ny\nz\n", orders=3)
+        commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
 
 
-@pytest.mark.parametrize(("text", "count"), [("x\ny\n", 2), ("x\ny\nz\n", 3)], ids=["as many", "others"])
-def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text, count):
+def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog):
+    """With failOnOtherRows=false; a micro-batch that lies behind the last one is still an error."""
+    for batch in (0, 1):
+        commit(data, WriteId("query", batch))
+    commit(data, WriteId("query", 1), "x\ny\nz\n", must_have_same_rows=False)
+    assert caplog.messages[-1].endswith("skipped 3 records, others than were committed")
+    with pytest.raises(CommittedBeforeError, match="but micro-batch 1 is committed"):
+        commit(data, WriteId("query", 0), must_have_same_rows=False)
+    assert ["a", "b"] * 2 == lines(data)
+
+
+@pytest.mark.parametrize("text", ["b\na\n", "x\ny\n"], ids=["same", "others"])
+def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
     """Two copies of one query at the same micro-batch: the second one learns that the first one's rows were taken."""
     write = WriteId("query", 0)
     process = owner("sleeps")
-    staging_area([data]).submit(write, [staged(data, write, text)])
+    staging_area([data]).submit(write, [staged(data, write, text)], content=content(text))
 
     def sleep(seconds: float) -> None:
         process.kill()
         process.wait()
 
-    second = CommitRequest([data], write, [staged(data, write)], records={"orders": 2}, sleep=sleep)
-    if count == 2:
+    second = CommitRequest([data], write, [staged(data, write)], content=content("a\nb\n"), sleep=sleep)
+    if text == "b\na\n":
         second.commit(PATIENCE_S)
     else:
-        with pytest.raises(CommittedBeforeError, match="was committed with 3 records for orders"):
+        with pytest.raises(CommittedBeforeError, match="comes again with other rows"):
             second.commit(PATIENCE_S)
     assert lines(data) == text.split()
     assert [] == left(data)
@@ -351,12 +372,12 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:
         one, two = engine.topic("orders").topic_id, engine.create_topic("copies", partitions=2).topic_id
-    commit(data, WriteId("query", 4, one), orders=2)
-    assert "passed over 2 records for orders" in caplog.text
+    commit(data, WriteId("query", 4, one))
+    assert "skipped 2 records" in caplog.text
     with pytest.raises(CommittedBeforeError, match="micro-batch 4 is committed"):
-        commit(data, WriteId("query", 3, two), topic="copies", copies=2)
-    commit(data, WriteId("query", 5, one), orders=2)
-    commit(data, WriteId("query", 4, two), "c\n", topic="copies", copies=1)
+        commit(data, WriteId("query", 3, two), topic="copies")
+    commit(data, WriteId("query", 5, one))
+    commit(data, WriteId("query", 4, two), "c\n", topic="copies")
     assert (["a", "b"], ["c"]) == (lines(data), lines(data, "copies"))
 
 

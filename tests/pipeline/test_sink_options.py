@@ -33,6 +33,20 @@ def test_options_in_any_case(tmp_path):
         ({"topci": "t"}, "topci: no option of writing to topicfs; did you mean topic?"),
         ({"topic": "a/b"}, "topic: .*a/b"),
         ({"commitTimeout": "soon"}, "commitTimeout: expected e.g. 60s"),
+        ({"txnAppId": "a"}, "txnAppId and txnVersion: give both, or neither"),
+        ({"txnVersion": "1"}, "txnAppId and txnVersion: give both, or neither"),
+        ({"txnAppId": "a b", "txnVersion": "1"}, "txnAppId: expected 1 to 64 letters, .* got 'a b'"),
+        ({"txnAppId": "", "txnVersion": "1"}, "txnAppId: expected"),
+        ({"txnAppId": "a/../b", "txnVersion": "1"}, "txnAppId: expected"),
+        ({"txnAppId": "x" * 65, "txnVersion": "1"}, "txnAppId: expected"),
+        (
+            {"txnAppId": "a", "txnVersion": "-1"},
+            "txnVersion: expected a number from 0 to 9223372036854775807",
+        ),
+        ({"txnAppId": "a", "txnVersion": "1.0"}, "txnVersion: expected"),
+        ({"txnAppId": "a", "txnVersion": "٣"}, "txnVersion: expected"),
+        ({"txnAppId": "a", "txnVersion": "9223372036854775808"}, "txnVersion: expected"),
+        ({"failOnOtherRows": "maybe"}, "failOnOtherRows: expected true or false, got maybe"),
         ({"kafka.Key.serializer": "x"}, "kafka.key.serializer: not to be set: keys are written"),
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer: not to be set: values are written"),
     ],
@@ -44,6 +58,13 @@ def test_bad_options_are_told(tmp_path, given, said):
     with pytest.raises(PipelineError, match=said) as caught:
         parse_sink_options(given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_of_a_write(tmp_path):
+    """An application, and a version of 63 bits; without them a write has no name."""
+    given = {"path": str(tmp_path), "txnAppId": "com.acme.Orders_2-x", "txnVersion": "9223372036854775807"}
+    assert ("com.acme.Orders_2-x", 2**63 - 1) == parse_sink_options(given).name
+    assert parse_sink_options({"path": str(tmp_path)}).name is None
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("7s", 7.0), ("1m", 60.0)])

@@ -50,7 +50,7 @@ class DamagedDirectory(Damaged):
         """Note a committed micro-batch, and how far a named producer is, in both directories."""
         engine = self.two.engine
         for root in self.two.roots:
-            engine._commits.write_copy(root, {"q": CommittedQuery(count, ProducerId(1), 0, {})})
+            engine._commits.write_copy(root, {"q": CommittedQuery(count, ProducerId(1), 0)})
             engine.producers.write_copy(
                 root, {("p", "s"): InputProgress(ProducerId(1), 0, position=count, runs=1)}
             )

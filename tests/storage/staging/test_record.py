@@ -11,13 +11,14 @@ from tests.doubles.several_disks import A, B, SeveralDisks, break_disk
 from topicfs.storage.disk.names import COMMITTED_WRITES, WriteId
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import ProducerId
+from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.record import CommitRecord, CommittedQuery
 
 QUERY = "b1946ac9-2d3f"
 
 
 def committed(batch: int) -> CommittedQuery:
-    return CommittedQuery(batch, ProducerId(7), batch, {"orders": 50})
+    return CommittedQuery(batch, ProducerId(7), batch, Content(50, batch), 1_700_000_000_000)
 
 
 class Copies:
@@ -34,8 +35,8 @@ class Copies:
     def fail(self, directory: Path, error: OSError) -> None:
         self.serving.remove(directory)
 
-    def note(self, batch: int) -> None:
-        self.record.note(WriteId(QUERY, batch), committed(batch))
+    def note(self, batch: int, query: str = QUERY) -> None:
+        self.record.note(WriteId(query, batch), committed(batch))
 
     def batches(self) -> list[int | None]:
         """The last micro-batch in each copy."""

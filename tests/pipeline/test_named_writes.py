@@ -1,0 +1,138 @@
+"""A write with the name of an application and a version happens once; and a query that was forgotten is told so."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from tests.doubles.engines import read_lines
+from tests.pipeline.crashes import left
+from topicfs.pipeline.sink.commit_request import CommitRequest, CommittedBeforeError, staging_area
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import ProducerId, TopicPartition
+from topicfs.storage.staging.manifest import Content
+from topicfs.storage.staging.record import RETENTION_MS, CommittedQuery
+
+APPLICATION = "com.acme.orders_v2"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data directory with the topics `orders` and `copies`."""
+    with closing(open_engine(tmp_path / "data")) as engine:
+        engine.create_topic("orders")
+        engine.create_topic("copies")
+    return tmp_path / "data"
+
+
+def topic_id(data, topic="orders"):
+    with closing(open_engine(data, read_only=True)) as engine:
+        return engine.topic(topic).topic_id
+
+
+def lines(data, topic="orders"):
+    with closing(open_engine(data, read_only=True)) as engine:
+        return read_lines(engine.partition(topic, 0))
+
+
+def write(data, version, text, *, topic="orders", query=False):
+    """A write as the driver brings it; `text` without a character is a write without a row."""
+    name = WriteId("9b1d-query" if query else APPLICATION, version, topic_id(data, topic))
+    files = []
+    if text:
+        writer = staging_area([data]).stage(name, 0)
+        writer.append(TopicPartition(topic, 0), encode_lines(f"{text}\n".encode(), timestamp=0)[0])
+        files.append(writer.finish())
+    digest = int.from_bytes(text.encode().ljust(8)[:8])
+    request = CommitRequest([data], name, files, content=Content(len(files), digest))
+    request.is_version = not query
+    request.commit(250)
+    assert [] == left(data)
+
+
+def test_a_version_is_appended_once(data, caplog):
+    """It, and an earlier one, append nothing when they come again, and succeed; a later one is appended."""
+    for version in (5, 5, 3, 0, 7, 5, 6, 7, 2**63 - 1, 2**63 - 1):
+        write(data, version, f"v{version}")
+    assert ["v5", "v7", f"v{2**63 - 1}"] == lines(data)
+    assert f"version 3 of application {APPLICATION} was committed before: skipped 1 records" in caplog.text
+
+
+def test_each_topic_has_versions_of_its_own(data):
+    """By its id: one that is created again has none."""
+    write(data, 5, "a")
+    write(data, 4, "b", topic="copies")
+    with closing(open_engine(data)) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders")
+    write(data, 5, "c")
+    assert (["c"], ["b"]) == (lines(data), lines(data, "copies"))
+
+
+def test_the_last_version_with_other_rows_is_an_error(data):
+    """The job runs over other input than before; of versions before the last one the rows are not known any more."""
+    write(data, 5, "a")
+    said = rf"version 5 of application {APPLICATION} comes again with other rows .* write them under another txnAppId"
+    with pytest.raises(CommittedBeforeError, match=said) as caught:
+        write(data, 5, "b")
+    assert "\n" not in str(caught.value)
+    write(data, 4, "b")
+    assert ["a"] == lines(data)
+    assert [] == left(data)
+
+
+def test_a_version_without_a_row_is_a_version(data):
+    """The same version with rows is an error then, and an earlier one appends nothing."""
+    write(data, 5, "")
+    write(data, 5, "")
+    write(data, 4, "a")
+    with pytest.raises(CommittedBeforeError, match="1 records, committed were 0 records"):
+        write(data, 5, "a")
+    assert [] == lines(data)
+
+
+def forget(data):
+    """Let the record have forgotten a query of `orders`."""
+    area, at = staging_area([data]), WriteId("idle", 3, topic_id(data))
+    entries = {f"@{at.target}": CommittedQuery(0, ProducerId(0), 0)}
+    area.record.write_copy(data, entries)
+
+
+def test_a_query_that_may_have_been_forgotten_is_told(data):
+    """It goes on with a micro-batch that may be in the topic already; an application may begin with any version."""
+    forget(data)
+    with pytest.raises(
+        CommittedBeforeError, match="micro-batch 3 of query .* has committed nothing here for a year"
+    ):
+        write(data, 3, "a", query=True)
+    assert [] == lines(data)
+    assert [] == left(data)
+    write(data, 3, "b", topic="copies", query=True)
+    write(data, 3, "c")
+    assert (["c"], ["b"]) == (lines(data), lines(data, "copies"))
+
+
+def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
+    """Otherwise it would be taken for one that was forgotten when the first row comes."""
+    forget(data)
+    for batch, text in enumerate(("", "", "a", "", "b")):
+        write(data, batch, text, query=True)
+    assert ["a", "b"] == lines(data)
+
+
+def test_a_query_is_forgotten_after_a_year_by_the_owners_clock(data, monkeypatch):
+    """A commit of another query, when the file is rewritten, is what forgets it."""
+    monkeypatch.setattr("topicfs.storage.staging.record._SPARE_LINES", 0)
+    write(data, 0, "a", query=True)
+    area, name = staging_area([data]), WriteId("9b1d-query", 0, topic_id(data))
+    known = area.committed(name)
+    assert known is not None
+    area.record.write_copy(data, {name.series: known._replace(time_ms=known.time_ms - RETENTION_MS - 1)})
+    for version in range(4):
+        write(data, version, "b")
+    with pytest.raises(CommittedBeforeError, match="has committed nothing here for a year"):
+        write(data, 1, "c", query=True)
+    assert ["a", *"bbbb"] == lines(data)

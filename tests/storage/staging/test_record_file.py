@@ -1,0 +1,231 @@
+"""The file of the record of commits: a line a commit, what a crash leaves of it, and what it forgets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.disk.names import COMMITTED_WRITES, WriteId
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import ProducerId
+from topicfs.storage.staging import record
+from topicfs.storage.staging.manifest import Content
+from topicfs.storage.staging.record import RETENTION_MS, CommitRecord, CommittedQuery
+
+DATA = Path("/data")
+FILE = DATA / COMMITTED_WRITES
+TOPIC, OTHER = "1EvPSKI_SvihSIy3lMKMvg", "Zk0Zq0bHQ6uYf1m0tqYt2A"
+NOW = 1_700_000_000_000
+
+
+def record_on(disk: SimulatedDisk) -> CommitRecord:
+    if not disk.exists(DATA):
+        disk.make_directory(DATA)
+        disk.sync_directory(Path("/"))
+    return CommitRecord(disk, lambda: [DATA])
+
+
+def committed(batch: int, time_ms: int = NOW) -> CommittedQuery:
+    return CommittedQuery(batch, ProducerId(2**62 + 7), batch, Content(50, 2**64 - 1 - batch), time_ms)
+
+
+def note(disk: SimulatedDisk, batch: int, query: str = "query", target: str = TOPIC) -> None:
+    record_on(disk).note(WriteId(query, batch, target), committed(batch), lambda: {TOPIC, OTHER})
+
+
+def entries(disk: SimulatedDisk) -> dict[str, int]:
+    """The last number of each series, as a process that has just begun reads them."""
+    return {series: one.batch for series, one in record_on(disk).read().items()}
+
+
+def test_what_was_noted_is_read() -> None:
+    """Every field, in full and by query; a name that begins like another one is another query."""
+    disk = SimulatedDisk()
+    for query, target in (("q", TOPIC), ("q", OTHER), ("q", ""), ("q.2", TOPIC), ("r", TOPIC)):
+        for batch in (3, 4):
+            note(disk, batch, query, target)
+    found = record_on(disk).read()
+    assert {f"q@{TOPIC}", f"q@{OTHER}", "q", f"q.2@{TOPIC}", f"r@{TOPIC}"} == found.keys()
+    assert {committed(4)} == set(found.values())
+    assert {f"r@{TOPIC}": committed(4)} == record_on(disk).read("r")
+    assert committed(4) == record_on(disk).read("q")[f"q@{OTHER}"]
+
+
+def test_a_commit_writes_its_line_alone() -> None:
+    """However many queries there are: the file is neither replaced nor written again."""
+    disk = SimulatedDisk()
+    for number in range(300):
+        note(disk, 0, f"query-{number}")
+    before, _ = disk.read_bytes(FILE), disk.calls.clear()
+    note(disk, 1, "query-7")
+    changes = [name for name, _ in disk.calls if name not in ("open", "read_bytes", "close")]
+    assert ["pwrite", "sync"] == changes
+    added = disk.read_bytes(FILE).removeprefix(before)
+    assert (True, 1) == (added.startswith(b"query-7@"), added.count(b"\n"))
+
+
+def test_the_file_stays_as_small_as_what_it_holds() -> None:
+    """A query of many micro-batches has few lines: the file is rewritten when it has doubled."""
+    disk = SimulatedDisk()
+    for batch in range(1000):
+        note(disk, batch)
+    assert {f"query@{TOPIC}": 999} == entries(disk)
+    assert disk.read_bytes(FILE).count(b"\n") <= 105
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+@pytest.mark.parametrize("spare", [0, 100], ids=["rewritten", "extended"])
+def test_a_crash_leaves_the_entry_before_or_the_one_noted(
+    monkeypatch: pytest.MonkeyPatch, end: End, spare: int
+) -> None:
+    """After every step: nothing else is lost, what `note` returned for is there, and the next commit goes on."""
+    monkeypatch.setattr(record, "_SPARE_LINES", spare)
+    steps, died = 0, True
+    while died:
+        disk = MortalDisk(seed=steps)
+        for batch in range(3):
+            note(disk, batch)
+            note(disk, batch, "other")
+        died = dies(disk, lambda: note(disk, 3), steps)  # noqa: B023
+        end.of(disk)
+        found = entries(disk)
+        assert 2 == found.pop(f"other@{TOPIC}")
+        assert found in ([{f"query@{TOPIC}": 2}, {f"query@{TOPIC}": 3}] if died else [{f"query@{TOPIC}": 3}])
+        note(disk, 4)
+        end.of(disk)
+        assert {f"query@{TOPIC}": 4, f"other@{TOPIC}": 2} == entries(disk)
+        steps += 1
+    assert steps >= 2
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+@pytest.mark.parametrize("filler", [b"", b"\0"])
+def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> None:
+    """It ends without a newline, or has zeros where the disk got nothing; the next commit takes its place."""
+    disk = SimulatedDisk()
+    note(disk, 0)
+    whole = disk.read_bytes(FILE)
+    note(disk, 1)
+    torn = disk.read_bytes(FILE)
+    for data in (
+        torn[:-cut] + filler * cut,
+        whole + filler * cut + torn[len(whole) + cut :] if filler else whole,
+    ):
+        disk.write_bytes(FILE, data)
+        assert {f"query@{TOPIC}": 0} == entries(disk)
+        note(disk, 2)
+        assert {f"query@{TOPIC}": 2} == entries(disk)
+
+
+def test_any_other_damage_is_an_error() -> None:
+    """A bit of any line, a line that is missing: what is not known to be uncommitted must not be appended again."""
+    disk = SimulatedDisk()
+    for batch in range(2):
+        note(disk, batch)
+        note(disk, batch, "other")
+    data = disk.read_bytes(FILE)
+    lines = data.splitlines(keepends=True)
+    damaged = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data) - 1)]
+    damaged += [b"".join(lines[:at] + lines[at + 1 :]) for at in range(len(lines) - 1)]
+    damaged += [b"", b"2 0", b"\0" * len(data)]
+    for one in damaged:
+        disk.write_bytes(FILE, one)
+        with pytest.raises(CorruptionError, match="no record of committed writes"):
+            record_on(disk).read()
+        with pytest.raises(CorruptionError):
+            note(disk, 2)
+        assert one == disk.read_bytes(FILE)
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "sync"])
+def test_a_commit_that_is_not_on_disk_is_not_read(operation: str) -> None:
+    """The write stays claimed then, and is continued; it would be taken for committed otherwise."""
+    disk = SimulatedDisk()
+    note(disk, 0)
+    disk.fail(operation)
+    with pytest.raises(OSError, match=COMMITTED_WRITES):
+        note(disk, 1)
+    assert {f"query@{TOPIC}": 0} == entries(disk)
+    note(disk, 1)
+    disk.crash(keep=0.0)
+    assert {f"query@{TOPIC}": 1} == entries(disk)
+
+
+def test_a_full_disk_loses_no_commit() -> None:
+    """Neither the line that does not fit, nor those before it."""
+    disk = SimulatedDisk()
+    note(disk, 0)
+    disk.fill(0)
+    for batch in range(1, 200):
+        try:
+            note(disk, batch)
+        except OSError:
+            break
+    assert {f"query@{TOPIC}": batch - 1} == entries(disk)
+    disk.fill(None)
+    note(disk, batch)
+    assert {f"query@{TOPIC}": batch} == entries(disk)
+
+
+def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its id; entries of queries whose rows name their topics stay."""
+    monkeypatch.setattr(record, "_SPARE_LINES", 0)
+    disk = SimulatedDisk()
+    for query, target in (("a", TOPIC), ("b", OTHER), ("c", "")):
+        note(disk, 3, query, target)
+    for batch in range(4, 9):
+        record_on(disk).note(WriteId("a", batch, TOPIC), committed(batch), lambda: {TOPIC})
+    assert {f"a@{TOPIC}": 8, "c": 3} == entries(disk)
+
+
+def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That there were queries is known for each topic; a millisecond less is no year, and no clock that was set back."""
+    monkeypatch.setattr(record, "_SPARE_LINES", 0)
+    disk = SimulatedDisk()
+    for query, target in (("old", TOPIC), ("young", TOPIC), ("old", "")):
+        age = RETENTION_MS + (query == "old")
+        record_on(disk).note(WriteId(query, 3, target), committed(3, NOW - age), lambda: {TOPIC, OTHER})
+    record_on(disk).note(WriteId("ahead", 3, OTHER), committed(3, NOW + 2 * RETENTION_MS))
+    for batch in range(4, 12):
+        note(disk, batch, "alive", OTHER)
+    found = entries(disk)
+    assert {f"young@{TOPIC}", f"ahead@{OTHER}", f"alive@{OTHER}", f"@{TOPIC}", "@"} == found.keys()
+    forgotten = {target: record_on(disk).forgot(WriteId("any", 1, target)) for target in (TOPIC, OTHER, "")}
+    assert {TOPIC: True, OTHER: False, "": True} == forgotten
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_the_record_of_an_earlier_version_is_taken_over_whole(end: End) -> None:
+    """It is read as it is, and replaced by the first commit, whatever crashes; its times begin then."""
+    old = {
+        f"a@{TOPIC}": {"batch": 41, "producer_id": 2**62 + 1, "epoch": 41, "records": {"orders": 50}},
+        "gone@gone": {"batch": 2, "producer_id": 2**62 + 2, "epoch": 2, "records": {}},
+        "rows": {"batch": 3, "producer_id": 2**62 + 3, "epoch": 3, "records": {"orders": 1}},
+        "before-targets": {"batch": 4, "producer_id": 2**62 + 4, "epoch": 4},
+    }
+    content = json.dumps({"version": 1, "queries": old}, indent=1).encode() + b"\n"
+    known = {f"a@{TOPIC}": 41, "gone@gone": 2, "rows": 3, "before-targets@*": 4}
+    steps, died = 0, True
+    while died:
+        disk = MortalDisk(seed=steps)
+        record_on(disk)
+        disk.write_bytes(FILE, content, sync=True)
+        disk.sync_directory(DATA)
+        assert known == entries(disk)
+        assert content == disk.read_bytes(FILE)
+        died = dies(disk, lambda: note(disk, 5, "new"), steps)  # noqa: B023
+        end.of(disk)
+        taken = {**known, f"new@{TOPIC}": 5}
+        del taken["gone@gone"]
+        assert entries(disk) in ([known, taken] if died else [taken])
+        steps += 1
+    found = record_on(disk).read()
+    assert CommittedQuery(41, ProducerId(2**62 + 1), 41, None, NOW) == found[f"a@{TOPIC}"]
+    note(disk, 5, "before-targets")
+    assert {f"before-targets@{TOPIC}": 5} == {
+        series: batch for series, batch in entries(disk).items() if series.startswith("before")
+    }
