@@ -26,6 +26,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.replicas import check_no_mirror, open_directories
 from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.bell import ring
 from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.placement import Placement
 from topicfs.storage.staging.record import CommitRecord
@@ -33,7 +34,7 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-"""Between two checks whether the owner is done, or gone."""
+"""Between two checks whether the owner is done, or gone, unless it says so."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class CommitRequest:
         placement: Placement | None = None,
         *,
         content: Content | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         """Prepare the request; `staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
 
@@ -86,7 +87,7 @@ class CommitRequest:
         self._staged = tuple(staged)
         self._placement = placement
         self._content = content
-        self._sleep = sleep
+        self._sleep = sleep or self._ring
         self._owner = "nobody"
         self._owner_appends = False
         """True if another process owns the directory and appends writes; a broker does not."""
@@ -148,6 +149,13 @@ class CommitRequest:
             f"{where}: write {self._write} was begun, and nobody can complete it now: the directory is owned by "
             f"{self._owner}{cause}; part of the write may be visible, and the next owner completes it"
         )
+
+    def _ring(self, seconds: float) -> None:
+        """Wake the owner, and wait until the write is done, but for no longer than that."""
+        end = time.monotonic() + seconds
+        ring(self._area.directory, seconds)
+        if not self._is_done():  # What failed there is not tried again at once.
+            time.sleep(max(0.0, end - time.monotonic()))
 
     def _is_done(self) -> bool:
         state = self._area.state(self._write)

@@ -19,7 +19,7 @@ REMOVAL_PERIOD_MS = 1_000
 
 
 STAGED_WRITES_PERIOD_MS = 500
-"""Period of the check for writes that other processes submitted."""
+"""Period of the check for writes that other processes submitted, if no bell rings (`storage.staging.bell`)."""
 
 SCRUB_PERIOD_MS, SCRUB_DELAY_MS = 60_000, 600_000
 """Time between two looks whether a scrub is due, and after the opening: a start has other things to do."""

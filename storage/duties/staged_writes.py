@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.bell import Bell
 from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.record import CommitRecord
 
@@ -54,17 +56,27 @@ class StagedWrites:
         self._running = Lock()
         self._stopping = Event()
         self._empty: dict[Path, _Empty] = {}
+        self._bell: Bell | None = None
+        self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit what waits (blocking), without listing again what cannot hold anything new: names may be very many."""
+        """Commit what waits (blocking), without listing again what cannot hold anything new: names may be very many.
+
+        From the first time on jobs may also ring for it.
+        """
+        if not self._has_listened and not self._stopping.is_set():
+            self._has_listened = True
+            with suppress(OSError, ValueError):
+                paths = [one.data.path.resolve() for one in self._directories.online]
+                self._bell = Bell(min(paths), lambda: self._run(self._list_again, waits=True))
         self._run(self._list_again)
 
     def run(self) -> None:
         """Commit what waits (blocking). Returns at once where another thread does it; a failure becomes a warning."""
         self._run(lambda _: True)
 
-    def _run(self, may_hold: Callable[[DataDirectory], bool]) -> None:
-        if not self._running.acquire(blocking=False):
+    def _run(self, may_hold: Callable[[DataDirectory], bool], *, waits: bool = False) -> None:
+        if not self._running.acquire(blocking=waits):
             return
         try:
             for directory in self._directories.online:
@@ -79,6 +91,8 @@ class StagedWrites:
     def stop(self) -> None:
         """Finish the write that is being appended, and begin no other (blocking)."""
         self._stopping.set()
+        if self._bell is not None:
+            self._bell.close()
         with self._running:
             pass
 

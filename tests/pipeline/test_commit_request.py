@@ -44,6 +44,8 @@ if sys.argv[2] == "broker":  # As FileChannel.tryLock of Java.
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.manager import open_engine
 engine = open_engine(Path(sys.argv[1]))
+if sys.argv[2] == "looks once":
+    engine.maintenance(system_clock())
 print("owned", flush=True)
 while sys.argv[2] == "works":
     engine.maintenance(system_clock())
@@ -127,6 +129,36 @@ def test_an_owner_that_works_appends(data, owner):
     process.kill()
     process.wait()
     assert ["a", "b"] == lines(data)
+
+
+def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
+    """The owner looked once and does not look again by itself, and the job would look again after an hour only."""
+    process = owner("looks once")
+    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_PAUSE_S", 3600.0)
+    for number in range(3):
+        write = WriteId("query", number)
+        CommitRequest([data], write, [staged(data, write, f"{number}\n")]).commit(3600)
+    assert process.poll() is None
+    assert [] == left(data)
+    process.kill()
+    process.wait()
+    assert ["0", "1", "2"] == lines(data)
+
+
+def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypatch):
+    """An answer without the write being done does not end the pause."""
+    pauses = []
+    monkeypatch.setattr(
+        "topicfs.pipeline.sink.commit_request.ring", lambda _, seconds: pauses.append(seconds)
+    )
+    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.time.sleep", pauses.append)
+    file = staged(data)
+    area = staging_area([data])
+    area.submit(ONCE, [file])
+    CommitRequest([data], ONCE, [file])._ring(3600.0)
+    assert 3600.0 == pauses[0]
+    assert 0.0 < pauses[1] <= 3600.0
 
 
 def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):

@@ -1,0 +1,89 @@
+"""The bell of a data directory: the owner works when a job rings, and the job learns when it has."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from topicfs.storage.staging.bell import Bell, ring
+
+PATIENCE_S = 250.0
+
+
+def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
+    """Not earlier, and by whatever path it names the directory."""
+    worked = []
+    bell = Bell(tmp_path, lambda: worked.append(1))
+    (tmp_path.parent / "link").symlink_to(tmp_path)
+    try:
+        for rounds, path in enumerate((tmp_path, tmp_path.parent / "link"), 1):
+            ring(path, PATIENCE_S)
+            assert rounds <= len(worked)
+    finally:
+        bell.close()
+
+
+def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
+    """By the next look: what was submitted before it rang cannot be missed."""
+    begun, go_on, looks = Event(), Event(), []
+
+    def work() -> None:
+        looks.append(1)
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    bell = Bell(tmp_path, work)
+    jobs = [Thread(target=ring, args=(tmp_path, PATIENCE_S)) for _ in range(6)]
+    jobs[0].start()
+    assert begun.wait(PATIENCE_S)
+    for job in jobs[1:]:
+        job.start()
+    go_on.set()
+    for job in jobs:
+        job.join(PATIENCE_S)
+    bell.close()
+    assert not any(job.is_alive() for job in jobs)
+    assert len(looks) >= 2
+
+
+def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None:
+    """It does not turn in a circle: also where the directory is gone, or the owner has closed its bell."""
+    clock = []
+    Bell(tmp_path, lambda: None).close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicfs.storage.staging.bell.time.sleep", clock.append)
+        ring(tmp_path, 7.0)
+        ring(tmp_path / "gone", 8.0)
+    assert [7.0, 8.0] == clock
+
+
+def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) -> None:
+    """Then both look by themselves; closing the first one frees the name."""
+    first = Bell(tmp_path, lambda: None)
+    with pytest.raises(OSError, match="in use"):
+        Bell(tmp_path, lambda: None)
+    first.close()
+    Bell(tmp_path, lambda: None).close()
+
+
+def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None:
+    """Neither one without a name, nor one that never reads its answers."""
+    looks = []
+    bell = Bell(tmp_path, lambda: looks.append(1))
+    found = tmp_path.stat()
+    address = f"\0topicfs-{found.st_dev:x}-{found.st_ino:x}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
+    ):
+        deaf.bind(f"\0topicfs-test-{os.getpid()}")
+        for _ in range(700):  # More than a socket's queue takes.
+            nameless.sendto(b"x" * 100, address)
+            deaf.sendto(b"x", address)
+        ring(tmp_path, PATIENCE_S)
+    bell.close()
+    assert looks
