@@ -18,6 +18,7 @@ from topicfs.cluster.errors import (
     NotKafkaError,
     ThrottledError,
     UnreachableError,
+    UnsupportedVersionError,
     error_of,
 )
 from topicfs.cluster.place import ClusterAddress, Server
@@ -27,12 +28,15 @@ from topicfs.cluster.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.disk.names import is_topic_name
+from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import TopicPartition
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 NEXT_SECONDS = 1.0
 """How long one server may say nothing before the next one is tried beside it."""
+METADATA_BY_ID = 12
+"""The first version of Metadata that takes ids in place of names: that of Kafka 3.1."""
 MOST_IDLE = 8
 """Idle connections that are kept to each broker."""
 
@@ -218,11 +222,15 @@ class Brokers:
         """Return the topics (ids by name) that exist but that the user may not describe (blocking).
 
         The metadata of all topics omit such a topic, as if it were deleted, and brokers refuse any name that the user may
-        not describe. They are asked by id, which Kafka 3.0 does not understand. Raises what `ask_any` does.
+        not describe. They are asked by id. Brokers before Kafka 3.1 cannot be: 3.0 refuses, and 2.8.0 never answers.
+        No topic counts as denied where only those answer. Raises what `ask_any` does, but for UnsupportedVersionError.
         """
         ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
         asked = {"topics": ids, "allowAutoTopicCreation": False}
-        answer = self.ask_any(METADATA, asked, seconds=seconds)
+        try:
+            answer = self.ask_any(METADATA, asked, seconds=seconds, oldest=METADATA_BY_ID)
+        except UnsupportedVersionError:
+            return set()
         refused = {
             encode_id(one["topicId"])
             for one in answer["topics"]
@@ -250,16 +258,25 @@ class Brokers:
         return server is not None and self._pool(server).throttle.until > begin
 
     def ask_any(
-        self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
+        self,
+        api: Api,
+        request: Values,
+        *,
+        seconds: float = ANSWER_SECONDS,
+        read: Read | None = None,
+        oldest: int = 0,
     ) -> Values:
         """Ask one broker after the other until one answers, each for `seconds` at most (blocking).
 
+        Brokers that do not know the request in version `oldest` or a newer one are not asked.
+
         They come in the order in which connections to them stand. Those that were silent last are tried last; of the
         others those first that want requests soonest.
-        Raises UnreachableError with the reasons of all; ThrottledError if one only wants no request now.
+        Raises UnreachableError with the reasons of all; ThrottledError if one only wants no request now;
+        UnsupportedVersionError if one is too old, and no other answers.
         """
         reasons: list[str] = []
-        throttled: ThrottledError | None = None
+        better: ClusterError | None = None
         known = self._known.values()
         servers = sorted(
             dict.fromkeys((*known, *self.address.servers)),
@@ -268,16 +285,19 @@ class Brokers:
         for server, standing in self._connections(servers, seconds):
             try:
                 with self._returned(standing.result()) as connection:
+                    if connection.version(api) < oldest:
+                        better = better or UnsupportedVersionError(f"{server}: it is too old")
+                        continue
                     answer = connection.call(api, request, seconds=seconds, read=read)
-            except ThrottledError as error:
-                throttled = throttled or error
+            except (ThrottledError, UnsupportedVersionError) as error:
+                better = better or error
             except (UnreachableError, NotKafkaError) as error:
                 reasons.append(str(error))
                 self._silent.add(server)
             else:
                 self._silent.discard(server)
                 return answer
-        raise throttled or UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+        raise better or UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
 
     def _connections(
         self, servers: Sequence[Server], seconds: float

@@ -1,4 +1,4 @@
-"""`python -m tests.soak compatibility [--releases 3.0.2,4.3.1] [--lines N] [--seed N]`: one session with brokers of several releases.
+"""`python -m tests.soak compatibility [--releases 2.8.0,4.3.1] [--lines N] [--seed N]`: one session with brokers of several releases.
 
 Each release of Kafka is fetched by Maven, formatted by its own tool and mounted. Files are appended and read, records of
 every codec and of transactions are read, a follower waits, groups are made, read and set, settings are changed, and the topics are mirrored
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import KAFKA, find_java, find_java_of
+from testing.broker.zookeeper import ZooKeeperBroker
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
@@ -32,9 +33,9 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import open_engine
 
-OLDER = ("3.0.2", "3.9.1")
+OLDER = ("2.8.0", "3.0.2", "3.9.1")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TOPIC, MADE, GROUP, OTHER_GROUP = "session", "made", "readers", "others"
+TOPIC, MADE, OTHER, GROUP, OTHER_GROUP = "session", "made", "theirs", "readers", "others"
 
 
 class Session(NamedTuple):
@@ -133,7 +134,7 @@ def _read_in_groups(session: Session) -> None:
 
 
 def _change_topics(session: Session) -> None:
-    """Make a topic by mkdir, change its settings, extend it, raise a start, and remove it."""
+    """Make a topic by mkdir, change its settings, extend it, raise a start, and remove it; a client makes and deletes another one."""
     session.run(f"mkdir {MADE}; echo one >> {MADE}/0/log; echo two >> {MADE}/0/log")
     session.command("config", MADE, "retention.ms=3600000", "max.message.bytes=100000")
     shown = json.loads(session.command("config", MADE, "--set", "--json"))
@@ -145,7 +146,11 @@ def _change_topics(session: Session) -> None:
     assert ["two", "three"] == session.run(f"cat {MADE}/0/log {MADE}/1/log").split()
     session.command("topics", "delete", MADE, "--with-records")
     wait_until(lambda: MADE not in session.client.topics(), "the topic is gone")
-    session.done["changes of topics"] += 6
+    session.client.create_topic(OTHER)
+    wait_until((session.mountpoint / OTHER).exists, "a topic that a client makes shows")
+    session.client.delete_topics([OTHER])
+    wait_until(lambda: not (session.mountpoint / OTHER).exists(), "the topic that a client deleted is gone")
+    session.done["changes of topics"] += 8
 
 
 def _mirror(session: Session) -> None:
@@ -179,7 +184,8 @@ STEPS = (_append_and_read, _follow, _read_in_groups, _change_topics, _mirror, _t
 def visit(home: Path, release: str | None, *, lines: int, seed: int) -> Counter[str]:
     """Take all steps with a broker of a release, None: of that which all tests have; return what was done."""
     java, done = find_java() if release is None else find_java_of(release), Counter[str]()
-    with Broker(home / "node", java) as broker:
+    kind = ZooKeeperBroker if release is not None and release.startswith("2.") else Broker
+    with kind(home / "node", java) as broker:
         broker.format(by_tool=True)
         broker.start()
         client = Client(broker.bootstrap_server)

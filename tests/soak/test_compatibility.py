@@ -23,6 +23,6 @@ def test_a_session_with_the_present_release(tmp_path: Path) -> None:
         "records read": 1001,
         "lines followed": 40,
         "records given to groups": 1041,
-        "changes of topics": 6,
+        "changes of topics": 8,
         "records mirrored": 1041,
     } == done

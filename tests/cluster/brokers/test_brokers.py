@@ -22,11 +22,14 @@ from topicfs.cluster.errors import ThrottledError, UnreachableError
 from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.messages import METADATA
+from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
 
+DENIED = "p6Cf5Rw-Q96cv_t2aweLcg"
+"""The id of a topic that the user may not describe."""
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
 
@@ -282,6 +285,23 @@ def test_a_connection_that_stands_too_late_is_kept(address):
         assert begun.is_set()
         lets.set()
         wait_until(lambda: brokers._pool(slow).idle, "its connection stands")
+
+
+def test_only_brokers_that_take_ids_are_asked_for_denied_topics(served):
+    """A broker of Kafka 2.8.0 never answers such a request: no topic counts as denied where all are that old."""
+    asked = []
+    refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
+
+    def refuse(connection, _key, version, correlation, _rest):
+        answer = METADATA.response.write(refusal, version)
+        connection.sendall(frame(struct.pack(">ib", correlation, 0) + answer))
+
+    old = served(agreeing(lambda *request: asked.append(request), [(METADATA.key, 0, 11)]))
+    new = served(agreeing(refuse, [(METADATA.key, 0, 12)]))
+    for addresses, denied in (((old,), set()), ((old, new), {"hidden"})):
+        with closing(Brokers(ClusterAddress(addresses))) as brokers:
+            assert denied == brokers.denied({"hidden": DENIED}, seconds=5)
+    assert [] == asked
 
 
 def test_a_controllers_port(broker):
