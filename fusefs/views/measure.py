@@ -21,6 +21,7 @@ from topicfs.fusefs.forms import Form, decoder_of
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, decoded, fetch
 from topicfs.fusefs.views.sparse_index import Entry, SparseIndex
 from topicfs.fusefs.views.view_file import Section, ViewFileError, ViewStore, mark_log
+from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
@@ -71,11 +72,26 @@ class Source(NamedTuple):
     def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
         """Read batches as they are. See `decoded_fetch.fetch`.
 
-        Raises SegmentDeletedError, too, if those below `limit` may be other ones than those that were lost.
+        Of those below `limit` it returns those in front of the first lost record. Raises SegmentDeletedError, too, if
+        there are none.
         """
         fetched = fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
-        self.check(fetched.next_offset if limit is None else min(fetched.next_offset, limit))
+        try:
+            self.check(fetched.next_offset if limit is None else min(fetched.next_offset, limit))
+        except SegmentDeletedError:
+            if (kept := self._kept_of(fetched)) is None:
+                raise
+            return kept
         return fetched
+
+    def _kept_of(self, fetched: Fetched | DecodedFetch) -> Fetched | None:
+        """Return the batches in front of the first lost record; None if there are none."""
+        cut = min(self.partition.cuts[len(self.cuts) :])
+        batches = scan(fetched.data) if isinstance(fetched, Fetched) else ()
+        kept = [one for one in batches if one.end_offset <= cut]
+        if not kept or isinstance(fetched, DecodedFetch):
+            return None
+        return fetched._replace(data=fetched.data[: kept[-1].end_position], next_offset=kept[-1].end_offset)
 
     def decoded(self, offset: Offset, fetched: Fetched) -> DecodedFetch:
         """Return the batches fetched from an offset on, decoded for the form."""

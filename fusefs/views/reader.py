@@ -50,9 +50,9 @@ class ViewReader:
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> bytes:
         """Return up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
 
-        Raises SegmentDeletedError for bytes that were removed at the front, CorruptionError where a damaged batch
-        lies between the bytes asked for; with `short_at_damage` the bytes before it are given first. Raises
-        RequestTooLargeError if too many records have to be decoded for them, likewise.
+        Raises SegmentDeletedError for bytes that were removed or lost, CorruptionError where a damaged batch lies between
+        the bytes asked for; with `short_at_damage` the bytes before those are given first. Raises RequestTooLargeError
+        if too many records have to be decoded for them, likewise.
         """
         return bytes(self.read_buffer(view_position, size, short_at_damage=short_at_damage))
 
@@ -81,7 +81,7 @@ class ViewReader:
                 part = self._take(at, stop)
                 parts.append(part)
                 at += len(part)
-        except (CorruptionError, RequestTooLargeError):
+        except (CorruptionError, RequestTooLargeError, SegmentDeletedError):
             if not parts or not short_at_damage:
                 raise
         self._check_jump(view_position)

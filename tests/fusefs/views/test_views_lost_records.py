@@ -66,6 +66,25 @@ def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None
         reader.read(0, 10 * FIRST_FETCH_BYTES)
 
 
+@FORMS
+@OVERTAKEN
+def test_a_reader_gets_what_stands_before_the_cut(form: Form, overtaken: bool) -> None:
+    """However little it read before: the records that are left come first, and the error in place of the lost ones."""
+    partition = partition_with(b"a" * FIRST_FETCH_BYTES, b"b", b"c", b"d")
+    views = PartitionViews(partition)
+    left = ViewReader(views.range(form, Offset(0), Offset(2))).read(0, 2 * FIRST_FETCH_BYTES)
+    readers = [(ViewReader(views.whole(form)), begun) for begun in (0, 100)]
+    for reader, begun in readers:
+        assert left[:begun] == reader.read(0, begun)
+    lose(partition, 2, overtaken=overtaken)
+
+    for reader, begun in readers:
+        assert left[begun:] == reader.read(begun, 2 * FIRST_FETCH_BYTES, short_at_damage=True)
+        if overtaken:
+            with pytest.raises(SegmentDeletedError):
+                reader.read(len(left), 1000, short_at_damage=True)
+
+
 def test_a_range_below_the_cut_reads_on() -> None:
     """None of its records was lost."""
     partition = partition_with(b"a", b"b", b"c", b"d")
