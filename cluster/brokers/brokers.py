@@ -209,13 +209,15 @@ class Brokers:
         with self.connection(node, seconds=seconds, coordinator=coordinator) as connection:
             return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
 
-    def topic_ids(self, node: int, topics: Iterable[str], *, seconds: float) -> dict[str, str]:
+    def topic_ids(
+        self, node: int, topics: Iterable[str], *, seconds: float, coordinator: bool = False
+    ) -> dict[str, str]:
         """Return the ids by which one broker knows topics, but for those that it does not know (blocking).
 
         Raises what `ask` does.
         """
         asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
-        answer = self.ask(node, METADATA, asked, seconds=seconds)
+        answer = self.ask(node, METADATA, asked, seconds=seconds, coordinator=coordinator)
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
     def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:

@@ -175,6 +175,7 @@ class ClusterGroups:
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_writable()
         check_group_name(group)
+        ids = self.topic_ids()
         for place, position in positions.items():
             if position.offset < 0:
                 raise InvalidPositionError(
@@ -185,7 +186,7 @@ class ClusterGroups:
         if not positions:
             return
         self._check_empty(group)
-        codes = self._client(group).commit(positions, "", NO_GENERATION)
+        codes = self._client(group).commit(positions, ids, "", NO_GENERATION)
         self._known = None
         for place, code in codes.items():
             if code != NONE:

@@ -27,6 +27,7 @@ from topicfs.cluster.errors import (
     NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
+    UNKNOWN_TOPIC_ID,
     UnreachableError,
     error_of,
 )
@@ -386,6 +387,8 @@ class ClusterMember:
         gone = {one for one in self._held.partitions if ids.get(one.topic) != before.get(one.topic)}
         if gone:
             self._hold(self._held.without(gone))
+            calls, _ = self._commits.take(self._held.partitions, self.group)  # Those of deleted topics fail.
+            self._commits.put_back(calls)
             self._rejoins = self._rejoins or any(one.topic in ids for one in gone)
 
     # What it holds.
@@ -419,7 +422,7 @@ class ClusterMember:
                 call.done()
             return
         try:
-            codes = self._client.commit(positions, self.member_id, self._generation)
+            codes = self._client.commit(positions, self._ids, self.member_id, self._generation)
         except UnreachableError:
             self._commits.put_back(calls)
             raise
@@ -441,6 +444,8 @@ class ClusterMember:
         bad = next((one for one in call.positions if codes.get(one, NONE) != NONE), None)
         if bad is None:
             call.done()
+        elif codes[bad] == UNKNOWN_TOPIC_ID:  # The topics that are there now show soon, and it joins again.
+            call.fail(NotAssignedError(f"{self.group}: {bad}: its topic was deleted"))
         else:
             call.fail(error_of(codes[bad], f"group {self.group}: {bad}"))
 

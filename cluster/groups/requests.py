@@ -10,6 +10,7 @@ from topicfs.cluster.errors import (
     GROUP_ID_NOT_FOUND,
     MEMBER_ID_REQUIRED,
     NONE,
+    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
     Passing,
@@ -29,6 +30,7 @@ from topicfs.cluster.protocol.group_messages import (
     SYNC_GROUP,
 )
 from topicfs.cluster.protocol.notation import Api
+from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import UnknownGroupError
 from topicfs.storage.groups.requests import JoinedMember, Protocol
@@ -38,6 +40,8 @@ from topicfs.storage.model import Offset, TopicPartition
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
 """In the name of no member."""
+COMMIT_BY_ID = 10
+"""The first version of OffsetCommit that names topics by their ids: that of Kafka 4.1."""
 
 
 class Joined(NamedTuple):
@@ -159,12 +163,23 @@ class GroupClient:
         self._ask(LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
 
     def commit(
-        self, positions: Mapping[TopicPartition, Position], member_id: str, generation: int
+        self,
+        positions: Mapping[TopicPartition, Position],
+        ids: Mapping[str, str],
+        member_id: str,
+        generation: int,
     ) -> dict[TopicPartition, int]:
-        """Commit positions; Kafka's codes, which are those of no coordinator."""
+        """Commit positions in the topics that have these ids; Kafka's codes, which are those of no coordinator.
+
+        A topic of the same name that was made again keeps its positions: the code is UNKNOWN_TOPIC_ID.
+        """
+        known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
+        current = known.keys() - self._made_again(known)
+        codes = {one: UNKNOWN_TOPIC_ID for one in positions if one.topic not in current}
         topics = [
             {
                 "name": topic,
+                "topicId": decode_id(known[topic]),
                 "partitions": [
                     {
                         "partitionIndex": number,
@@ -175,8 +190,10 @@ class GroupClient:
                     for number in numbers
                 ],
             }
-            for topic, numbers in by_topic(positions).items()
+            for topic, numbers in by_topic(positions.keys() - codes.keys()).items()
         ]
+        if not topics:
+            return codes
         request = {
             "groupId": self.group,
             "generationIdOrMemberEpoch": generation,
@@ -185,11 +202,27 @@ class GroupClient:
             "topics": topics,
         }
         answer = self._ask(OFFSET_COMMIT, request, _coordinators_codes)
-        return {
-            TopicPartition(topic["name"], one["partitionIndex"]): one["errorCode"]
+        names = {decode_id(one): name for name, one in known.items()}
+        return codes | {
+            TopicPartition(topic.get("name") or names.get(topic["topicId"], ""), one["partitionIndex"]): one[
+                "errorCode"
+            ]
             for topic in answer["topics"]
             for one in topic["partitions"]
         }
+
+    def _made_again(self, topics: Mapping[str, str]) -> set[str]:
+        """Return the topics (ids by name) that have other ids now, if the coordinator takes names alone (blocking).
+
+        They are asked for right before a commit. From Kafka 4.1 on the coordinator itself compares the ids.
+        """
+        node = self._coordinators.node(GROUP, self.group, what=self._what)
+        brokers = self._coordinators.brokers
+        with brokers.connection(node, coordinator=True) as connection:
+            if connection.version(OFFSET_COMMIT) >= COMMIT_BY_ID:
+                return set()
+        now = brokers.topic_ids(node, topics, seconds=ANSWER_SECONDS, coordinator=True)
+        return {name for name, one in topics.items() if now.get(name, one) != one}
 
     # About positions, and the group as a whole.
 
@@ -291,11 +324,12 @@ def is_member_id_required(joined: Joined) -> bool:
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
-    """The codes of an answer that another coordinator, or time, would mend; a partition that is not there is no such."""
+    """The codes of an answer that another coordinator, or time, would mend; a topic or partition that is not there is no such."""
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]
-            if code != UNKNOWN_TOPIC_OR_PARTITION and kind_of(code).passing is not Passing.NO:
+            absent = code in {UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID}
+            if not absent and kind_of(code).passing is not Passing.NO:
                 yield code
 
 

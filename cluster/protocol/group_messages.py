@@ -123,20 +123,21 @@ LEAVE_GROUP = api(
 OFFSET_COMMIT = api(
     8,
     "OffsetCommit",
-    range(8, 10),
+    range(8, 11),
     request="""
         groupId string, generationIdOrMemberEpoch int32, memberId string, groupInstanceId string?,
         topics [
-            name string,
+            name string 0-9, topicId uuid 10+,
             partitions [
                 partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, committedMetadata string?
             ]
         ]""",
     response="""
         throttleTimeMs int32,
-        topics [name string, partitions [partitionIndex int32, errorCode int16]]""",
+        topics [name string 0-9, topicId uuid 10+, partitions [partitionIndex int32, errorCode int16]]""",
     flexible_since=8,
 )
+"""From version 10 on, that of Kafka 4.1, topics are named by their ids."""
 
 OFFSET_FETCH = api(
     9,

@@ -82,8 +82,13 @@ class ScriptedCoordinator:
         self._note("leave", member_id)
 
     def commit(
-        self, positions: Mapping[TopicPartition, Position], member_id: str, generation: int
+        self,
+        positions: Mapping[TopicPartition, Position],
+        ids: Mapping[str, str],
+        member_id: str,
+        generation: int,
     ) -> dict[TopicPartition, int]:
+        assert {one.topic for one in positions} <= ids.keys()
         offsets = {place.partition: one.offset for place, one in positions.items()}
         self._note("commit", offsets, member_id, generation)
         code = self.commits.popleft() if self.commits else NONE

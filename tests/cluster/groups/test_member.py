@@ -9,7 +9,7 @@ import pytest
 
 from tests.doubles.scripted_coordinator import ScriptedCoordinator
 from tests.doubles.waiting import PATIENCE_S, wait_until
-from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
+from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_ID
 from topicfs.cluster.groups import member as member_module
 from topicfs.cluster.groups.member import ClusterMember
 from topicfs.storage.config.group import GroupConfig
@@ -267,3 +267,19 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
     world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])
 
     assert 7 == getattr(world.member.held().positions[FIRST], "offset", None)
+
+
+def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
+    """A commit that waits while the topic is made again fails, and so does one whose topic the coordinator knows no more."""
+    world = begin().started()
+    with world.member._changed:  # The thread sees both at once.
+        world.catalog.id = "another"
+        world.member.topics_changed()
+        waiting = world.member.commit({FIRST: Position(3)})
+    with pytest.raises(NotAssignedError):
+        waiting.result(PATIENCE_S)
+    world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])
+    world.coordinator.commits.append(UNKNOWN_TOPIC_ID)
+    with pytest.raises(NotAssignedError, match="g: orders-0: its topic was deleted"):
+        world.member.commit({FIRST: Position(4)}).result(PATIENCE_S)
+    assert {} == world.coordinator.committed

@@ -1,0 +1,101 @@
+"""Positions in a topic that was made again before this engine noticed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from testing.broker.client import Client
+from tests.doubles.relay import Relay
+from tests.doubles.servers import Start
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.brokers.leaders import Leaders
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.cluster.place import ClusterAddress
+from topicfs.cluster.protocol.group_messages import OFFSET_COMMIT
+from topicfs.cluster.protocol.messages import API_VERSIONS, METADATA
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.errors import NotAssignedError, UnknownTopicError
+from topicfs.storage.membership import Position, Subscription
+from topicfs.storage.model import TopicPartition
+
+pytestmark = pytest.mark.java
+
+TOPIC = "made-again"
+FIRST = TopicPartition(TOPIC, 0)
+
+
+def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """Change the versions that a broker tells."""
+
+    def change(answer: dict[str, Any]) -> Mapping[str, Any]:
+        keys = [
+            {**one, "maxVersion": version} if one["apiKey"] == OFFSET_COMMIT.key else one
+            for one in answer["apiKeys"]
+        ]
+        return {**answer, "apiKeys": keys}
+
+    return change
+
+
+def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """Change the metadata of all topics to those of a broker that knows a topic by its former id."""
+
+    def change(answer: dict[str, Any]) -> Mapping[str, Any]:
+        topics = answer["topics"]
+        if len(topics) == 1:  # It was asked about by name.
+            return answer
+        former = [{**one, "topicId": topic_id} if one["name"] == TOPIC else one for one in topics]
+        return {**answer, "topics": former}
+
+    return change
+
+
+@pytest.fixture(params=[9, 10])
+def relay(served: Start, request: pytest.FixtureRequest) -> Relay:
+    """A relay to a broker that takes commits up to a version: names of topics, or their ids."""
+    relay = Relay(served)
+    relay.always(API_VERSIONS, knowing_commits_up_to(request.param))
+    return relay
+
+
+@pytest.fixture
+def engine(address: ClusterAddress, relay: Relay) -> Iterator[ClusterEngine]:
+    leaders = Leaders(Brokers(address, relay.connect))
+    with closing(ClusterEngine(leaders, read_only=False)) as engine:
+        yield engine
+
+
+def test_no_position_is_committed_to_a_topic_that_was_made_again(
+    engine: ClusterEngine, relay: Relay, client: Client
+) -> None:
+    """It belongs to the deleted topic: the commit of a member fails, and so does a position that a user sets."""
+    topic_id = decode_id(client.create_topic(TOPIC))
+    wait_until(lambda: TOPIC in engine.topics(), "it is known")
+    wanted = Subscription(topics=frozenset({TOPIC}))
+    member = engine.groups.join("reads", wanted, client_id="cat", listener=lambda: None)
+    wait_until(lambda: FIRST in member.held().partitions, "it is assigned")
+    member.commit({FIRST: Position(1)}).result(PATIENCE_S)
+    generation = member.held().generation
+    engine.groups.set_positions("set", {FIRST: Position(1)})
+    relay.always(METADATA, lagging_behind(topic_id))
+    client.delete_topics([TOPIC])
+    client.create_topic(TOPIC)
+
+    with pytest.raises(NotAssignedError, match="its topic was deleted"):
+        member.commit({FIRST: Position(2)}).result(PATIENCE_S)
+    with pytest.raises(UnknownTopicError):
+        engine.groups.set_positions("set", {FIRST: Position(2)})
+    assert [{}, {}] == [engine.groups.positions(group).committed for group in ("reads", "set")]
+    relay.always(METADATA, None)
+    wait_until(lambda: member.held().generation > generation, "it joins again")
+    wait_until(lambda: FIRST in member.held().partitions, "it has the new partition")
+    member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+    assert 3 == engine.groups.positions("reads").committed[FIRST].offset
+    member.leave().result(PATIENCE_S)
+    client.delete_topics([TOPIC])
