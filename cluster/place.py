@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from topicfs.storage.errors import StorageError
@@ -28,8 +27,7 @@ class Server(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAddress:
+class ClusterAddress(NamedTuple):
     """Some of a cluster's brokers: they name the others."""
 
     servers: tuple[Server, ...]

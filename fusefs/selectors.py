@@ -13,8 +13,7 @@ names nothing is a SelectorError.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.times import TimeError, is_relative, parse_time
@@ -49,16 +48,14 @@ class SelectorError(LookupError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
+class Single(NamedTuple):
     """`42`: one record by its offset."""
 
     offset: Offset
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """`42-99`, `42-`: offsets from first to last, both inclusive; without a last one it grows with the log."""
 
     first_offset: Offset
@@ -66,16 +63,14 @@ class Range:
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LastN:
+class LastN(NamedTuple):
     """`-10`: that many records, the newest ones."""
 
-    count: int
+    records: int
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(NamedTuple):
     """`@T`: the first record at or after a time."""
 
     timestamp: Timestamp
@@ -84,8 +79,7 @@ class AtTime:
     """True if the name means another time later."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(NamedTuple):
     """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, excluding, the first at or after T2."""
 
     start_timestamp: Timestamp
@@ -98,15 +92,13 @@ class TimeRange:
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPlace:
+class RecordPlace(NamedTuple):
     """A selector found one record, which exists."""
 
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class RangePlace:
+class RangePlace(NamedTuple):
     """A selector found a range within the visible log; empty when both ends are equal."""
 
     start_offset: Offset
@@ -188,10 +180,10 @@ def resolve(
             return _resolve_single(offset, partition, offsets, isolation)
         case Range(first_offset, last_offset):
             return _resolve_range(first_offset, last_offset, partition, offsets, isolation=isolation)
-        case LastN(count):
+        case LastN(records):
             visible_end = offsets.visible_end(isolation)
             return RangePlace(
-                last_records_start(partition, count, visible_end, isolation=isolation), visible_end
+                last_records_start(partition, records, visible_end, isolation=isolation), visible_end
             )
         case AtTime(timestamp):
             found = _offset_at(partition, timestamp, isolation)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, TypeGuard, TypeVar
+from typing import NamedTuple, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
 from topicfs.storage.errors import StorageError
@@ -47,8 +46,7 @@ class Kind(Enum):
     JSON = "JSON"
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaReference:
+class SchemaReference(NamedTuple):
     """A schema that another one needs."""
 
     name: str
@@ -57,8 +55,7 @@ class SchemaReference:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadSchema:
+class PayloadSchema(NamedTuple):
     """The text of a schema, and what it needs."""
 
     kind: Kind

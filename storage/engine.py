@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import BatchHeader
@@ -30,8 +30,6 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
-from topicfs.storage.findings import ScrubOnDemand
-from topicfs.storage.membership import Groups
 from topicfs.storage.model import (
     Appended,
     DirectoryStatus,
@@ -46,10 +44,13 @@ from topicfs.storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from topicfs.storage.share_groups import ShareGroups
 
-SCAN_BYTES = 1 << 20
-"""Read at a time by `batches_from`."""
+if TYPE_CHECKING:
+    from topicfs.storage.findings import ScrubOnDemand
+    from topicfs.storage.membership import Groups
+    from topicfs.storage.share_groups import ShareGroups
+
+SCAN_BYTES = 1 << 20  # Read at a time by `batches_from`.
 
 Cancel: TypeAlias = Callable[[], None]
 """Cancels what the call that returned it began. Idempotent."""
@@ -77,7 +78,6 @@ class Listeners:
         return cancel
 
     def __bool__(self) -> bool:
-        """Return whether there are any listeners."""
         return bool(self._listeners)
 
     def notify(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -49,6 +48,8 @@ def reason_of(error: BaseException) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return "; did you mean NAME?" with the most similar of `names`, to be appended to an error; "" if none is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

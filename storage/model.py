@@ -7,7 +7,6 @@ is never used where the other is meant. Ranges are half-open (`start_offset`, `e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, NewType, TypeAlias
 
@@ -148,16 +147,14 @@ class Fetched(NamedTuple):
     """For READ_COMMITTED: the aborted transactions that overlap `data`."""
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """Records of `producer_id` from `first_offset` up to its abort marker do not count."""
 
     producer_id: ProducerId
     first_offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
+class TimestampOffset(NamedTuple):
     """A record found by time: the record's own timestamp and offset."""
 
     timestamp: Timestamp
@@ -165,8 +162,7 @@ class TimestampOffset:
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class SegmentInfo(NamedTuple):
     """One segment as its users see it."""
 
     base_offset: Offset
@@ -205,8 +201,7 @@ class ReplicaStatus(NamedTuple):
     """The reason why it is not in sync, as far as it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class PartitionStatus(NamedTuple):
     """Everything `status` shows of a partition."""
 
     offsets: PartitionOffsets
@@ -252,8 +247,7 @@ class PartitionGlance(NamedTuple):
     """Number of its replicas that are not in sync."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryStatus:
+class DirectoryStatus(NamedTuple):
     """The state of one of an engine's data directories."""
 
     path: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.model import TopicPartition
@@ -11,8 +11,7 @@ from topicfs.storage.model import TopicPartition
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPath:
+class TopicPath(NamedTuple):
     """The parts of `orders/0/42-99.json`; `partition` is None for the topic's own log files (`orders/log`)."""
 
     topic: str

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The place of topics: data directories, or a cluster."""
 
     directories: tuple[Path, ...] = ()

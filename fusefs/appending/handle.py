@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import trio
 
@@ -50,8 +50,7 @@ class Acks(Enum):
             raise InvalidConfigError(f"acks={text}: must be 0, 1, all or -1") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Appending:
+class Appending(NamedTuple):
     """The objects with which all open files of a mount append."""
 
     acks: Acks

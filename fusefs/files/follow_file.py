@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
@@ -41,7 +39,7 @@ class FollowNode(FileNode):
                 leave_event_loop()
             form = self.context.decoding.following(self._followed.form)
             return FollowHandle(
-                replace(self._followed, form=form),
+                self._followed._replace(form=form),
                 self.context.waiting,
                 blocking,
                 opener_pid=pid,

@@ -8,8 +8,6 @@ quotes them); `cancel PARTITION` has it stay.
 
 from __future__ import annotations
 
-import shlex
-
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
@@ -68,6 +66,8 @@ def _words(line: str) -> list[str]:
     """Return the words of a line; directories of elections are the rest of it, those of moves as a shell quotes them."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
+    import shlex  # noqa: PLC0415 - for a line that moves a replica alone
+
     try:
         return shlex.split(line)
     except ValueError:

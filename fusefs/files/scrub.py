@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TextFile
 from topicfs.storage.errors import InvalidConfigError
-from topicfs.storage.findings import ScrubOnDemand
 from topicfs.storage.messages import printable
+
+if TYPE_CHECKING:
+    from topicfs.storage.findings import ScrubOnDemand
 
 START = "start"
 LINE_BYTES = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.files.readers import lines_of_partition, lines_of_topic
@@ -12,9 +13,11 @@ from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.nodes.nodes import nanoseconds
 from topicfs.fusefs.times import spelled_time
 from topicfs.storage.engine import Engine
-from topicfs.storage.membership import Groups
 from topicfs.storage.messages import printable
 from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.storage.membership import Groups
 
 
 class PartitionStatusFile(PartitionTextFile):

@@ -6,8 +6,7 @@ import errno
 import select
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError
@@ -41,8 +40,7 @@ class News(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(NamedTuple):
     """The partitions that are followed, as they are now, and the news of any of them."""
 
     path: str

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.storage.engine import Engine, Partition
 from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
-from topicfs.storage.membership import CommittedPosition, MemberDescription, Subscription
 from topicfs.storage.model import Isolation, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.storage.membership import CommittedPosition, MemberDescription, Subscription
 
 EARLIEST, LATEST = "earliest", "latest"
 

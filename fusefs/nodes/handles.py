@@ -7,8 +7,7 @@ from __future__ import annotations
 import errno
 import select
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
 from topicfs.fusefs.appending.handle import AppendHandle
@@ -90,8 +89,7 @@ class OpenedNode(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogHandleOptions:
+class LogHandleOptions(NamedTuple):
     """The options of an open log."""
 
     asker: Asker | None = None

@@ -13,23 +13,29 @@ from topicfs.fusefs.files.topic_files import AllTopics
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.nodes import Directory, Node
-from topicfs.fusefs.tree.groups import GroupsDirectory
-from topicfs.fusefs.tree.queues import QueuesDirectory
 from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
+
+
+def _groups(parent: RootDirectory, name: str) -> Node:
+    from topicfs.fusefs.tree.groups import GroupsDirectory  # noqa: PLC0415 - most reads without a kernel need no group
+
+    return GroupsDirectory(parent, name)
 
 
 def _queues(parent: RootDirectory, name: str) -> Node:
     unavailable = parent.context.engine.share_groups.unavailable
     if unavailable is not None:
         raise GroupsUnsupportedError(unavailable)
+    from topicfs.fusefs.tree.queues import QueuesDirectory  # noqa: PLC0415 - as above
+
     return QueuesDirectory(parent, name)
 
 
 QUEUES = "@queues"
 NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
-    "@groups": GroupsDirectory,
+    "@groups": _groups,
     QUEUES: _queues,
     "@status": DaemonStatusFile,
 }

@@ -7,7 +7,6 @@ size is damaged too, by probing for the next offset that the log can read from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -47,8 +46,7 @@ class Damage(NamedTuple):
 Piece: TypeAlias = Columns | Damage
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedFetch:
+class DecodedFetch(NamedTuple):
     """Adjacent batches of one segment, decoded."""
 
     pieces: list[Piece]

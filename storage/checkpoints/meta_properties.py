@@ -15,8 +15,8 @@ lost where that file is missing.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.config.properties import PropertiesError, format_properties, parse_properties
@@ -28,8 +28,7 @@ from topicfs.storage.model import Timestamp
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """The file's content; None where a version 0 file lacks it."""
 
     cluster_id: str | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -298,7 +299,7 @@ class EngineConfig:
         Raises InvalidConfigError for a bad value of a setting that has a meaning here.
         """
         values: dict[str, Any] = {}
-        for own in BROKER_SETTINGS.values():
+        for own in broker_settings().values():
             found = _first_present(properties, own.row.names)
             if found is not None:
                 values[own.field] = read_value(found, properties[found], own.row.kind)
@@ -309,7 +310,7 @@ class EngineConfig:
         config = cls(topic_defaults=defaults, creation_overrides=MappingProxyType(dict(overrides)), **values)
         return FromProperties(
             config,
-            ignored=[name for name in properties if name not in _KNOWN_NAMES],
+            ignored=[name for name in properties if name not in _known_names()],
             log_directories=_log_directories(properties),
             given=MappingProxyType(_given(properties)),
         )
@@ -335,7 +336,9 @@ class BrokerSetting(NamedTuple):
     row: BrokerRow
 
 
-def _read_table() -> dict[str, BrokerSetting]:
+@cache
+def broker_settings() -> Mapping[str, BrokerSetting]:
+    """Return every setting of the engine itself by Kafka's first name for it, in the table's order."""
     defaults = EngineConfig()
     table = {}
     for name, annotation in get_type_hints(EngineConfig, include_extras=True).items():
@@ -368,7 +371,7 @@ def _given(properties: Mapping[str, str]) -> dict[str, str]:
         synonyms = tuple(synonym.name for synonym in topic_setting.row.synonyms)
         if found := _first_present(properties, synonyms):
             given[name] = found
-    for name, own in BROKER_SETTINGS.items():
+    for name, own in broker_settings().items():
         if found := _first_present(properties, own.row.names):
             given[name] = found
     return given
@@ -398,11 +401,11 @@ def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
 LOG_DIRECTORIES = ("log.dirs", "log.dir")
 """The settings that name a broker's data directories; the first one present counts."""
 
-BROKER_SETTINGS: Mapping[str, BrokerSetting] = _read_table()
-"""Every setting of the engine itself by Kafka's first name for it, in the table's order."""
 
-_KNOWN_NAMES = frozenset(
-    [name for own in BROKER_SETTINGS.values() for name in own.row.names]
-    + list(LOG_DIRECTORIES)
-    + [synonym.name for topic_setting in SETTINGS.values() for synonym in topic_setting.row.synonyms]
-)
+@cache
+def _known_names() -> frozenset[str]:
+    return frozenset(
+        [name for own in broker_settings().values() for name in own.row.names]
+        + list(LOG_DIRECTORIES)
+        + [synonym.name for topic_setting in SETTINGS.values() for synonym in topic_setting.row.synonyms]
+    )

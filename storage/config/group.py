@@ -42,9 +42,10 @@ class OffsetReset(NamedTuple):
 FROM_THE_EARLIEST = OffsetReset(EARLIEST)
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetResetChoice:
     """The kind of `auto.offset.reset`."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:

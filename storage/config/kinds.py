@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.model import TimestampType
@@ -40,8 +39,7 @@ class ValueKind(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WholeNumber:
+class WholeNumber(NamedTuple):
     """A Java int or long between two inclusive bounds."""
 
     minimum: int
@@ -74,8 +72,7 @@ def long_of_at_least(minimum: int) -> WholeNumber:
     return WholeNumber(minimum, LONG_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class WholeNumberOr:
+class WholeNumberOr(NamedTuple):
     """A whole number, or one that stands apart from its range and has a meaning of its own."""
 
     number: WholeNumber
@@ -93,8 +90,7 @@ class WholeNumberOr:
         return self.number.print(value)
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalWholeNumber:
+class OptionalWholeNumber(NamedTuple):
     """A whole number that need not be set: None prints as nothing, and nothing reads as None."""
 
     number: WholeNumber
@@ -110,8 +106,7 @@ class OptionalWholeNumber:
         return "" if value is None else self.number.print(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """A floating point number between two inclusive bounds."""
 
     minimum: float = 0.0
@@ -134,9 +129,10 @@ class Ratio:
         return repr(value)
 
 
-@dataclass(frozen=True, slots=True)
 class Boolean:
     """`true` or `false`, in any case."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:
@@ -152,8 +148,7 @@ class Boolean:
         return "true" if value else "false"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """One of a few words."""
 
     words: tuple[str, ...]
@@ -172,9 +167,10 @@ class OneOf:
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class TimestampTypeChoice:
     """CreateTime or LogAppendTime."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:
@@ -191,8 +187,7 @@ class TimestampTypeChoice:
         return value.label
 
 
-@dataclass(frozen=True, slots=True)
-class WordList:
+class WordList(NamedTuple):
     """Any of a few words, comma-separated, each at most once; nothing at all is allowed too."""
 
     words: tuple[str, ...]
@@ -211,9 +206,10 @@ class WordList:
         return ",".join(value)
 
 
-@dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
     """`*`, nothing, or `partition:broker` pairs, comma-separated."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:
@@ -229,9 +225,10 @@ class ThrottledReplicas:
         return ",".join(value)
 
 
-@dataclass(frozen=True, slots=True)
 class Text:
     """Any text, kept as it is but for surrounding blanks."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:

@@ -7,7 +7,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.setting import Setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 
@@ -102,7 +102,7 @@ def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) ->
 
 def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:
     """List the settings of the engine."""
-    for name, one in BROKER_SETTINGS.items():
+    for name, one in broker_settings().items():
         yield ShownSetting(
             name=name,
             value=one.row.kind.print(getattr(config, one.field)),

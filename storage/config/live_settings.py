@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.topic import SETTINGS
 
 _FROM_THE_NEXT_START = frozenset({
@@ -65,7 +65,7 @@ def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[Setting
         if before != after:
             name = setting.row.synonyms[0].name if setting.row.synonyms else setting.name
             yield SettingChange(name, setting.print(before), setting.print(after), from_next_start=False)
-    for name, own in BROKER_SETTINGS.items():
+    for name, own in broker_settings().items():
         before, after = getattr(running, own.field), getattr(wanted, own.field)
         if before != after:
             kind = own.row.kind

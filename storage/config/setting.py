@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from topicfs.storage.config.kinds import ValueKind, read_value
@@ -33,8 +32,7 @@ class SettingRow(NamedTuple):
     """Not listed to users: for tests only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row of the table."""
 
     name: str

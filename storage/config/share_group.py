@@ -16,9 +16,10 @@ from topicfs.storage.config.listing import ShownSetting, list_group
 from topicfs.storage.config.setting import Setting, SettingRow, read_overrides, read_table
 
 
-@dataclass(frozen=True, slots=True)
 class ShareOffsetReset(OffsetResetChoice):
     """The kind of `share.auto.offset.reset`: a queue always begins somewhere."""
+
+    __slots__ = ()
 
     @property
     def valid(self) -> str:

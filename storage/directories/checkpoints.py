@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from topicfs.storage.directories.offline_partition import loaded_logs
@@ -25,8 +25,7 @@ Offsets = Mapping[TopicPartition, Offset]
 _SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFiles:
+class CheckpointFiles(NamedTuple):
     """The content of the files, by name."""
 
     offsets: Mapping[str, Offsets]

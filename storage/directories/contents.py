@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from topicfs.storage.disk.filesystem import DirectoryEntry, FileSystem
 from topicfs.storage.disk.names import (
@@ -20,8 +20,7 @@ from topicfs.storage.errors import NotALogDirectoryError, StorageError
 from topicfs.storage.model import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """A data directory's subdirectories, by what they are."""
 
     partitions: frozenset[TopicPartition]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.checkpoints.meta_properties import (
     MetaProperties,
@@ -40,10 +38,10 @@ def settle_meta_properties(directories: Directories) -> None:
         directory_id=None,
     )
     for directory in new:
-        _write(directories, directory, replace(fresh, directory_id=new_id()))
+        _write(directories, directory, fresh._replace(directory_id=new_id()))
     for directory, meta in found.items():
         if meta.directory_id is None and meta.cluster_id is not None and meta.node_id is not None:
-            _write(directories, directory, replace(meta, directory_id=new_id(), version=1))
+            _write(directories, directory, meta._replace(directory_id=new_id(), version=1))
 
 
 def _check_together(found: dict[OpenDirectory, MetaProperties]) -> None:

@@ -8,12 +8,10 @@ way of a read or a write.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import resource
-import shutil
 import threading
 import time
 from collections import OrderedDict
@@ -33,8 +31,6 @@ _MAX_SMALL_FILE_BYTES = 512 << 20
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
-_SYNC_DISK = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-"""Flushes the whole disk, with one call where thousands of files would take two each; None where only all disks can be."""
 _SHARE_OF_LIMIT = 4
 """The pool holds this share of the process's limit in files, each with two descriptors: half of the limit is left."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -238,6 +234,8 @@ class NativeFile:
         if descriptor.shared:
             # A broker and this engine remove a copy of that name which an interruption leaves in a partition.
             copy = self._path.with_name(self._path.name + names.OWN_COPY_SUFFIX)
+            import shutil  # noqa: PLC0415 - only a file with two names needs it
+
             try:
                 shutil.copy2(self._path, copy)
                 _sync_path(copy)
@@ -416,11 +414,9 @@ class NativeFileSystem:
         self._writable(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if _SYNC_DISK is None:
-                os.sync()
-            elif _SYNC_DISK(descriptor):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(path))
+            from topicfs.storage.disk.whole_disk import sync_disk  # noqa: PLC0415 - a reader flushes nothing
+
+            sync_disk(descriptor, path)
         finally:
             os.close(descriptor)
 

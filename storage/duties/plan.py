@@ -123,7 +123,7 @@ def _planned_deletions(log: Log, now: Timestamp, *, rolled: bool) -> tuple[list[
 def _after_roll(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
     *sealed, active = segments
     end = active.end_offset
-    return [*sealed, replace(active, active=False), SegmentInfo(end, end, 0, NO_TIMESTAMP, True, ())]
+    return [*sealed, active._replace(active=False), SegmentInfo(end, end, 0, NO_TIMESTAMP, True, ())]
 
 
 def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> Iterator[PlannedCleaning]:

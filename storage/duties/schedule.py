@@ -7,7 +7,6 @@ makes everything due at once, instead of only after a long time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -79,8 +78,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
     return {duty: plan for duty, plan in plans.items() if duty not in left_out}
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """The times at which each duty is due next."""
 
     plans: Mapping[Duty, Plan]

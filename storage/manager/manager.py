@@ -30,7 +30,6 @@ from topicfs.storage.errors import (
     UnknownTopicError,
 )
 from topicfs.storage.log.log import Log
-from topicfs.storage.membership import Groups
 from topicfs.storage.messages import WarningBook, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp
 from topicfs.storage.topics.changes import TopicChanges, for_each
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from topicfs.storage.duties.plan import PlannedStep
     from topicfs.storage.duties.scrubber import Scrubber
     from topicfs.storage.manager.services import Services
+    from topicfs.storage.membership import Groups
     from topicfs.storage.shares.groups import QueueGroups
 
 T = TypeVar("T")

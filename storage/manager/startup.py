@@ -6,15 +6,14 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from topicfs.storage.checkpoints.meta_properties import has_replicas
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.counts.engine_counts import EngineCounts
-from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
 from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.identity import settle_meta_properties
@@ -32,8 +31,7 @@ from topicfs.storage.topics.reconciliation import finish_pending, survey
 from topicfs.storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(NamedTuple):
     """The machine that an engine runs on: this one, where a part of it is not given."""
 
     files: FileSystem | None = None
@@ -130,6 +128,8 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
 
 
 def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_start: int) -> LogManager:
+    from topicfs.storage.directories.cluster_metadata import find_cluster_metadata  # noqa: PLC0415 - a reader needs none
+
     _fail_unmounted(directories)
     directories.attempt_each(_check_kind)
     directories.attempt_each(_make)

@@ -7,7 +7,6 @@ kafka-storage.md#transactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -52,8 +51,7 @@ class DataBatch(NamedTuple):
     transactional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedTransaction:
+class CompletedTransaction(NamedTuple):
     """A transaction whose marker was read; `last_offset` is the marker's."""
 
     producer_id: ProducerId
@@ -111,7 +109,7 @@ class ProducerAppend:
             SequencedBatch(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp),
         )
         if before.transaction_first_offset is None and batch.transactional:
-            self.entry = replace(self.entry, transaction_first_offset=batch.base_offset)
+            self.entry = self.entry._replace(transaction_first_offset=batch.base_offset)
             self.begun.append(batch.base_offset)
 
     def add_marker(
@@ -132,8 +130,7 @@ class ProducerAppend:
         self._check_coordinator_epoch(marker.coordinator_epoch)
         self.transactional = True
         began = self.entry.transaction_first_offset
-        self.entry = replace(
-            self.entry.with_epoch(epoch),
+        self.entry = self.entry.with_epoch(epoch)._replace(
             coordinator_epoch=marker.coordinator_epoch,
             last_timestamp=timestamp,
             transaction_first_offset=None,

@@ -6,7 +6,6 @@ Sequence numbers count a producer's records from 0 to 2^31 - 1 and then from 0 a
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from topicfs.storage.codec.headers import MAX_SEQUENCE, sequence_plus
@@ -56,8 +55,7 @@ class SequencedBatch(NamedTuple):
         return Offset(self.last_offset - self.offset_delta)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     """One producer. Immutable: an append makes a new one, so a refused append leaves nothing behind."""
 
     producer_id: ProducerId
@@ -90,7 +88,7 @@ class ProducerEntry:
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
         """Return the same under `epoch`; another one forgets the batches, for sequences begin again at 0."""
-        return self if epoch == self.epoch else replace(self, epoch=epoch, batches=())
+        return self if epoch == self.epoch else self._replace(epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
         """Return the same after a data batch."""

@@ -12,7 +12,6 @@ One lock guards appends and changes of roles. Readers hold none: they read the l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from struct import Struct
 from typing import Protocol
 
@@ -435,7 +434,7 @@ class ReplicatedPartition(ServedPartition):
         replicas = self._controller.replicas(self)
         lacking = [one for number, one in self.lacking.items() if number in self.state.in_sync]
         missing = "; ".join(f"{one.path}: {one.cause}" for one in lacking)
-        return replace(serving.status(), replicas=replicas, missing=missing or None)
+        return serving.status()._replace(replicas=replicas, missing=missing or None)
 
     def glance(self) -> PartitionGlance:
         missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)

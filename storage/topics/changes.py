@@ -8,7 +8,6 @@ is raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +53,8 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
     """
     if len(items) <= FEW:
         return [act(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - many items alone need threads
+
     with ThreadPoolExecutor(THREADS, thread_name_prefix="many") as threads:
         try:
             return list(threads.map(act, items))

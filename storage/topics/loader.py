@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import resource
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +50,8 @@ def load_all(
             loaded += _load_cached(directories, found, warn)
         if left := found[len(loaded) :]:
             threads_wanted = directories.config.recovery_threads * len(directories.all)
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few starts need threads
+
             with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
                 loaded += threads.map(lambda one: load(directories, one, warn), left)
     return {one.partition: log for one, log in zip(found, loaded, strict=True)}

@@ -8,9 +8,10 @@ what was done. While a directory is missing, no partition is regarded as deleted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.checkpoints.partition_metadata import read_topic_id, topic_id_of, write_topic_id
@@ -25,8 +26,7 @@ from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegi
 from topicfs.storage.topics.topic import NO_TOPIC_ID, own_overrides
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTopic:
+class FoundTopic(NamedTuple):
     """A topic as it is on disk."""
 
     entry: TopicEntry

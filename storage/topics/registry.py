@@ -29,13 +29,15 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from topicfs.storage.checkpoints.atomic import write_atomically
-from topicfs.storage.directories.cluster_metadata import ClusterImage
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from topicfs.storage.directories.cluster_metadata import ClusterImage
 
 VERSION = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.clean_shutdown import remove_mark
 from topicfs.storage.directories.checkpoints import name_of
@@ -25,8 +25,7 @@ from topicfs.storage.topics.registry import TopicRegistry
 from topicfs.storage.topics.topic import LogTopic
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(NamedTuple):
     """Opens what was offline again. One call at a time (the manager's lock)."""
 
     directories: Directories

@@ -15,8 +15,8 @@ import zstandard
 from tests.doubles.records import record
 from topicfs.storage.codec.batch import seal
 from topicfs.storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
-from topicfs.storage.codec.compression.codecs import XERIAL_HEADER
 from topicfs.storage.codec.compression.lz4_frame import xxh32
+from topicfs.storage.codec.compression.snappy_blocks import XERIAL_HEADER
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import encode
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.no_groups import NoGroups
@@ -24,7 +23,7 @@ class PartitionWithoutDirectory(MemoryPartition):
         self.directory = None
 
     def status(self) -> PartitionStatus:
-        return replace(super().status(), segments=None, log_bytes=None, index_bytes=None)
+        return super().status()._replace(segments=None, log_bytes=None, index_bytes=None)
 
     def segments(self) -> Sequence[SegmentInfo] | None:
         return None

@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
-from topicfs.storage.codec.compression.codecs import XERIAL_HEADER, deflate
+from topicfs.storage.codec.compression.codecs import deflate
+from topicfs.storage.codec.compression.snappy_blocks import XERIAL_HEADER
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import varint
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from topicfs.data_directory import read_config
-from topicfs.storage.config.broker import BROKER_SETTINGS
+from topicfs.storage.config.broker import broker_settings
 from topicfs.storage.config.topic import SETTINGS
 from topicfs.storage.disk.lock import DirectoryLock
 
@@ -122,7 +122,7 @@ def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
 def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, properties):
     """No directory is needed for that."""
     settings = shown(topicfs("config", "--config", str(properties), "--json"))
-    assert [*LISTED, *BROKER_SETTINGS] == list(settings)
+    assert [*LISTED, *broker_settings()] == list(settings)
     assert ("3", "file", "1", "partitions") == tuple(
         settings["num.partitions"][name] for name in ("value", "source", "default", "unit")
     )

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -35,12 +38,16 @@ _CHANGED = {
 
 def instructed(cli: click.Command) -> int | None:
     """Answer a shell; None where no shell asks."""
+    from click.shell_completion import shell_complete  # noqa: PLC0415 - a shell alone needs it
+
     instruction = os.environ.get(VARIABLE)
     return None if instruction is None else shell_complete(cli, {}, "topicfs", VARIABLE, instruction)
 
 
 def script(cli: click.Command, shell: str) -> str:
     """Return what a shell evaluates so that it asks."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - as above
+
     shells = get_completion_class(shell)
     assert shells is not None
     text = shells(cli, {}, "topicfs", VARIABLE).source()
@@ -54,6 +61,8 @@ def directory_option(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer directories."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - as above
+
     return [CompletionItem(incomplete, type="dir")]
 
 
@@ -124,6 +133,8 @@ def mountpoints(
 
 
 def _items(names: Iterator[str] | list[str], incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - as above
+
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +47,6 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
     positions = offsets_done(checkpoint)
     if positions:
         directories = absolute(place.without)
-        named = replace(parse_place(str(place)), client_config=place.client_config, left_out=directories)
+        named = parse_place(str(place))._replace(client_config=place.client_config, left_out=directories)
         with opened_groups(named, writing=True) as groups:
             groups.set_positions(group, positions)

@@ -19,3 +19,7 @@ MAX_PARTS = 2**16
 
 MAX_MEMBERS = 2**12
 """Most members of a gzip stream; a producer writes one."""
+
+
+class OversizeContentError(Exception):
+    """Inflated content that exceeds a bound."""

@@ -19,6 +19,11 @@ from functools import lru_cache
 import lz4.block
 import lz4.frame
 
+from topicfs.storage.model import Buffer
+
+DEFAULT_LEVEL = 9
+"""Kafka's, which means the fast compressor; only levels that are set otherwise are levels."""
+FAULTS: tuple[type[Exception], ...] = (ValueError, lz4.block.LZ4BlockError)
 MAGIC = b"\x04\x22\x4d\x18"
 STORED = 1 << 31
 
@@ -29,6 +34,22 @@ _CONTENT_SIZE = 0x08
 _CONTENT_CHECKSUM = 0x04
 _LARGEST_BLOCK = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _LENGTH = struct.Struct("<I")
+
+
+def parts(frame: memoryview, _limit: int, magic: int) -> Iterator[bytes | memoryview]:
+    """Yield the frame's blocks as a batch of the format `magic` has it: in the oldest one a wrong header checksum."""
+    return blocks(frame, check_header=magic > 0)
+
+
+def compress(data: Buffer, level: int) -> bytes:
+    return lz4.frame.compress(
+        data,
+        compression_level=0 if level == DEFAULT_LEVEL else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        store_size=False,
+    )
 
 
 def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:

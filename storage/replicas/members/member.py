@@ -10,7 +10,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
@@ -233,7 +233,7 @@ class ReplicatingDirectory:
     def _write_mark(self, set_id: str) -> None:
         meta = read_meta_properties(self.files, self.path)
         if meta is not None and meta.cluster_id is not None and meta.node_id is not None:
-            meta = replace(meta, set_id=set_id)
+            meta = meta._replace(set_id=set_id)
             write_meta_properties(self.files, self.path, meta, written_at=self._opening.clock())
             self._mark = set_id
 

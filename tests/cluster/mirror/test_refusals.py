@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 from contextlib import closing
@@ -214,7 +213,7 @@ def test_a_damaged_journal(copy, filled):
 def test_no_broker(copy, served):
     """Nothing is made then."""
     server = served(lambda connection: connection.close())
-    copy.address = dataclasses.replace(copy.address, servers=(server, Server("127.0.0.1", 1)))
+    copy.address = copy.address._replace(servers=(server, Server("127.0.0.1", 1)))
     with pytest.raises(UnreachableError, match="no broker answers"):
         copy.once("any")
     assert not copy.directory.exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.doubles.replicated import DISKS, Replicated
 from topicfs.fusefs.files.replicas import replica_lines
 from topicfs.storage.model import Offset, ReplicaStatus
@@ -27,5 +25,5 @@ def test_a_reason_is_on_one_line() -> None:
     two.engine.create_topic("orders")
     status = two.partition().status()
     one = ReplicaStatus("/b", False, False, Offset(3), 30, reason="/b/x\ny: cut")
-    lines = replica_lines(replace(status, replicas=(one,)))
+    lines = replica_lines(status._replace(replicas=(one,)))
     assert ["replica /b out_of_sync log_end_offset 3 reason /b/x\\ny: cut"] == lines

@@ -19,7 +19,8 @@ from topicfs.storage.codec.compression.bounds import (
     MAX_PARTS,
     MAX_RECORDS,
 )
-from topicfs.storage.codec.compression.codecs import XERIAL_HEADER, deflate, inflate
+from topicfs.storage.codec.compression.codecs import deflate, inflate
+from topicfs.storage.codec.compression.snappy_blocks import XERIAL_HEADER
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
 from topicfs.storage.model import AbortedTransaction, Offset, ProducerId

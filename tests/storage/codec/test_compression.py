@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from tests.doubles.codec_variants import RECORDS, REFUSED, VARIANTS, batch_of
 from tests.storage.codec.strategies import record_lists
 from topicfs.storage.codec.batch import read_header, scan, seal
-from topicfs.storage.codec.compression.codecs import XERIAL_BLOCK_BYTES, deflate, inflate, lz4_frame
+from topicfs.storage.codec.compression import lz4_frame
+from topicfs.storage.codec.compression.codecs import deflate, inflate
+from topicfs.storage.codec.compression.snappy_blocks import XERIAL_BLOCK_BYTES
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.errors import CorruptBatchError

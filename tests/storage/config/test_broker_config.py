@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.properties import parse_properties
 from topicfs.storage.errors import InvalidConfigError
 
@@ -58,7 +58,7 @@ def test_defaults_are_kafkas() -> None:
         "group.max.session.timeout.ms": 1_800_000,
         "group.initial.rebalance.delay.ms": 0,
     }
-    assert expected == {name: own.default for name, own in BROKER_SETTINGS.items()}
+    assert expected == {name: own.default for name, own in broker_settings().items()}
 
 
 def test_server_properties_are_read_unchanged() -> None:

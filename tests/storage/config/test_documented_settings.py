@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topicfs.storage.config.broker import BROKER_SETTINGS
+from topicfs.storage.config.broker import broker_settings
 from topicfs.storage.config.topic import SETTINGS, setting
 
 TEXT = (Path(__file__).parents[3] / "docs" / "kafka-storage.md").read_text()
@@ -40,6 +40,6 @@ OUR_OWN = {"log.flush.scheduler.interval.ms", "group.initial.rebalance.delay.ms"
 def test_every_setting_of_the_broker_has_its_default():
     """But for what a broker never does by default, for a wait that shells do not want, and for the node's name."""
     section = " ".join(TEXT[TEXT.index("### Broker settings") : TEXT.index("## Versions")].split())
-    for name in BROKER_SETTINGS.keys() - OUR_OWN:
-        default = BROKER_SETTINGS[name].row.kind.print(BROKER_SETTINGS[name].default)
+    for name in broker_settings().keys() - OUR_OWN:
+        default = broker_settings()[name].row.kind.print(broker_settings()[name].default)
         assert re.search(rf"`{re.escape(name)}` {default}\b", section), name

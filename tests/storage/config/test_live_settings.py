@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.live_settings import differences, taken_over
 
 BEFORE = EngineConfig()
@@ -56,7 +56,7 @@ def test_the_same_settings_differ_in_nothing():
 
 def test_each_setting_of_the_engine_shows_its_change():
     """Whichever it is."""
-    for name, own in BROKER_SETTINGS.items():
+    for name, own in broker_settings().items():
         other = not own.default if isinstance(own.default, bool) else own.default - 1
         (change,) = differences(BEFORE, replace(BEFORE, **{own.field: other}))
         assert name == change.name

@@ -11,7 +11,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records, record
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
-from topicfs.storage.config.broker import BROKER_SETTINGS, EngineConfig
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.kinds import (
     Boolean,
     OneOf,
@@ -57,7 +57,7 @@ def ends(kind: ValueKind) -> list[str]:
 
 
 TOPIC_ENDS = [(name, value) for name, setting in SETTINGS.items() for value in ends(setting.row.kind)]
-BROKER_ENDS = [(name, value) for name, one in BROKER_SETTINGS.items() for value in ends(one.row.kind)]
+BROKER_ENDS = [(name, value) for name, one in broker_settings().items() for value in ends(one.row.kind)]
 
 
 def opened(path: Path, clock: ManualClock, config: EngineConfig | None = None) -> LogManager:

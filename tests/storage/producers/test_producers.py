@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -336,7 +334,7 @@ ENTRIES = st.builds(
 def test_every_snapshot_round_trips(entries):
     """What is written is read, in the written order."""
     expected = [
-        dataclasses.replace(e, batches=tuple(b._replace(timestamp=e.last_timestamp) for b in e.batches))
+        e._replace(batches=tuple(b._replace(timestamp=e.last_timestamp) for b in e.batches))
         for e in snapshot.in_hash_order(entries)
     ]
     assert snapshot.decode(snapshot.encode(entries)) == expected
