@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +109,31 @@ def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
     found = re.search(r"No space left on device; the first (\d+) lines were appended\n$", said)
     assert found is not None, said
     assert LINES[: int(found[1])] == topicfs("cat", "orders/0", *data).output.splitlines()
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("more", [(), ("--compression", "none")])
+def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, more):
+    """Whether the daemon or the command encodes the lines: others append to the mount, but not here."""
+    data, mnt = disk / "data", disk.parent / "mnt"
+    mnt.mkdir()
+    program = [str(Path(sys.executable).with_name("topicfs"))]
+    subprocess.run([*program, "mount", str(data), str(mnt)], check=True)
+    try:
+        (mnt / "orders").mkdir()
+        ran = topicfs("append", *more, "orders/0", str(source), "--data", str(data))
+        assert 1 == ran.status
+        said = ran.errors.decode()
+        assert "No space left on device" in said
+        kept = (mnt / "orders/0/log").read_bytes().splitlines()
+        assert LINES[: len(kept)] == kept
+        whole = re.search(r"; the first (\d+) lines were appended, the rest is: tail -n \+(\d+) ", said)
+        cut = re.search(r"; the first (\d+) lines were written; (\d+) records more are there", said)
+        if whole is not None:
+            assert (len(kept), len(kept) + 1) == tuple(map(int, whole.groups()))
+        else:
+            assert cut is not None, said
+            assert len(kept) == sum(map(int, cut.groups()))
+        assert 0 < len(kept) < len(LINES)
+    finally:
+        subprocess.run([*program, "umount", str(mnt)], check=True)

@@ -7,16 +7,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.waiting import wait_until
-from topicfs.commands import append, topics
+from topicfs.commands import topics
 from topicfs.fusefs.following.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
+from topicfs.mounted import appends
 from topicfs.places import Place
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import Codec
 
 pytestmark = pytest.mark.fuse
 
@@ -96,15 +100,15 @@ def test_a_killed_append_leaves_whole_lines(mnt):
     kept = log.read_bytes().splitlines()
     assert lines[: len(kept)] == kept
     block = b"\n".join(lines[:3000])
-    written = list(append.requests(block))
+    written = list(appends.line_groups(block))
     assert block == b"".join(written)
     assert {10} == {one[-1] for one in written[:-1]}
-    assert max(map(len, written)) <= append.REQUEST_BYTES
+    assert max(map(len, written)) <= appends.REQUEST_BYTES
 
 
 def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
     """Nothing ends its requests but their size."""
-    line = b"x" * (3 * append.REQUEST_BYTES)
+    line = b"x" * (3 * appends.REQUEST_BYTES)
     assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
     assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
 
@@ -116,14 +120,70 @@ def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
     assert 4 == json.loads((mnt / "orders/0/3.avro.json").read_text())["payload"]
 
 
-@pytest.mark.parametrize("words", [("--producer", "p"), ("--compression", "zstd"), ("--schema-dir", ".")])
-def test_what_a_mount_cannot_do_names_it(orders, mnt, words):
-    """The daemon's own options hold there: nothing is appended otherwise than it was asked for."""
+def test_a_producer_needs_the_directory_for_itself(orders, mnt):
+    """Only the owner of the directory knows what is left of a producer that was killed."""
     Path("lines").write_text("four\n")
-    ran = orders("append", *words, "orders/0", "lines")
+    ran = orders("append", "--producer", "p", "orders/0", "lines")
     assert 1 == ran.status
-    assert f"go through its mount: cat lines >> {mnt}/orders/0/log".encode() in ran.errors
+    assert (
+        b"--producer appends while no daemon owns the directory; unmount it first: topicfs umount "
+        in ran.errors
+    )
     assert "one two three" == " ".join((mnt / "orders/0/log").read_text().split())
+
+
+def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orders, mnt):
+    """In whole batches of one partition, or of those that the keys pick; a wrong line refuses the whole file."""
+    Path("lines").write_text("four\n" * 3000)
+    assert (0, b"") == orders("append", "--compression", "zstd", "orders/0", "lines")[:2]
+    assert ["four"] * 3000 == (mnt / "orders/0/log").read_text().splitlines()[3:]
+    (batch,) = scan((mnt / "orders/0/3-.batch").read_bytes())
+    assert (Codec.ZSTD, 3000) == (batch.codec, batch.record_count)
+    Path("keys").write_text("a\t1\nb\t2\nc\t3\nd\t4\n")
+    assert 0 == orders("topics", "create", "keyed", "--partitions", "3").status
+    assert (0, b"") == orders("append", "--compression", "lz4", "keyed/log.kv", "keys")[:2]
+    beside = [(mnt / f"keyed/{number}/log.kv").read_text().splitlines() for number in range(3)]
+    assert (0, b"") == orders("append", "keyed/log.kv", "keys")[:2]
+    for number, lines in enumerate(beside):
+        assert lines * 2 == (mnt / f"keyed/{number}/log.kv").read_text().splitlines()
+    Path("wrong").write_text('{"payload":"five"}\nno JSON\n')
+    ran = orders("append", "--compression", "zstd", "orders/0/log.json", "wrong")
+    assert (1, True) == (ran.status, b"line 2: no JSON" in ran.errors)
+    assert 3003 == len((mnt / "orders/0/log").read_text().splitlines())
+
+
+def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
+    """They are not those of the daemon, which shows the record by its own."""
+    Path("other").mkdir()
+    Path("other/7.avsc").write_text('"long"')
+    Path("other/orders-value.avsc").symlink_to("7.avsc")
+    ran = orders("append", "--schema-dir", "other", "orders/0/log.avro.json", stdin=b'{"payload":5}\n')
+    assert (0, b"") == ran[:2], ran.errors
+    assert b"\0\0\0\0\7\n\n" == (mnt / "orders/0/3").read_bytes() + b"\n"
+
+
+def test_topics_are_deleted_through_the_mount(orders, mnt):
+    """One with records only where both the command and the mount allow it."""
+    orders("topics", "create", "empty")
+    assert "empty: deleted\n" == orders("topics", "delete", "empty").text
+    assert not (mnt / "empty").exists()
+    ran = orders("topics", "delete", "orders")
+    assert (1, True) == (ran.status, b"holds 3 records; add --with-records to delete them too" in ran.errors)
+    ran = orders("topics", "delete", "orders", "--with-records")
+    assert 1 == ran.status
+    assert f"orders: holds records, and its mount {mnt} is without --allow-delete".encode() in ran.errors
+    assert "one two three" == " ".join((mnt / "orders/0/log").read_text().split())
+    ran = orders("topics", "delete", "order")
+    assert (1, b"topicfs: order: no such topic") == (ran.status, ran.errors.rstrip()[:29])
+
+
+def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
+    """The reason is that of `@status`, without the number of an error."""
+    assert 0 == orders("config", "orders", "max.message.bytes=100").status
+    ran = orders("append", "orders/0/log.avro.json", stdin=b'{"payload":"no number"}\n')
+    assert 1 == ran.status
+    assert b"standard input: " in ran.errors
+    assert b"Invalid argument" not in ran.errors
 
 
 def test_topics_are_created_through_the_mount(orders, mnt):
@@ -181,3 +241,45 @@ def test_a_mount_of_another_user_is_not_written_to(orders, mnt, directory, monke
         monkeypatch.setattr(location, "look", lambda _, user=user: Look(1, stuck=False, pending=0, user=user))
         assert expected == serving_mount(place)
     assert f"go through its mount: cat >> {mnt}".encode() in orders("append", "orders/0", stdin=b"x\n").errors
+
+
+@contextmanager
+def mounted(directories: str, mountpoint: Path, *options: str) -> Iterator[Path]:
+    """Mount directories for the block."""
+    mountpoint.mkdir()
+    subprocess.run([str(TOPICFS), "mount", *options, directories, str(mountpoint)], check=True)
+    try:
+        yield mountpoint
+    finally:
+        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)
+
+
+def test_a_mount_that_may_delete_does_so_only_when_the_command_may(orders, directory, tmp_path):
+    """rmdir alone would not ask whether there are records."""
+    with mounted(str(directory), tmp_path / "mnt", "--allow-delete") as mnt:
+        ran = orders("topics", "delete", "orders")
+        assert (1, True) == (ran.status, b"holds 3 records; add --with-records" in ran.errors)
+        assert (mnt / "orders").exists()
+        assert "orders: deleted\n" == orders("topics", "delete", "orders", "--with-records").text
+        assert not (mnt / "orders").exists()
+
+
+def test_topics_with_replicas_are_created_through_the_mount(topicfs, tmp_path):
+    """As many as were asked for; a topic that cannot have so many is not left behind."""
+    both = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    with mounted(both, tmp_path / "mnt", "--replicas", "2") as mnt:
+        ran = topicfs("topics", "create", "--data", both, "one", "--replicas", "1")
+        assert (0, "one: created with 1 partition\n") == (ran.status, ran.text)
+        assert 1 == len((mnt / "one/replicas").read_text().splitlines())
+        assert 0 == topicfs("topics", "create", "--data", both, "two", "--replicas", "2").status
+        assert 2 == len((mnt / "two/replicas").read_text().splitlines())
+        ran = topicfs("topics", "create", "--data", both, "three", "--replicas", "3")
+        assert (1, True) == (ran.status, b"3 replicas" in ran.errors), ran.errors
+        assert not (mnt / "three").exists()
+
+
+def test_directories_without_replicas_say_so_through_the_mount(orders, mnt):
+    """No topic is left behind."""
+    ran = orders("topics", "create", "many", "--replicas", "2")
+    assert (1, True) == (ran.status, b"the data directories do not replicate" in ran.errors)
+    assert not (mnt / "many").exists()

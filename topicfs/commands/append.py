@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import click
 
@@ -21,13 +22,15 @@ from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.reports import Reports
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
+from topicfs.mounted.appends import BATCH_FILE, MountedTopic, batch_groups, end_offsets, line_groups, write
+from topicfs.mounted.reasons import explained
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
 from topicfs.schema_options import schema_options
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Engine, Partition, Topic
 from topicfs.storage.errors import (
     InvalidNameError,
     InvalidRecordError,
@@ -41,11 +44,8 @@ from topicfs.storage.messages import reason_of
 from topicfs.storage.replicas.engine import ReplicatedEngine
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
-BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
-REQUEST_BYTES = 31 * 4096
-"""Largest write that every kernel passes on as one request: one of at most 32 pages, and it may begin within a page."""
 Outcome = Callable[[Exception, int, int], str]
 """Says after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
 _REFUSALS = (FormError, InvalidRecordError, RecordTooLargeError)
@@ -116,7 +116,8 @@ def append(
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. If an
     append fails later, as on a full disk, the error says how many lines are in the topic and, of a FILE in one
     partition, which command prints the rest. When the command ends, everything is on disk, or on as many replicas of
-    a cluster as it asks for. While a daemon of yours, or of root, owns the directory, the lines go through its mount.
+    a cluster as it asks for. While a daemon of yours, or of root, owns the directory, the lines go through its mount, where others
+    may append meanwhile: after an error the message then says how many lines were written, and how many records came.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
     data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
@@ -125,12 +126,54 @@ def append(
     producer expired (producer.id.expiration.ms after its newest record, a day).
     """
     path = parse_path(target)
+    _check_name(target, path)
+    _check_options(path, producer=producer, compression=compression, acks=acks, place=place)
+    if producer is not None and str(file) == "-":
+        raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
+    codec = None if compression is None else Codec[compression.upper()]
+    source = "-" if str(file) == "-" else str(file)
+    with click.open_file(source, "rb") as stream:
+        mountpoint = serving_mount(place)
+        if mountpoint is not None:
+            if producer is not None:
+                raise StorageError(
+                    "--producer appends while no daemon owns the directory; unmount it first: "
+                    f"topicfs umount {mountpoint}"
+                )
+            encoded_here = codec is not None or schemas != SchemaPlaces()
+            with place.opened() as engine:
+                encoder = _encoder(engine, path, codec, schemas) if encoded_here else None
+                _append_through(mountpoint, engine, path, stream=stream, source=source, encoder=encoder)
+            return
+        hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
+        with place.opened_for_writing(through_mount=hint) as engine:
+            encoder = _encoder(engine, path, codec, schemas)
+            lines_target = _target(_topic(engine, path), path, encoder)
+            framing = BATCHES if path.name == BATCH_FILE else LINES
+            _check(stream, framing, lines_target, source)
+            if producer is not None:
+                _append_once(engine, path, encoder, producer=producer, stream=stream, file=file)
+                return
+            # Of a directory all is put on disk at once in the end; a cluster answers for each append.
+            take = partial(lines_target.append, durable=engine.remote and acks != "1")
+            outcome = _outcome(_ends(engine, path), path, framing, source)
+            sync = (lambda: None) if engine.remote else lines_target.sync
+            _each(stream, framing, take, source, outcome, sync)
+
+
+def _check_name(target: str, path: TopicPath) -> None:
     if path.name == BATCH_FILE and path.partition is None:
         raise InvalidNameError(
             f"{target}: batches are appended to one partition, as {path.topic}/0/{path.name}"
         )
     if path.name not in {*RECORD_FILES, BATCH_FILE}:
         raise InvalidNameError(f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}")
+
+
+def _check_options(
+    path: TopicPath, *, producer: str | None, compression: str | None, acks: str | None, place: Place
+) -> None:
+    """Raise click.UsageError for options that do not go with the target."""
     if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     if compression is not None and path.name == BATCH_FILE:
@@ -139,65 +182,44 @@ def append(
         raise click.UsageError(
             "--acks is for a cluster: of a data directory everything is on disk in the end"
         )
-    codec = None if compression is None else Codec[compression.upper()]
-    source = "-" if str(file) == "-" else str(file)
     if producer is not None and place.cluster is not None:
         raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
-    if producer is not None and source == "-":
-        raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
-    with click.open_file(source, "rb") as stream:
-        as_the_mount = producer is None and codec is None and schemas == SchemaPlaces()
-        mountpoint = serving_mount(place) if as_the_mount else None
-        if mountpoint is not None:
-            _append_through(mountpoint, place, path, stream=stream, source=source)
-            return
-        hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
-        with place.opened_for_writing(through_mount=hint) as engine:
-            encoder = _encoder(engine, path, codec, schemas)
-            lines_target = _target(engine, path, encoder)
-            framing = BATCHES if path.name == BATCH_FILE else LINES
-            _check(stream, framing, lines_target, source)
-            if producer is not None:
-                _append_once(engine, path, encoder, producer=producer, stream=stream, file=file)
-                return
-            # Of a directory all is put on disk at once in the end; a cluster answers for each append.
-            take = partial(lines_target.append, durable=engine.remote and acks != "1")
-            outcome = _outcome(engine, path, framing, source)
-            sync = (lambda: None) if engine.remote else lines_target.sync
-            _each(stream, framing, take, "standard input" if source == "-" else source, outcome, sync)
 
 
 def _append_through(
-    mountpoint: Path, place: Place, path: TopicPath, *, stream: IO[bytes], source: str
+    mountpoint: Path,
+    engine: Engine,
+    path: TopicPath,
+    *,
+    stream: IO[bytes],
+    source: str,
+    encoder: Encoder | None,
 ) -> None:
-    """Append through the mount of the daemon that owns the directory. The directory's files say which lines it takes."""
-    framing = BATCHES if path.name == BATCH_FILE else LINES
-    with place.opened() as engine:
-        target = _target(engine, path, _encoder(engine, path, None, SchemaPlaces()))
-        if not path.name.endswith(DECODED_SUFFIXES):  # Only the daemon knows where its schemas are.
-            _check(stream, framing, target, source)
-    with (mountpoint / str(path)).open("ab", buffering=0) as file:
+    """Append through the mount of the daemon that owns the directory. The directory's files say which lines it takes.
 
-        def take(block: bytes) -> None:
-            for request in requests(block):
-                written = 0
-                while written < len(request):
-                    written += file.write(request[written:])
-
-        name = "standard input" if source == "-" else source
-        _each(stream, framing, take, name, partial(_blocks_before, framing), lambda: os.fsync(file.fileno()))
-
-
-def requests(block: bytes) -> Iterator[memoryview]:
-    """Yield a block in writes that reach a daemon as one request each, and end with a line unless it is longer.
-
-    A daemon takes the begun line of a program that is killed for a record.
+    An encoder makes batches of the lines here: compressed ones, or by schemas that the daemon does not have.
     """
-    start = 0
-    while start < len(block):
-        end = block.rfind(b"\n", start, start + REQUEST_BYTES) + 1 or start + REQUEST_BYTES
-        yield memoryview(block)[start:end]
-        start = end
+    framing = BATCHES if path.name == BATCH_FILE else LINES
+    topic = _topic(engine, path)
+    ends = partial(end_offsets, mountpoint / path.topic, path.partition)
+    outcome = _outcome(ends, path, framing, source, alone=False)
+    with ExitStack() as files:
+        if encoder is not None:
+            target = _target(cast("Topic", MountedTopic(topic, mountpoint, files)), path, encoder)
+            _check(stream, framing, target, source)
+            _each(stream, framing, target.append, source, outcome, target.sync)
+            return
+        if not path.name.endswith(DECODED_SUFFIXES):  # Only the daemon knows where its schemas are.
+            target = _target(topic, path, _encoder(engine, path, None, SchemaPlaces()))
+            _check(stream, framing, target, source)
+        file = files.enter_context((mountpoint / str(path)).open("ab", buffering=0))
+
+        def take(request: bytes) -> None:
+            with explained(mountpoint, str(path)):
+                write(file, request)
+
+        cut = batch_groups if framing is BATCHES else line_groups
+        _each(stream, framing, take, source, outcome, lambda: os.fsync(file.fileno()), cut=cut)
 
 
 def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:
@@ -240,13 +262,19 @@ def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: Sche
     return Encoder(form, system_clock, Reports(system_clock), codec)
 
 
-def _target(engine: Engine, path: TopicPath, encoder: Encoder) -> LineTarget:
-    topic = engine.topic(path.topic)
+def _topic(engine: Engine, path: TopicPath) -> Topic:
+    """Return a path's topic, which has its partition (UnknownTopicError)."""
+    if path.partition is not None:
+        engine.partition(path.topic, path.partition)
+    return engine.topic(path.topic)
+
+
+def _target(topic: Topic, path: TopicPath, encoder: Encoder) -> LineTarget:
     if topic.internal:
         raise PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
     if path.partition is None:
         return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
-    return PartitionTarget(str(path), engine.partition(topic.name, path.partition), encoder)
+    return PartitionTarget(str(path), topic.partitions()[path.partition], encoder)
 
 
 def _each(
@@ -256,40 +284,60 @@ def _each(
     source: str,
     outcome: Outcome,
     sync: Callable[[], None] = lambda: None,
+    *,
+    cut: Callable[[bytes], Iterable[bytes]] = lambda block: (block,),
 ) -> None:
     """Pass the records of `stream` to `take`, block by block; an error names the line by its number, and the outcome.
 
-    `sync` is called before the first block, for it fails while too few replicas are in sync, and after the last one.
+    `cut` takes a block apart. `sync` is called before the first block, for it fails while too few replicas are in sync, and after the last one.
     """
     lines = size = 0
     try:
         sync()
         for block in blocks(stream, framing):
-            take(block)
-            lines += block.count(b"\n")
-            size += len(block)
+            for part in cut(block):
+                take(part)
+                lines += part.count(b"\n")
+                size += len(part)
         sync()
     except (FormError, OSError, StorageError) as error:
         reason = reason_of(error)
         if isinstance(error, FormError):
             reason = f"line {lines + error.line_number}: {error.reason}"
         kept = outcome(error, lines, size)
-        raise StorageError(f"{source}: {reason}{'; ' if kept else ''}{kept}") from None
+        name = "standard input" if source == "-" else source
+        raise StorageError(f"{name}: {reason}{'; ' if kept else ''}{kept}") from None
 
 
-def _outcome(engine: Engine, path: TopicPath, framing: Framing, source: str) -> Outcome:
+def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
+    """Return a function that counts the records ever appended to a path's partitions; None for a cluster."""
+    if engine.remote:
+        return None
+    partitions = _partitions(engine, path).values()
+    return lambda: sum(one.offsets().log_end_offset for one in partitions)
+
+
+def _outcome(
+    ends: Callable[[], int] | None, path: TopicPath, framing: Framing, source: str, *, alone: bool = True
+) -> Outcome:
     """Return a function that says after an error how many lines are in the topic, and how to go on.
 
-    For a cluster, and for a file of batches, it says which blocks are in.
+    `ends` returns the sum of the partitions' end offsets; without it, and for a file of batches, blocks are told. If others
+    may append meanwhile, this process is not `alone`.
     """
-    partitions = () if engine.remote else _partitions(engine, path).values()
-    # Nobody else appends to this process's directories meanwhile, and each line is a record.
-    before = sum(one.offsets().log_end_offset for one in partitions)
+    before = 0 if ends is None else ends()
 
     def outcome(error: Exception, lines: int, size: int) -> str:
-        if engine.remote or framing is BATCHES:
+        if ends is None or framing is BATCHES:
             return _blocks_before(framing, error, lines, size)
-        count = sum(one.offsets().log_end_offset for one in partitions) - before
+        try:
+            count = ends() - before  # Each line is a record.
+        except OSError:  # The mount has ended.
+            return f"the first {lines} lines were written"
+        if count != lines and not alone:
+            more = f"{count - lines} records more are there, of lines behind them or by others"
+            less = f"but the topic has only {count} records more"
+            return f"the first {lines} lines were written; {more if count > lines else less}"
         if count and path.partition is None and count != lines:
             return (
                 f"{count} lines were appended: the first {lines}, and {count - lines} of those behind them; with "

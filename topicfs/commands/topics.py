@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
-
 import click
 from rich.filesize import decimal
 from rich.table import Table
@@ -18,9 +14,9 @@ from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
+from topicfs.mounted import topics as mounted
 from topicfs.places import Place, place_option
-from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.disk.names import check_new_topic, is_internal
+from topicfs.storage.disk.names import is_internal
 from topicfs.storage.engine import Engine, Topic, records_of
 from topicfs.storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -91,53 +87,23 @@ def create(
     overrides = parse_settings(settings)
     for name in filter(is_internal, names):
         raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
-    mountpoint = serving_mount(place) if replicas is None else None
+    mountpoint = serving_mount(place)
     if mountpoint is not None:
-        _create_through(mountpoint, place, names, partitions=partitions, overrides=overrides)
+        made = mounted.create(
+            mountpoint, place, names, partitions=partitions, replicas=replicas, overrides=overrides
+        )
+        for name, count in made.items():
+            _say_created(name, count)
         return
     with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
         if replicas is not None and engine.replication is None:
-            raise StorageError(
-                "--replicas: the data directories do not replicate; mount them with --replicas N first"
-            )
+            raise StorageError(mounted.NO_REPLICATION)
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             if replicas is not None and engine.replication is not None:
                 engine.replication.set_replicas(name, replicas)
                 engine.replication.catch_up()
             _say_created(name, len(topic.partitions()))
-
-
-def _create_through(
-    mountpoint: Path,
-    place: Place,
-    names: Sequence[str],
-    *,
-    partitions: int | None,
-    overrides: Mapping[str, str],
-) -> None:
-    """Create topics through the mount of the daemon that owns the directory; remove one that differs from what was asked."""
-    TopicConfig.from_overrides(overrides)
-    with place.opened() as engine:
-        for name in names:
-            check_new_topic(name, engine.topics())
-    for name in names:
-        topic = mountpoint / name
-        topic.mkdir()
-        with ExitStack() as undo:
-            undo.callback(topic.rmdir)
-            if not (topic / "config").exists():
-                raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
-            if partitions is not None:
-                (topic / str(partitions - 1)).mkdir(exist_ok=True)
-            if overrides:
-                lines = "".join(f"{key}={value}\n" for key, value in overrides.items())
-                (topic / "config").write_text(lines, encoding="utf-8")
-            count = sum(one.name.isdecimal() for one in topic.iterdir())
-            if partitions not in (None, count):
-                raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
-            undo.pop_all()
-        _say_created(name, count)
 
 
 def _say_created(name: str, count: int) -> None:
@@ -195,12 +161,16 @@ def describe(name: str, *, place: Place) -> None:
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:
     """Delete a topic; one that has records only with --with-records."""
-    with place.opened_for_writing(through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
-        try:
-            engine.delete_topic(name, with_records=with_records)
-        except TopicNotEmptyError as error:
-            raise PolicyViolationError(f"{error}; add --with-records to delete them too") from error
-        say(f"{name}: deleted")
+    mountpoint = serving_mount(place)
+    try:
+        if mountpoint is not None:
+            mounted.delete(mountpoint, name, with_records=with_records)
+        else:
+            with place.opened_for_writing(through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
+                engine.delete_topic(name, with_records=with_records)
+    except TopicNotEmptyError as error:
+        raise PolicyViolationError(f"{error}; add --with-records to delete them too") from error
+    say(f"{name}: deleted")
 
 
 def moment(timestamp: Timestamp) -> str:
