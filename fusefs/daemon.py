@@ -20,7 +20,6 @@ import trio
 from topicfs.fusefs.appending.handle import Appending
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
-from topicfs.fusefs.appending.open_descriptors import holds
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
@@ -40,6 +39,7 @@ from topicfs.fusefs.nodes.context import MountContext, Settings
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.operations import KernelNotifications, Operations
+from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.requests.common_requests import CommonRequests, stand_in_front
 from topicfs.fusefs.requests.request_counts import RequestCounts

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from topicfs.fusefs.appending.handle import Acks, Appending
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
-from topicfs.fusefs.appending.open_descriptors import holds
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.follow_file import FollowNode
@@ -28,6 +27,7 @@ from topicfs.fusefs.nodes.context import MountContext, NoKernel, Settings
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
+from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
 from topicfs.fusefs.tree.partitions import PartitionDirectory

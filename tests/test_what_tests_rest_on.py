@@ -28,7 +28,7 @@ from testing.stacks import printed_if_late
 from tests.build_machine import is_build_machine
 from tests.doubles.waiting import wait_until
 from tests.scheduling import MOUNTS_OF_A_CLUSTER, SECONDS, SHARING, group_of
-from topicfs.fusefs.following.signals import look
+from topicfs.fusefs.processes.signals import look
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Wa
 from topicfs.fusefs.appending.in_flight import WritesInFlight
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
-from topicfs.fusefs.appending.open_descriptors import appends
 from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.errors import FileError, errno_of, file_error
+from topicfs.fusefs.processes.open_descriptors import appends
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
 from topicfs.fusefs.threads.remote import UnansweredError

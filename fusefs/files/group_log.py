@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError
@@ -20,6 +19,7 @@ from topicfs.fusefs.nodes.nodes import (
     FileNode,
     nanoseconds,
 )
+from topicfs.fusefs.processes.visible import PROC, VisibleProcess
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
 from topicfs.storage.membership import Subscription
@@ -99,9 +99,6 @@ def check_spoken(access: Access, path: str) -> None:
 def program_of(pid: int) -> str:
     """Return the name of the program that a process runs; `unknown` where it cannot be seen."""
     try:
-        return (
-            Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="backslashreplace").strip()
-            or "unknown"
-        )
+        return VisibleProcess(PROC / str(pid)).program or "unknown"
     except OSError:
         return "unknown"

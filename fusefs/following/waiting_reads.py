@@ -12,8 +12,8 @@ from typing import NamedTuple
 import trio
 
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
 from topicfs.fusefs.following.wakeups import Waker
+from topicfs.fusefs.processes.signals import DescriptorHolder, Look, descriptor_holders, look
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, Listen
 
 MAX_WAITING = 1000

@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from topicfs.fusefs.following.signals import look
 from topicfs.fusefs.mounting.limits import mounters, mounts
+from topicfs.fusefs.processes.signals import look
+from topicfs.fusefs.processes.visible import processes
 from topicfs.storage.disk.names import META_PROPERTIES
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import printable
@@ -163,13 +164,20 @@ def unmount(path: Path) -> str | None:
 def _holders(device: str) -> str:
     """Return where the file system is still mounted: at other paths, or in namespaces such as containers', with a process of each."""
     found: dict[str, str] = {}
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in processes():
         with suppress(OSError):
-            for path, mounted in mounts(FSTYPE, process.name).items():
+            for path, mounted in mounts(FSTYPE, process.pid).items():
                 if mounted == device:
-                    name = (process / "comm").read_text().strip()
-                    found.setdefault(path, f"{path} of process {process.name} ({name})")
+                    found.setdefault(path, f"{path} of process {process.pid} ({process.program})")
     return ", ".join(found.values())
+
+
+def _users(mountpoint: str) -> Iterator[str]:
+    """Yield the visible processes whose working directory or open files are in a mount."""
+    for process in processes():
+        with suppress(OSError):
+            if process.is_inside(mountpoint):
+                yield str(process)
 
 
 def _resolved(path: Path) -> Path:
@@ -255,7 +263,7 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words and a path
         if not result.returncode:
             return
-        users = _users(mountpoint) if "busy" in result.stderr else []
+        users = list(_users(mountpoint)) if "busy" in result.stderr else []
         if users and time.monotonic() > deadline:
             raise MountError(
                 f"{mountpoint}: is in use by {', '.join(users)}; end them, or have them leave it"
@@ -263,14 +271,3 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
         if "busy" not in result.stderr or time.monotonic() > deadline:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
         time.sleep(BUSY_PAUSE_SECONDS)
-
-
-def _users(mountpoint: str) -> list[str]:
-    """Find the visible processes whose working directory or open files are in a mount."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            places = [one.readlink() for one in (process / "cwd", *(process / "fd").iterdir())]
-            if any(f"{place}/".startswith(f"{mountpoint}/") for place in places):
-                found.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
-    return found

@@ -16,13 +16,13 @@ from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.filesystem import AttributeChange, TopicFileSystem
-from topicfs.fusefs.following.signals import Look
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.metrics.collector import MetricsCollector
 from topicfs.fusefs.nodes.context import MountContext, Settings
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.nodes.nodes import Attributes, Node
+from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls

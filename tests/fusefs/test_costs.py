@@ -13,7 +13,7 @@ from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from tests.doubles.mount_client import MountClient, mounted, refused
 from topicfs.fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
 from topicfs.fusefs.files.selector_files import LARGEST_XATTR_BYTES
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
 from topicfs.storage.codec.headers import Codec

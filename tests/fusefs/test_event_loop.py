@@ -16,7 +16,7 @@ from topicfs.fusefs.files import follow_file as follows
 from topicfs.fusefs.files import partition_files
 from topicfs.fusefs.files import topic_log as topic_logs
 from topicfs.fusefs.following import follow
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.views import records
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.headers import Codec

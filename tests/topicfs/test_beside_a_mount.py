@@ -14,7 +14,7 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from topicfs.commands import topics
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.mounted import appends

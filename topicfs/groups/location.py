@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from topicfs.data_directory import mountpoint_of, require_directories
-from topicfs.fusefs.following.signals import look
+from topicfs.fusefs.processes.signals import look
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.mount import MountGroups
 from topicfs.groups.view import GroupsPlace

@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.following.signals import DescriptorHolder, Look
 from topicfs.fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
+from topicfs.fusefs.processes.signals import DescriptorHolder, Look
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 
 CALM, SIGNALED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)

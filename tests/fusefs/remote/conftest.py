@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.mount_client import mounted
 from tests.doubles.remote_client import TIME, Program
 from tests.doubles.stalling_engine import StallingEngine
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 
 
 @pytest.fixture

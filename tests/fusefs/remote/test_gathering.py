@@ -13,7 +13,7 @@ from tests.doubles.remote_client import Program
 from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.appending.lingering import remote_linger
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.storage.errors import PartitionOfflineError
 
 

@@ -14,7 +14,7 @@ from tests.doubles.remote_client import Program, waiting
 from tests.doubles.stalling_engine import StallingAppend, StallingEngine
 from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES
 from topicfs.fusefs.appending.in_flight import LARGE_BYTES
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.storage.errors import PartitionOfflineError
 
 BLOCKS = [b"%d " % number + b"x" * LARGE_BYTES + b"\n" for number in range(5)]

@@ -18,7 +18,7 @@ from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.following.signals import Look
+from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.threads.remote import QUESTIONS, THREADS
 from topicfs.storage.errors import PartitionOfflineError
 

@@ -14,7 +14,7 @@ import os
 from signal import SIGCHLD, SIGCONT, SIGURG, SIGWINCH
 from typing import NamedTuple
 
-from topicfs.fusefs.appending.open_descriptors import holds
+from topicfs.fusefs.processes.open_descriptors import holds
 
 _NEWS = sum(1 << number - 1 for number in (SIGCHLD, SIGCONT, SIGURG, SIGWINCH))
 """Signals that do nothing unless a program wants to hear of them (signal(7))."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testing.processes import started
-from topicfs.fusefs.following.signals import Look, descriptor_holders, look, parse_status
+from topicfs.fusefs.processes.signals import Look, descriptor_holders, look, parse_status
 
 STATUS = b"""Name:\tcat
 State:\tD (disk sleep)

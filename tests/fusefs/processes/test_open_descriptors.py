@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from topicfs.fusefs.appending.open_descriptors import appends, holds
+from topicfs.fusefs.processes.open_descriptors import appends, holds
 
 
 def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
