@@ -12,10 +12,21 @@ from topicfs.pipeline.source.batch_reader import BatchReader, FilteringBatchRead
 from topicfs.pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
 from topicfs.pipeline.source.query.schema import full_schema
 from topicfs.pipeline.source.stream_reader import RefusedStream, StreamReader
+from topicfs.pipeline.spark_errors import reported, reporting
 from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
+
+
+@reporting("write", "commit", "abort")
+class ReportingWriter(TopicWriter):
+    """The writer of a batch, with its errors as Spark shows them."""
+
+
+@reporting("write", "commit", "abort")
+class ReportingStreamWriter(TopicStreamWriter):
+    """The same of a stream."""
 
 
 class TopicfsDataSource(DataSource):
@@ -25,9 +36,11 @@ class TopicfsDataSource(DataSource):
     def name(cls) -> str:
         return "topicfs"
 
+    @reported
     def schema(self) -> StructType:
         return with_options(full_schema(include_headers=includes_headers(self.options)), self.options)
 
+    @reported
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(*self._reading(schema, streaming=False))
 
@@ -37,11 +50,13 @@ class TopicfsDataSource(DataSource):
         except PipelineError as error:
             return RefusedStream(error)
 
+    @reported
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        return TopicWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
+        return ReportingWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
 
+    @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
-        return TopicStreamWriter(
+        return ReportingStreamWriter(
             target_of(writing_options(self.options, schema), schema, overwrite=overwrite)
         )
 
@@ -53,6 +68,7 @@ class TopicfsDataSource(DataSource):
 class FilteringDataSource(TopicfsDataSource):
     """The format as `topicfs.spark.register` registers it, which switches filter pushdown on."""
 
+    @reported
     def reader(self, schema: StructType) -> BatchReader:
         return FilteringBatchReader(*self._reading(schema, streaming=False))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,14 +11,10 @@ from pyspark.sql import DataFrame, DataFrameReader, Observation
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.errors import DataLossError, condition_of, raised_in
 from topicfs.pipeline.places.place import SparkPlace
 
 OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
-
-_LOST = re.compile(
-    r"^pipeline\.errors\.DataLossError: (?P<said>.*?)(; failOnDataLoss=false [^;]*)?$", re.MULTILINE
-)
 
 
 def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, topics: str) -> DataFrame:
@@ -38,10 +33,10 @@ def losses_reported(remedy: str) -> Iterator[None]:
     try:
         yield
     except StreamingQueryException as error:
-        lost = _LOST.search(str(error))
-        if lost is None:
+        found = raised_in(str(error))
+        if found is None or found.condition != condition_of(DataLossError):
             raise
-        raise DataLossError(f"{lost['said']}; {remedy}") from error
+        raise DataLossError(f"{found.message.partition(DataLossError.REMEDY)[0]}; {remedy}") from error
 
 
 def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:

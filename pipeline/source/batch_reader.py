@@ -14,6 +14,7 @@ from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.spark_errors import reported
 
 
 class TaskPartition(InputPartition):
@@ -31,10 +32,12 @@ class BatchReader(DataSourceReader):
         self._schema = arrow_schema(schema)
         self._narrowing = EVERYTHING
 
+    @reported
     def partitions(self) -> Sequence[InputPartition]:
         with closing(TopicSource(self._options)) as source:
             return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
 
+    @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark makes one partition without a task where there is nothing to read.
         if partition.value is not None:

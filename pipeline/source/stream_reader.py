@@ -27,6 +27,7 @@ from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.pipeline.spark_errors import reported
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,6 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = StreamProgress(TopicSource(self._options))
         return self._progress
 
+    @reported
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
         return encode_stream_offset(self._stream_progress().begin())
 
@@ -50,23 +52,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @reported
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> StreamOffset:  # noqa: N802 (Spark's name)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         known = decode_stream_offset(start)
         return encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=_now_ms()))
 
+    @reported
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         self._stream_progress().stop_at_latest()
 
+    @reported
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802 (Spark's name)
         return encode_stream_offset(StreamState(self._stream_progress().latest, {}))
 
+    @reported
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         tasks = self._stream_progress().tasks(decode_stream_offset(start), decode_stream_offset(end))
         return [TaskPartition(task) for task in tasks]
 
+    @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(partition.value, options=self._options, schema=self._schema)
+        yield from read_task(partition.value, options=self._options, schema=self._schema)
 
     def stop(self) -> None:
         if self._progress is not None:
@@ -82,6 +89,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: PipelineError) -> None:
         self._error = error
 
+    @reported
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise self._error
 

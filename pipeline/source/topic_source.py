@@ -48,7 +48,7 @@ class TopicSource:
         self._directories.close()
 
     def partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
-        """Return those the query reads (PipelineError for one named that is not there)."""
+        """Return those the query reads (UnknownTopicError for one named that is not there)."""
         return select(self.options.selection, self._directories.partitions(), must_exist=must_exist)
 
     def earliest(self, partition: TopicPartition) -> int:
@@ -187,7 +187,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
         if lost is None:
             return source.task(source.checked(left.range))
     if options.fail_on_data_loss:
-        raise DataLossError(f"{lost}; failOnDataLoss=false goes on with what is there")
+        raise DataLossError(f"{lost}{DataLossError.REMEDY}goes on with what is there")
     _LOGGER.warning("%s", lost)
     return None
 

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from topicfs.pipeline.spark_errors import reported
+
 TaskInput = TypeVar("TaskInput")
 
 _NAME = "topicfs_tasks"
@@ -34,6 +36,7 @@ def in_tasks(
         def partitions(self) -> list[InputPartition]:
             return [InputPartition(task_input) for task_input in inputs]
 
+        @reported
         def read(self, partition: InputPartition) -> Iterator[Any]:
             # Spark makes one partition without a value where there is no input.
             if partition.value is not None:

@@ -177,3 +177,24 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
         timeout=60,
     )
     assert ["later 0", "later 1"] == sorted(read.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("TimeoutException", "Kafka: too late (TimeoutException)"),
+        (
+            "UnknownTopicOrPartitionException",
+            "Kafka: the cluster does not have a topic that was named (UnknownTopicOrPartitionException)",
+        ),
+    ],
+)
+def test_an_error_of_kafkas_client_is_told_by_its_class(spark, broker, name, line):
+    """Spark's error has Kafka's exception among its causes, whatever its own text says."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+    from topicfs.jobs.run import cause  # noqa: PLC0415
+
+    thrown = getattr(spark._jvm.org.apache.kafka.common.errors, name)("too late")
+    aborted = spark._jvm.org.apache.spark.SparkException("Job aborted due to stage failure", thrown)
+    assert line == cause(Py4JJavaError("An error occurred while calling o1.save.\n", aborted))

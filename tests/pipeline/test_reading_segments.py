@@ -34,7 +34,7 @@ from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode, encode_lines
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
+from topicfs.storage.errors import CorruptionError, NotALogDirectoryError, UnknownTopicError
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
@@ -301,7 +301,7 @@ def test_what_is_no_data_directory(tmp_path):
     with pytest.raises(NotALogDirectoryError):
         read(options_of(tmp_path))
     make_topic(tmp_path / "data")
-    with pytest.raises(PipelineError, match="no such topic: payments"):
+    with pytest.raises(UnknownTopicError, match="no such topic: payments"):
         read(options_of(tmp_path / "data", "payments"))
 
 

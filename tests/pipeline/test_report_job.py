@@ -11,6 +11,7 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.manager import Machine, open_engine
 from topicfs.storage.membership import Position
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
@@ -128,7 +129,7 @@ def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
 
     output = tmp_path / "report.html"
     output.write_text("old")
-    with pytest.raises(PipelineError, match="no such topic: nothing"):
+    with pytest.raises(UnknownTopicError, match="no such topic: nothing"):
         report(spark, ReportOptions(place=place_of(str(data)), topics=("nothing",), output=output))
     with pytest.raises(PipelineError, match="no such directory"):
         report(spark, ReportOptions(place=place_of(str(data)), output=tmp_path / "none" / "report.html"))

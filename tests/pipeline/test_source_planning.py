@@ -20,6 +20,7 @@ from topicfs.pipeline.source.query.ranges import (
     must_wait,
     split_ranges,
 )
+from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import TopicPartition
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -190,7 +191,7 @@ def test_choosing_partitions(caplog):
         Selection(topics=("orders", "payments")),
         Selection(assigned=frozenset({A, TopicPartition("payments", 0)})),
     ):
-        with pytest.raises(PipelineError, match="no such topic: payments"):
+        with pytest.raises(UnknownTopicError, match="no such topic: payments"):
             select(named, present)
     assert [] == select(Selection(topics=("payments",)), present, must_exist=False)
     assert [] == select(Selection(assigned=frozenset()), present)

@@ -1,9 +1,11 @@
-"""What a user sees in the driver who asks for something that cannot be: one line that names it, of ours, and the last."""
+"""What a user sees in the driver who asks for something that cannot be: a condition, and one line that names it."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.pipeline.conftest import ROOT
+from topicfs.pipeline.errors import raised_in
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.manager import open_engine
 
@@ -54,37 +56,40 @@ def stream(spark, given):
     return sum(counts)
 
 
-def told(error):
-    """The last line of ours in what Spark tells, and whatever error it tells behind it."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    errors = [
-        line for line in lines if line.partition(": ")[0].endswith("Error") and " " not in line.split(":")[0]
-    ]
-    return errors[-1].partition(": ")[2] if errors else str(error)
+def told(error, condition):
+    """Return the line of ours in Spark's error, which has this condition and no traceback of a worker."""
+    text = str(error)
+    raised = raised_in(text)
+    assert raised is not None, text
+    assert condition == raised.condition
+    assert 'File "' + str(ROOT / "pipeline") not in text
+    return raised.message
 
 
 ASKED = [
-    ({"color": "red"}, "color: no option of topicfs"),
-    ({"subscribe": "payments"}, "subscribe: no such topic: payments; there are bad, orders"),
-    ({"path": "empty"}, EMPTY),
+    ({"color": "red"}, "INVALID_OPTION", "color: no option of topicfs"),
+    ({"subscribe": "payments"}, "UNKNOWN_TOPIC", "subscribe: no such topic: payments; there are bad, orders"),
+    ({"path": "empty"}, "PIPELINE", EMPTY),
     (
         {"path": "nowhere"},
+        "PIPELINE",
         "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
     ),
     (
         {"subscribe": "bad"},
+        "CORRUPTION",
         "{folder}/data/bad-0/00000000000000000000.log: position 74: checksum is 0x",
     ),
 ]
 
 
 @pytest.mark.parametrize("read", [batch, stream])
-@pytest.mark.parametrize(("changed", "line"), ASKED)
-def test_a_read_that_cannot_be(spark, folder, read, changed, line):
+@pytest.mark.parametrize(("changed", "condition", "line"), ASKED)
+def test_a_read_that_cannot_be(spark, folder, read, changed, condition, line):
     """The thing, the cause, the remedy; a corrupt batch with its file and position."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
-    assert told(caught.value).startswith(line.format(folder=folder))
+    assert told(caught.value, f"TOPICFS_{condition}").startswith(line.format(folder=folder))
 
 
 LATE = '{"orders":{"0":7}}'
@@ -102,7 +107,7 @@ def test_an_offset_that_is_not_there(spark, folder, read, changed, line):
     """Told, with what helps; or what is there is read: of a stream that begins at the end nothing."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
-    assert told(caught.value) == f"{line}; failOnDataLoss=false reads what is there"
+    assert told(caught.value, "TOPICFS_DATA_LOSS") == f"{line}; failOnDataLoss=false reads what is there"
     expected = {batch: BATCHES, stream: 0}[read]
     assert expected == read(spark, options(folder, changed | {"failOnDataLoss": "false"}))
 
@@ -115,26 +120,32 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
 
 
 @pytest.mark.parametrize(
-    ("changed", "line"),
+    ("changed", "condition", "line"),
     [
-        ({"color": "red"}, "color: no option of writing to topicfs"),
-        ({"topic": "payments"}, "payments: no such topic; make it first: topicfs topics create payments"),
+        ({"color": "red"}, "INVALID_OPTION", "color: no option of writing to topicfs"),
+        (
+            {"topic": "payments"},
+            "UNKNOWN_TOPIC",
+            "payments: no such topic; make it first: topicfs topics create payments",
+        ),
         (
             {"path": "empty"},
+            "PIPELINE",
             EMPTY,
         ),
         (
             {"path": "nowhere"},
+            "PIPELINE",
             "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob; "
             + LOST,
         ),
     ],
 )
-def test_a_write_that_cannot_be(spark, folder, changed, line):
+def test_a_write_that_cannot_be(spark, folder, changed, condition, line):
     """Told before a task runs."""
     given = {"path": "data", "topic": "orders"} | changed
     given["path"] = str(folder / given["path"])
     rows = spark.range(1).selectExpr("'v' AS value")
     with pytest.raises(Exception) as caught:
         rows.write.format("topicfs").mode("append").options(**given).save()
-    assert told(caught.value) == line.format(folder=folder)
+    assert told(caught.value, f"TOPICFS_{condition}") == line.format(folder=folder)

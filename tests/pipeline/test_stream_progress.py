@@ -11,12 +11,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
 from topicfs import pipeline
-from topicfs.pipeline.errors import DataLossError, PipelineError, SparkMissingError
+from topicfs.pipeline.errors import DataLossError, SparkMissingError
 from topicfs.pipeline.source.query.offsets import StreamState
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource
 from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 
@@ -340,7 +341,7 @@ def test_beside_a_broker_up_to_the_high_watermark(data, follow):
 
 def test_a_topic_that_is_not_there(follow):
     """A query does not begin without it."""
-    with pytest.raises(PipelineError, match="no such topic: payments"):
+    with pytest.raises(UnknownTopicError, match="no such topic: payments"):
         follow(subscribe="payments").begin()
 
 

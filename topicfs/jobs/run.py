@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,35 +12,35 @@ import click
 
 from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.jobs.results import print_rows
+from topicfs.pipeline.errors import raised_in
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.spark.session import SessionOptions, job_session
 from topicfs.pipeline.tasks.output import important_lines
 from topicfs.storage.errors import StorageError
 
-_OWN = ("topicfs.pipeline.errors.", "topicfs.storage.errors.", "topicfs.storage.staging.")
-"""Modules whose errors say all in their first line."""
-
-
-_KAFKA = re.compile(r"\borg\.apache\.kafka\.[\w.]*?(?P<name>\w+): (?P<said>.*?)(?: SQLSTATE: \w+)?$")
-"""An error of Kafka's own clients, in whatever line of whatever trace."""
+_KAFKA = "org.apache.kafka."
 _TOPIC_MISSING = "UnknownTopicOrPartitionException"
+_MISSING = "the cluster does not have a topic that was named"
 
 
-def cause(text: str) -> str:
-    """Return the line of Spark's error that says what is wrong: our own error's in a traceback, or Kafka's, else the first.
+def cause(error: Exception) -> str:
+    """Return what is wrong in one line: the message of our own error, or of Kafka's, else Spark's first line.
 
     What Java threw comes behind a line that says only which call failed.
     """
+    text = str(error)
+    own = raised_in(text)
+    if own is not None:
+        return own.message
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while thrown is not None:
+        package, _, name = thrown.getClass().getName().rpartition(".")
+        if package.startswith(_KAFKA):
+            missing = name == _TOPIC_MISSING
+            return f"Kafka: {_MISSING if missing else thrown.getMessage()} ({name})"
+        thrown = thrown.getCause()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith(_OWN)]
-    if own:
-        return own[-1].partition(": ")[2]
-    kafka = next(filter(None, map(_KAFKA.search, lines)), None)
-    if kafka is not None:
-        known = "the cluster does not have a topic that was named" if kafka["name"] == _TOPIC_MISSING else ""
-        return f"Kafka: {known or kafka['said']} ({kafka['name']})"
-    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return (thrown or lines)[0]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
             found = job(session)
             columns, rows = found.columns, [row.asDict(recursive=True) for row in found.collect()]
         except (PySparkException, Py4JError) as error:
-            raise StorageError(cause(str(error))) from error
+            raise StorageError(cause(error)) from error
     print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
 
 

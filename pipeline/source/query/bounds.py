@@ -20,6 +20,7 @@ from topicfs.pipeline.source.query.offsets import (
 from topicfs.pipeline.source.query.options import Selection
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.storage.disk.names import is_internal
+from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class PartitionEnds(Protocol):
 def select(
     selection: Selection, present: Iterable[TopicPartition], *, must_exist: bool = True
 ) -> list[TopicPartition]:
-    """Choose partitions; PipelineError for a topic that is named and not there.
+    """Choose partitions; UnknownTopicError for a topic that is named and not there.
 
     A partition that is assigned and not there is passed over, and a pattern finds any part of a name, but none of
     Kafka's own topics: as with Spark's Kafka connector.
@@ -60,7 +61,7 @@ def select(
         option, topics = "assign", {one.topic for one in selection.assigned}
     absent = sorted(topics - {one.topic for one in everything})
     if absent and must_exist:
-        raise PipelineError(f"{option}: no such topic: {', '.join(absent)}; {_there_are(everything)}")
+        raise UnknownTopicError(f"{option}: no such topic: {', '.join(absent)}; {_there_are(everything)}")
     found = [one for one in everything if one.topic in topics]
     if selection.assigned is None:
         return found
@@ -168,4 +169,4 @@ def clamp(start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int
 
 
 def _lost(partition: TopicPartition, what: str) -> DataLossError:
-    return DataLossError(f"{partition}: {what}; failOnDataLoss=false reads what is there")
+    return DataLossError(f"{partition}: {what}{DataLossError.REMEDY}reads what is there")

@@ -1,0 +1,66 @@
+"""Errors of Spark's format as a user sees them: a condition and one sentence, without the traceback of a Python worker."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from pyspark.errors import PySparkException
+
+from topicfs.pipeline.errors import condition_of
+from topicfs.storage.errors import StorageError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Kind = TypeVar("Kind")
+
+
+class TopicfsException(PySparkException):
+    """An error of the format. Spark passes only its text on: `[TOPICFS_DATA_LOSS] orders-0: …`."""
+
+    def __init__(self, error: StorageError | OSError) -> None:
+        super().__init__(message=str(error), errorClass=condition_of(type(error)))
+
+
+def reported(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a method that Spark calls in a worker, with expected errors raised as TopicfsException."""
+    if inspect.isgeneratorfunction(method):
+
+        @wraps(method)
+        def iterate(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Any:
+            with _reporting():
+                yield from method(*args, **kwargs)
+
+        return iterate
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with _reporting():
+            return method(*args, **kwargs)
+
+    return call
+
+
+def reporting(*names: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Return a decorator of classes that makes these methods, inherited ones too, `reported`."""
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        for name in names:
+            setattr(kind, name, reported(getattr(kind, name)))
+        return kind
+
+    return decorate
+
+
+@contextmanager
+def _reporting() -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, OSError) as error:
+        # Spark then prints this error without a traceback. A worker ends at its first error, so no other is affected.
+        os.environ.setdefault("SPARK_HIDE_TRACEBACK", "1")
+        raise TopicfsException(error) from error
