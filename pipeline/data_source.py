@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -17,6 +19,8 @@ from topicfs.pipeline.sql_tables import reading_options, with_options, without_o
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The worker that Spark starts to plan a read with filters, if the setting is on."""
 
 
 @reporting("write", "commit", "abort")
@@ -30,7 +34,7 @@ class ReportingStreamWriter(TopicStreamWriter):
 
 
 class TopicfsDataSource(DataSource):
-    """The format as Spark registers it (`pyspark_topicfs`): reads without filter pushdown, which is off by default."""
+    """The format as Spark finds it by its name (`pyspark_topicfs`), or as `pipeline.register` registers it."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +46,8 @@ class TopicfsDataSource(DataSource):
 
     @reported
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(*self._reading(schema, streaming=False))
+        make = FilteringBatchReader if _hands_filters_down() else BatchReader
+        return make(*self._reading(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 (Spark's name)
         try:
@@ -65,15 +70,13 @@ class TopicfsDataSource(DataSource):
         return options, without_options(schema)
 
 
-class FilteringDataSource(TopicfsDataSource):
-    """The format as `topicfs.spark.register` registers it, which switches filter pushdown on."""
-
-    @reported
-    def reader(self, schema: StructType) -> BatchReader:
-        return FilteringBatchReader(*self._reading(schema, streaming=False))
-
-
 def register(spark: SparkSession) -> None:
     """Make `topicfs` known to a session, with filter pushdown to segments and indexes."""
     spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(FilteringDataSource)
+    spark.dataSource.register(TopicfsDataSource)
+
+
+def _hands_filters_down() -> bool:
+    """Return whether this process hands filters to the reader: Spark starts it, or its daemon, by its module's name."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHDOWN_WORKER in {*sys.argv[1:2], getattr(spec, "name", "")}
