@@ -34,7 +34,7 @@ class ReportingStreamWriter(TopicStreamWriter):
 
 
 class TopicfsDataSource(DataSource):
-    """The format as Spark finds it by its name (`pyspark_topicfs`), or as `pipeline.register` registers it."""
+    """The format as Spark finds it by its name (`pyspark_topicfs`), or as `topicfs.spark.register` registers it."""
 
     @classmethod
     def name(cls) -> str:

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+from topicfs.pipeline.source.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "topicfs_clock"
 OPTION = "until"
@@ -47,9 +48,11 @@ class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 (Spark's name)
+    def latestOffset(  # noqa: N802 (Spark's name)
+        self, start: Mapping[str, int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, int]:
         del limit
-        return {OPTION: max(start[OPTION], self._until_us)}
+        return {OPTION: max(start[OPTION] if start else 0, self._until_us)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Do nothing: the row is known already."""

@@ -39,9 +39,10 @@ class BatchReader(DataSourceReader):
 
     @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark makes one partition without a task where there is nothing to read.
-        if partition.value is not None:
-            yield from read_task(partition.value, options=self._options, schema=self._schema)
+        # Spark makes one partition without a task where there is nothing to read, and Spark 4.1 passes None.
+        task = getattr(partition, "value", None)
+        if task is not None:
+            yield from read_task(task, options=self._options, schema=self._schema)
 
 
 class FilteringBatchReader(BatchReader):

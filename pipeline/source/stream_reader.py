@@ -7,15 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.errors import InvalidOptionError, PipelineError
 from topicfs.pipeline.source.batch_reader import TaskPartition
 from topicfs.pipeline.source.query.offsets import (
     StreamOffset,
@@ -25,6 +19,12 @@ from topicfs.pipeline.source.query.offsets import (
 )
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
+from topicfs.pipeline.source.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.pipeline.spark_errors import reported
@@ -37,6 +37,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = arrow_schema(schema)
         self._progress: StreamProgress | None = None
+        self._known: Mapping[str, Any] = {}
+        """The end of the last batch, as far as this reader knows: Spark 4.1 does not pass it on."""
+        if ReadMaxRows is None and options.max_offsets_per_trigger is not None:
+            raise InvalidOptionError("maxOffsetsPerTrigger: needs Spark 4.2 or later")
 
     def _stream_progress(self) -> StreamProgress:
         """Return the progress, made only in the process that plans; readers are copied to others before that."""
@@ -46,17 +50,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reported
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
-        return encode_stream_offset(self._stream_progress().begin())
+        self._known = encode_stream_offset(self._stream_progress().begin())
+        return dict(self._known)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @reported
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> StreamOffset:  # noqa: N802 (Spark's name)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        known = decode_stream_offset(start)
-        return encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=_now_ms()))
+    def latestOffset(  # noqa: N802 (Spark's name)
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> StreamOffset:
+        most = getattr(limit, "max_rows", None)
+        known = decode_stream_offset(self._known if start is None else start)
+        end = encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=_now_ms()))
+        self._known = end
+        return end
 
     @reported
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
@@ -68,6 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reported
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        self._known = end
         tasks = self._stream_progress().tasks(decode_stream_offset(start), decode_stream_offset(end))
         return [TaskPartition(task) for task in tasks]
 

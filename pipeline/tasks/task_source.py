@@ -38,9 +38,10 @@ def in_tasks(
 
         @reported
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            # Spark makes one partition without a value where there is no input.
-            if partition.value is not None:
-                yield from work(partition.value)
+            # Spark makes one partition without a value where there is no input, and Spark 4.1 passes None.
+            task_input = getattr(partition, "value", None)
+            if task_input is not None:
+                yield from work(task_input)
 
     class TaskSource(DataSource):
         @classmethod

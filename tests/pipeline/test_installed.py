@@ -24,6 +24,7 @@ COMPILED = ("storage", "fusefs", "pipeline")
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
+from topicfs.pipeline.errors import raised_in
 
 settings, data, statements = map(json.loads, sys.argv[1:])
 builder = SparkSession.builder.master("local[1]")
@@ -36,8 +37,8 @@ for statement in statements:
     try:
         found.append([list(map(str, row)) for row in spark.sql(statement).collect()])
     except Exception as error:
-        lines = str(error).splitlines()
-        found.append(next((line for line in lines if line.startswith("topicfs.pipeline.errors.")), str(error)))
+        raised = raised_in(str(error))
+        found.append(": ".join(raised) if raised else str(error))
 print(json.dumps(found))
 """
 
@@ -106,7 +107,7 @@ def test_of_an_editable_install(tmp_path, data):
     )
     told = found.pop(10)
     assert [2, [], [["2"]], [["b", "1"]], [], [["3"]], [["1"]], [], [["None"]], [], [], [["3"]], []] == found
-    assert told.startswith("topicfs.pipeline.errors.InvalidOptionError: this table's options are not known")
+    assert told.startswith("TOPICFS_INVALID_OPTION: this table's options are not known")
     assert ["a", "b", "c"] == lines(data)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,6 +30,18 @@ _COLUMNS = (
 )
 _HEADERS = StructField("headers", ArrayType(_HEADER))
 
+_ARROW = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+}
+"""The columns' types in Arrow, as Spark expects them; its own function for this differs between its versions."""
+
 
 def full_schema(*, include_headers: bool) -> StructType:
     """Return all columns, as Spark's Kafka connector has them: each may be null."""
@@ -50,4 +62,4 @@ def arrow_schema(asked: StructType) -> Any:
             raise InvalidOptionError(
                 f"schema: {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
             )
-    return to_arrow_schema(asked, timezone="UTC")
+    return pa.schema([pa.field(field.name, _ARROW[field.name], field.nullable) for field in asked])

@@ -1,0 +1,63 @@
+"""What older versions of Spark do not tell a stream's reader; `scripts/spark_versions.sh` runs more tests with these versions."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.doubles.engines import append_lines
+from topicfs.storage.manager import open_engine
+
+pytestmark = pytest.mark.spark
+
+
+def reader_of(data, **given):
+    from topicfs.pipeline.source.query.options import parse_source_options  # noqa: PLC0415 (needs Spark, as the others)
+    from topicfs.pipeline.source.query.schema import full_schema  # noqa: PLC0415
+    from topicfs.pipeline.source.stream_reader import StreamReader  # noqa: PLC0415
+
+    options = parse_source_options({"path": str(data), "subscribe": "orders", **given}, streaming=True)
+    return StreamReader(options, full_schema(include_headers=False))
+
+
+@contextlib.contextmanager
+def stopping(reader):
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path, monkeypatch):
+    """Spark 4.1 asks for the latest offset without the start of the batch, and plans an empty batch after a restart."""
+    from topicfs.pipeline.spark_errors import TopicfsException  # noqa: PLC0415 (needs Spark)
+
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")
+    with contextlib.closing(open_engine(tmp_path)) as engine:
+        append_lines(engine.create_topic("orders").partitions()[0], "1\n2\n3\n")
+    with stopping(reader_of(tmp_path, startingOffsets="earliest")) as first:
+        assert {"0": 0} == first.initialOffset()["orders"]
+        end = first.latestOffset()
+        assert {"0": 3} == end["orders"]
+    with contextlib.closing(open_engine(tmp_path)) as engine:
+        engine.delete_topic("orders")
+        append_lines(engine.create_topic("orders").partitions()[0], "1\n2\n3\n4\n")
+    with stopping(reader_of(tmp_path, failOnDataLoss="false")) as again:
+        assert [] == again.partitions(end, end)
+        assert {"0": 4} == again.latestOffset()["orders"]
+    with stopping(reader_of(tmp_path)) as again:
+        again._known = end
+        with pytest.raises(TopicfsException, match="deleted and created again") as caught:
+            again.latestOffset()
+    assert "TOPICFS_DATA_LOSS" == caught.value.getCondition()
+
+
+def test_a_limit_that_spark_does_not_pass_on_is_refused(tmp_path, monkeypatch):
+    """Before Spark 4.2 a query would read only a part with availableNow, and end."""
+    from topicfs.pipeline.errors import InvalidOptionError  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.source import stream_reader  # noqa: PLC0415
+
+    monkeypatch.setattr(stream_reader, "ReadMaxRows", None)
+    with pytest.raises(InvalidOptionError, match="maxOffsetsPerTrigger: needs Spark 4.2"):
+        reader_of(tmp_path, maxOffsetsPerTrigger="3")
