@@ -7,6 +7,7 @@ the page is drawn from, one row a partition.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +16,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
+from topicfs.pipeline.report.arrow_rows import SCHEMA, table_of
+from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
 from topicfs.pipeline.report.group_lags import find_lags
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
 from topicfs.pipeline.report.page.page import Heading, page
-from topicfs.pipeline.report.record_collector import collect_records
-from topicfs.pipeline.report.segment_collector import bytes_of, collect, find_segments
+from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
-from topicfs.storage.disk.names import INTERNAL_TOPICS
 
 TOP = 12
 """Topics with plots of their own: a page with more panels is not read."""
@@ -56,50 +57,31 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
     """
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
-    numbers = (_of_cluster if options.place.is_kafka else _of_files)(spark, options)
+    numbers = _counted(spark, options)
     groups = find_lags(options.place, options.topics)
     for one in numbers:
         one.groups = groups.get(one.partition, ())
     if options.output is not None:
-        _write(options.output, page(numbers, heading(options)))
+        _write(options.output, page(numbers, _heading(options)))
     return spark.createDataFrame(table_of(numbers), from_arrow_schema(SCHEMA))
 
 
-def heading(options: ReportOptions) -> Heading:
-    """Return the page's heading, with the origin of the numbers: a cluster shows less than files."""
-    return Heading(
-        place=str(options.place),
-        now_ms=options.now_ms,
-        top=options.top,
-        from_files=not options.place.is_kafka,
-    )
+def _heading(options: ReportOptions) -> Heading:
+    return Heading(place=str(options.place), now_ms=options.now_ms, top=options.top)
 
 
-def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    found = find_segments(options.place.path or "", options.topics, without=options.place.without)
-    tasks = pack([bytes_of(one) for one in found.segments], task_bytes=options.task_bytes)
-    inputs = [found.segments[task.start : task.stop] for task in tasks]
-    rows = in_tasks(spark, _collect, inputs, schema=from_arrow_schema(SCHEMA)).toArrow()
-    empty = [PartitionNumbers(partition) for partition in found.partitions]
-    return merged([*empty, *map(numbers_of, rows.to_pylist())])
+def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
+    found = find_parts(options.place, options.topics)
+    tasks = pack([bytes_of(one) for one in found.pieces], task_bytes=options.task_bytes)
+    inputs = [(options.place, found.pieces[task.start : task.stop]) for task in tasks]
+    rows = in_tasks(spark, _collect, inputs, schema=StructType([StructField("numbers", BinaryType())]))
+    counted = (one for row in rows.collect() for one in pickle.loads(row["numbers"]))  # noqa: S301 (of our own tasks)
+    return merged([*map(PartitionNumbers, found.partitions), *counted])
 
 
-def _of_cluster(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    """Return numbers from records: a cluster shows its consumers neither segments nor codecs."""
-    named = {"subscribePattern": ".*"} if options.topics is None else {"subscribe": ",".join(options.topics)}
-    place = options.place
-    records = (
-        spark.read.format(place.format).options(**place.options, **named, startingOffsets="earliest").load()
-    )
-    if options.topics is None:
-        internal = ", ".join(f"'{topic}'" for topic in sorted(INTERNAL_TOPICS))
-        records = records.where(f"topic NOT IN ({internal})")
-    return collect_records(records)
-
-
-def _collect(segments: Sequence[Task]) -> Iterator[Any]:
+def _collect(task: tuple[SparkPlace, Sequence[Task | OffsetRange]]) -> Iterator[Any]:
     """Count a task's records; runs in Spark's workers."""
-    yield batch_of(collect(segments))
+    yield (pickle.dumps(collect(*task)),)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,24 +1,15 @@
-"""A partition's numbers as an Arrow row and back: the rows of tasks, and of the job's DataFrame."""
+"""A partition's numbers as a row of the job's DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from topicfs.pipeline.report.histograms import (
-    WIDTHS,
-    Amount,
-    SizeHistogram,
-    TimeHistogram,
-    bin_start,
-    bins_of,
-)
-from topicfs.pipeline.report.numbers import COUNTS, GroupLag, PartitionNumbers, SegmentLag, StoredBytes
-from topicfs.storage.model import TopicPartition
+from topicfs.pipeline.report.histograms import SizeHistogram, TimeHistogram, bin_start
+from topicfs.pipeline.report.numbers import COUNTS, PartitionNumbers
 
 
 def _struct(*names: str, **others: Any) -> Any:
@@ -46,7 +37,7 @@ SCHEMA = pa.schema(
 """See `pipeline.report.numbers`; times are milliseconds since the epoch, which any record may claim."""
 
 
-def row_of(numbers: PartitionNumbers) -> dict[str, Any]:
+def _row_of(numbers: PartitionNumbers) -> dict[str, Any]:
     """Return the row, as Python values."""
     return {
         **numbers.partition._asdict(),
@@ -62,32 +53,9 @@ def row_of(numbers: PartitionNumbers) -> dict[str, Any]:
     }
 
 
-def numbers_of(row: Mapping[str, Any]) -> PartitionNumbers:
-    """Read a row."""
-    return PartitionNumbers(
-        partition=TopicPartition(row["topic"], row["partition"]),
-        **{name: row[name] for name in _PLAIN},
-        codecs={
-            one["codec"]: StoredBytes(one["batches"], one["bytes"], one["uncompressed_bytes"])
-            for one in row["codecs"]
-        },
-        times=_times_of(row["times"]),
-        keys=_sizes_of(row["keys"]),
-        values=_sizes_of(row["values"]),
-        lags=_sizes_of(row["lags"]),
-        segment_lags=[SegmentLag(one["last_append_ms"], one["lag_ms"]) for one in row["segment_lags"]],
-        groups=tuple(GroupLag(one["group"], one["position"], one["lag"]) for one in row["groups"]),
-    )
-
-
 def table_of(numbers: Iterable[PartitionNumbers]) -> Any:
     """Return the rows as an Arrow table."""
-    return pa.Table.from_pylist([row_of(one) for one in numbers], SCHEMA)
-
-
-def batch_of(numbers: Iterable[PartitionNumbers]) -> Any:
-    """Return the rows as an Arrow batch."""
-    return pa.RecordBatch.from_pylist([row_of(one) for one in numbers], SCHEMA)
+    return pa.Table.from_pylist([_row_of(one) for one in numbers], SCHEMA)
 
 
 def _times_row(times: TimeHistogram) -> dict[str, Any]:
@@ -98,18 +66,6 @@ def _times_row(times: TimeHistogram) -> dict[str, Any]:
     return {"width_ms": width, "buckets": buckets}
 
 
-def _times_of(row: Mapping[str, Any]) -> TimeHistogram:
-    width = row["width_ms"]
-    buckets = {one["start"] // width: Amount(one["records"], one["bytes"]) for one in row["buckets"]}
-    return TimeHistogram(WIDTHS.index(width), buckets)
-
-
 def _sizes_row(sizes: SizeHistogram) -> dict[str, Any]:
     bins = [{"start": bin_start(number), "count": count} for number, count in sorted(sizes.bins.items())]
     return {**asdict(sizes), "bins": bins}
-
-
-def _sizes_of(row: Mapping[str, Any]) -> SizeHistogram:
-    starts = np.array([one["start"] for one in row["bins"]], np.int64)
-    bins = dict(zip(bins_of(starts).tolist(), (one["count"] for one in row["bins"]), strict=True))
-    return SizeHistogram(row["count"], row["total"], row["smallest"], row["largest"], bins)

@@ -5,6 +5,8 @@ Small batches make small columns: they are put aside until there are enough for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +26,7 @@ _NO_TIME = -1
 
 
 class Counter:
-    """Counts records and batches into `numbers`, which are complete after `flush`."""
+    """Counts records and batches into `numbers`."""
 
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
@@ -32,8 +34,13 @@ class Counter:
         """For each of the columns: create times, times of append (-1: not stamped), lengths of keys and of values."""
         self._records = 0
 
-    def add(self, columns: Columns, start: int, end: int) -> None:
-        """Count the records [start, end) of columns that were decoded with `create_times`, and their batches."""
+    def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:
+        """Count records [start, end) of columns that were decoded with `create_times`, and their batches."""
+        for columns, start, end in found:
+            self._add(columns, start, end)
+        self._flush()
+
+    def _add(self, columns: Columns, start: int, end: int) -> None:
         block = np.frombuffer(columns.block, np.int64).reshape(8, len(columns))
         batches = np.frombuffer(columns.batches.rows, np.int64).reshape(-1, ROW_SIZE)
         self._count_batches(columns, batches)
@@ -47,10 +54,9 @@ class Counter:
         )
         self._records += end - start
         if self._records >= ENOUGH_RECORDS:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        """Count what waits."""
+    def _flush(self) -> None:
         if not self._waiting:
             return
         created, appended, keys, values = (

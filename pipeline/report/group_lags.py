@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 
-from topicfs.cluster.engine import open_engine as open_cluster
-from topicfs.cluster.place import cluster_address
-from topicfs.cluster.protocol.security import PLAINTEXT, read_security
+from topicfs.pipeline.places.cluster_records import opened_cluster
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.numbers import GroupLag
@@ -29,7 +27,7 @@ def find_lags(
     Where they cannot be had, as without the right to see them, a warning says so: the report has all the rest.
     """
     try:
-        with closing(_opened(place)) as engine:
+        with _opened(place) as engine:
             found: dict[TopicPartition, list[GroupLag]] = {}
             for partition, lag in _lags(engine):
                 if topics is None or partition.topic in topics:
@@ -40,11 +38,10 @@ def find_lags(
         return {}
 
 
-def _opened(place: SparkPlace) -> Engine:
+def _opened(place: SparkPlace) -> AbstractContextManager[Engine]:
     if place.is_kafka:
-        security = PLAINTEXT if place.client_config is None else read_security(place.client_config)
-        return open_cluster(cluster_address(str(place)), security, read_only=True)
-    return open_directories(data_directories(place.path or ""), read_only=True)
+        return opened_cluster(place)
+    return closing(open_directories(data_directories(place.path or ""), read_only=True))
 
 
 def _lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
 from tests.pipeline.test_reading_segments import SCHEMA
-from topicfs.pipeline.report.segment_collector import collect, find_segments
+from topicfs.pipeline.places.place import place_of
+from topicfs.pipeline.report.collector import collect, find_parts
 from topicfs.pipeline.source import directories
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
@@ -109,9 +110,9 @@ def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
 def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
     """It says that they changed."""
     fill(engine, 0, 60)
-    found = find_segments(str(tmp_path), None)
+    found = find_parts(place_of(str(tmp_path)), None)
     compact(engine, **{"internal.segment.bytes": "100000"})
-    (numbers,) = collect(found.segments)
+    (numbers,) = collect(place_of(str(tmp_path)), found.pieces)
     assert 0 == numbers.damaged_batches
     assert numbers.changed_segments > 0
 

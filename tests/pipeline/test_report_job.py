@@ -7,10 +7,14 @@ import os
 
 import pytest
 
+from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import wait_until
+from tests.pipeline.topics_of_a_broker import checkpoint
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.disk.names import HIGH_WATERMARKS
 from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.manager import Machine, open_engine
 from topicfs.storage.membership import Position
@@ -51,7 +55,6 @@ def data(tmp_path):
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
     from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
-    from topicfs.pipeline.report.arrow_rows import numbers_of  # noqa: PLC0415
 
     pages, frames = [], []
     for task_bytes in (1, 1 << 30):
@@ -59,20 +62,21 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
         options = ReportOptions(
             place=place_of(str(data)), output=output, now_ms=NEW_YEAR, task_bytes=task_bytes
         )
-        frames.append([numbers_of(row) for row in report(spark, options).toArrow().to_pylist()])
+        frames.append(report(spark, options).collect())
         pages.append(output.read_text())
     assert pages[0] == pages[1]
     assert frames[0] == frames[1]
-    by_partition = {numbers.partition: numbers for numbers in frames[0]}
+    by_partition = {(row.topic, row.partition): row for row in frames[0]}
     assert [("clicks", 0), ("empty", 0), ("orders", 0), ("orders", 1)] == list(by_partition)
-    clicks, orders = by_partition[TopicPartition("clicks", 0)], by_partition[TopicPartition("orders", 0)]
+    clicks, orders = by_partition["clicks", 0], by_partition["orders", 0]
     assert (196, 196, 196, 162) == (
         clicks.records,
         clicks.stamped_records,
         clicks.null_keys,
         clicks.lags.largest,
     )
-    assert (98, {"lz4"}, orders.segments) == (orders.records, set(orders.codecs), len(orders.segment_lags))
+    codecs = [one.codec for one in orders.codecs]
+    assert (98, ["lz4"], orders.segments) == (orders.records, codecs, len(orders.segment_lags))
     assert 1 < clicks.segments
     assert sum(log.stat().st_size for log in (data / "orders-0").glob("*.log")) == orders.log_bytes
     assert ["1.html", f"{1 << 30}.html", "data"] == sorted(os.listdir(tmp_path))
@@ -95,32 +99,38 @@ def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
     assert '<th scope="row">billing</th>' in output.read_text()
 
 
-def test_records_tell_what_segments_tell(spark, data):
-    """What a broker would give: the same records, counted by Spark; the topics' files tell more."""
-    from topicfs.pipeline.report.record_collector import collect_records  # noqa: PLC0415
-    from topicfs.pipeline.report.segment_collector import collect, find_segments  # noqa: PLC0415
+@pytest.mark.java
+def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
+    """Of plain, compressed and stamped batches and of transactions: all but what only files have."""
+    from topicfs.pipeline.report.collector import collect, find_parts  # noqa: PLC0415
 
-    frame = spark.read.format("topicfs").option("path", str(data)).option("subscribePattern", ".*").load()
-    of_records, of_segments = collect_records(frame), collect(find_segments(str(data), None).segments)
-    assert [one.partition for one in of_segments] == [one.partition for one in of_records]
-    for one, other in zip(of_records, of_segments, strict=True):
-        level = max(one.times.level, other.times.level)
-        one.times.widen(level)
-        other.times.widen(level)
-        for name in (
-            *("records", "untimed_records", "stamped_records", "first_time", "last_time"),
-            *("times", "keys", "null_keys", "values", "null_values"),
-        ):
-            assert getattr(other, name) == getattr(one, name), name
-
-
-@pytest.mark.parametrize(("place", "from_files"), [("kafka://host:9092", False), ("/srv/topics", True)])
-def test_a_clusters_page_does_not_speak_of_files(spark, place, from_files):
-    """What is not known is left out, not zero."""
-    from topicfs.pipeline.jobs.report import ReportOptions, heading  # noqa: PLC0415
-
-    made = heading(ReportOptions(place=place_of(place), now_ms=NEW_YEAR))
-    assert (place, from_files, NEW_YEAR, 12) == (made.place, made.from_files, made.now_ms, made.top)
+    client = Client(broker.bootstrap_server)
+    client.create_topic("reported", partitions=2, settings={"compression.type": "zstd"})
+    client.create_topic("reported-late", settings={"message.timestamp.type": "LogAppendTime"})
+    for topic in ("reported", "reported-late"):
+        client.produce(topic, [Outgoing(b"v" * at, b"k" * (at % 3)) for at in range(1, 200)])
+    writer = client.producer(transactional_id="reported", linger_ms=10)
+    writer.init_transactions(30)
+    for commit in (True, False):
+        with client.transaction(writer, commit=commit):
+            writer.produce("reported", b"in a transaction", timestamp=NEW_YEAR, partition=0)
+    topics = ["reported", "reported-late"]
+    place = place_of(f"kafka://{broker.bootstrap_server}")
+    parts = find_parts(place, topics)
+    assert [("reported", 0), ("reported", 1), ("reported-late", 0)] == parts.partitions
+    of_cluster = collect(place, parts.pieces)
+    ends = {one.partition: one.end_offset for one in parts.pieces}
+    wait_until(
+        lambda: ends.items() <= checkpoint(broker.log_dir, HIGH_WATERMARKS).items(), "the ends are on disk"
+    )
+    place = place_of(str(broker.log_dir))
+    of_files = collect(place, find_parts(place, topics).pieces)
+    for one in of_files:
+        one.segments, one.log_bytes, one.segment_lags = 0, one.stored.bytes, []
+    assert of_files == of_cluster
+    assert (201, 199) == tuple(
+        sum(one.records for one in of_cluster if one.partition.topic == topic) for topic in topics
+    )
 
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.records import record
+from topicfs.pipeline.places.place import place_of
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, decode, encode
@@ -20,7 +21,7 @@ from topicfs.storage.model import Header, TimestampType, TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.report.arrow_rows import batch_of, numbers_of  # noqa: E402
+from topicfs.pipeline.report.collector import bytes_of, collect, find_parts  # noqa: E402
 from topicfs.pipeline.report.counter import Counter  # noqa: E402 (needs numpy)
 from topicfs.pipeline.report.histograms import (  # noqa: E402
     MAX_BUCKETS,
@@ -32,7 +33,6 @@ from topicfs.pipeline.report.histograms import (  # noqa: E402
     merged_times,
 )
 from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, StoredBytes, merged  # noqa: E402
-from topicfs.pipeline.report.segment_collector import bytes_of, collect, find_segments  # noqa: E402
 
 NEW_YEAR = 1_767_225_600_000
 PARTITION = TopicPartition("t", 0)
@@ -45,11 +45,8 @@ def integers(*values):
 def counted(*batches):
     """The numbers of batches, each decoded by itself."""
     numbers = PartitionNumbers(PARTITION)
-    counter = Counter(numbers)
-    for batch in batches:
-        for columns in decode(batch, create_times=True):
-            counter.add(columns, 0, len(columns))
-    counter.flush()
+    found = (columns for batch in batches for columns in decode(batch, create_times=True))
+    Counter(numbers).count((columns, 0, len(columns)) for columns in found)
     return numbers
 
 
@@ -157,21 +154,6 @@ def test_uncompressed_is_what_batches_would_take(codec):
     assert HEADER_SIZE < len(packed)
 
 
-def test_a_row_carries_everything():
-    """To another process and back: equal numbers, those of nothing too."""
-    stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME, codec=Codec.ZSTD)
-    numbers = counted(
-        encode(records((2**61, b"k", b"v" * 300), (NEW_YEAR, None, None), (-1, None, b""))),
-        encode(records((NEW_YEAR, None, b"x")), stamp, max_timestamp=NEW_YEAR + 50),
-    )
-    numbers.segments, numbers.log_bytes, numbers.damaged_batches, numbers.changed_segments = 2, 3, 4, 5
-    numbers.segment_lags = [SegmentLag(NEW_YEAR, -1), SegmentLag(NEW_YEAR, 5)]
-    nothing = PartitionNumbers(TopicPartition("u", 7))
-    rows = batch_of([numbers, nothing]).to_pylist()
-    assert [numbers, nothing] == [numbers_of(row) for row in rows]
-    assert (2, 3, 4) == (rows[0]["batches"], rows[0]["log_bytes"], rows[0]["records"])
-
-
 @pytest.fixture
 def data(tmp_path):
     """`orders` in two segments of one partition, `empty`, and one of Kafka's own."""
@@ -193,29 +175,29 @@ def test_segments_are_read_with_their_lags(data):
     """Kafka's own topics are left out; a segment's last append is its file's time of change."""
     for at, log in enumerate(logs(data)):
         os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
-    found = find_segments(str(data), None)
+    found = find_parts(place_of(str(data)), None)
     assert [TopicPartition("empty", 0), TopicPartition("orders", 0)] == found.partitions
-    (numbers,) = collect(found.segments)
+    (numbers,) = collect(place_of(str(data)), found.pieces)
     assert (2, 8, sum(log.stat().st_size for log in logs(data))) == (
         numbers.segments,
         numbers.records,
         numbers.log_bytes,
     )
-    assert numbers.log_bytes == sum(map(bytes_of, found.segments)) == numbers.stored.bytes
+    assert numbers.log_bytes == sum(map(bytes_of, found.pieces)) == numbers.stored.bytes
     assert [SegmentLag(NEW_YEAR + 1000, 997), SegmentLag(NEW_YEAR + 1001, 994)] == numbers.segment_lags
-    parts = [one for segment in reversed(found.segments) for one in collect([segment])]
+    parts = [one for piece in reversed(found.pieces) for one in collect(place_of(str(data)), [piece])]
     assert [numbers] == merged(parts)
 
 
 def test_what_is_damaged_or_goes_away_is_counted_and_left_out(data):
     """The rest is told as if they were not there."""
-    found = find_segments(str(data), ["orders"])
+    found = find_parts(place_of(str(data)), ["orders"])
     first, second = logs(data)
     content = bytearray(first.read_bytes())
     content[-1] ^= 1
     first.write_bytes(content)
     second.unlink()
-    (numbers,) = collect(found.segments)
+    (numbers,) = collect(place_of(str(data)), found.pieces)
     assert (0, 1, 1, 1) == (
         numbers.records,
         numbers.segments,

@@ -47,7 +47,7 @@ def numbers_of(
 
 
 def heading(**changes):
-    return Heading(**{"place": "/srv/topics", "now_ms": NEW_YEAR, "top": 12, "from_files": True, **changes})
+    return Heading(**{"place": "/srv/topics", "now_ms": NEW_YEAR, "top": 12, **changes})
 
 
 class Elements(HTMLParser):
@@ -135,7 +135,7 @@ def test_every_drawing_is_told_in_words(fifty):
 def test_one_topic_of_one_partition_gets_the_whole_width():
     """One panel a section, without a legend of partitions or a sum of one."""
     elements = Elements(page([numbers_of("only")], heading()))
-    assert 5 == len(elements.all("svg"))
+    assert 4 == len([one for one in elements.all("svg") if one["class"] == "broad"])
     assert "All" not in elements.texts
     assert not any(text.startswith("partition 0") for text in elements.texts)
 
@@ -159,13 +159,30 @@ def test_nothing_is_a_page_too():
     assert "Sizes of keys and values of untimed" in untimed
 
 
-def test_a_cluster_is_told_as_far_as_it_can_be():
-    """Neither bytes on disk nor lags; and the page says where to find them."""
-    text = " ".join(Elements(page([numbers_of("orders")], heading(from_files=False))).texts)
-    assert "run the report on the brokers' log directories" in text
-    assert "On disk" not in text
-    assert "Compression" not in text
+def test_a_cluster_shows_all_but_its_segments():
+    """Bytes on disk and compression are those of its batches; only files say what segments there are."""
+    numbers = numbers_of("orders")
+    numbers.segments, numbers.segment_lags = 0, []
+    text = " ".join(Elements(page([numbers], heading())).texts)
+    assert "A cluster does not show its clients segments" in text
+    assert "On disk" in text
+    assert "Compression" in text
+    assert "Segments" not in text
     assert "Lag" not in text
+
+
+def test_a_narrow_screen_has_drawings_of_its_own(fifty):
+    """A drawing over the whole width is there twice, as wide as small ones for narrow screens; cells have their heads."""
+    elements = Elements(page([numbers_of("only")], heading()))
+    svgs = elements.all("svg")
+    broad, narrow = ([one for one in svgs if one.get("class") == name] for name in ("broad", "narrow"))
+    assert svgs == [one for pair in zip(broad, narrow, strict=True) for one in pair]
+    assert [one["aria-label"] for one in broad] == [one["aria-label"] for one in narrow]
+    small = [one for one in Elements(fifty).all("svg") if "class" not in one]
+    assert {one["viewbox"].split()[2] for one in small} == {one["viewbox"].split()[2] for one in narrow}
+    heads = [text for text in elements.texts if text in {"Records", "On disk", "Codec", "First"}]
+    cells = [one["data-head"] for one in elements.all("td")]
+    assert set(heads) <= set(cells)
 
 
 def test_groups_are_a_table_of_lags():

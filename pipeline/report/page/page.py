@@ -8,10 +8,10 @@ from html import escape
 
 from topicfs.pipeline.report.numbers import PartitionNumbers
 from topicfs.pipeline.report.page.formatting import moment, plural, short, size, whole
-from topicfs.pipeline.report.page.sections import compression, lag, over_time, sizes
+from topicfs.pipeline.report.page.sections import lag, over_time, sizes
 from topicfs.pipeline.report.page.selection import PageTopics, TopicNumbers, choose, combined
 from topicfs.pipeline.report.page.style import STYLE
-from topicfs.pipeline.report.page.tables import group_table, partition_tables, topic_table
+from topicfs.pipeline.report.page.tables import compression_table, group_table, partition_tables, topic_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,6 @@ class Heading:
     """Time at which the page was made; None where it is not to say so."""
     top: int
     """Number of topics with plots of their own."""
-    from_files: bool
-    """True if logs were read; a cluster shows less."""
 
 
 def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
@@ -34,11 +32,11 @@ def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
     total = combined(one for topic in everything for one in topic.partitions)
     sections = [
         _head(heading, everything, total),
-        topic_table(everything, from_files=heading.from_files),
-        partition_tables(choice.shown, from_files=heading.from_files),
+        topic_table(everything),
+        partition_tables(choice.shown),
         group_table(everything),
-        *_plots(choice, heading),
-        _foot(heading),
+        *_plots(choice),
+        _foot(total),
     ]
     title = escape(f"Topics of {heading.place}")
     return "\n".join(
@@ -56,7 +54,7 @@ def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
     )
 
 
-def _plots(choice: PageTopics, heading: Heading) -> Iterator[str]:
+def _plots(choice: PageTopics) -> Iterator[str]:
     drawn = list(choice.shown)
     if choice.others:
         partitions = [one for topic in choice.others for one in topic.partitions]
@@ -66,28 +64,21 @@ def _plots(choice: PageTopics, heading: Heading) -> Iterator[str]:
         return
     yield over_time(drawn)
     yield sizes(drawn)
-    if heading.from_files:
-        yield lag(drawn)
-        yield compression(drawn)
+    yield lag(drawn)
+    yield compression_table(drawn)
 
 
 def _head(heading: Heading, topics: Sequence[TopicNumbers], total: PartitionNumbers) -> str:
     now = "" if heading.now_ms is None else f"As of {moment(heading.now_ms)}. "
+    stored = total.stored
     tiles = [
         ("Topics", whole(len(topics))),
         ("Partitions", whole(sum(len(topic.partitions) for topic in topics))),
         ("Records", short(total.records)),
+        ("On disk", size(total.log_bytes)),
+        ("Uncompressed", size(stored.uncompressed_bytes)),
+        ("Compression", f"{stored.uncompressed_bytes / stored.bytes:.1f}×" if stored.bytes else "none"),
     ]
-    if heading.from_files:
-        stored = total.stored
-        ratio = f"{stored.uncompressed_bytes / stored.bytes:.1f}×" if stored.bytes else "none"
-        tiles += [
-            ("On disk", size(total.log_bytes)),
-            ("Uncompressed", size(stored.uncompressed_bytes)),
-            ("Compression", ratio),
-        ]
-    else:
-        tiles.append(("Keys and values", size(total.keys.total + total.values.total)))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
     return "\n".join(
         [
@@ -124,27 +115,19 @@ def _warnings(total: PartitionNumbers) -> Iterator[str]:
 def _selection(topics: Sequence[TopicNumbers], heading: Heading) -> str:
     if len(topics) <= heading.top + 1:
         return ""
-    by = "bytes on disk" if heading.from_files else "bytes of keys and values"
     others = len(topics) - heading.top
     return (
-        f'<p class="quiet" style="margin-top:1rem">Plots show the {heading.top} topics with the most {by}, '
+        f'<p class="quiet" style="margin-top:1rem">Plots show the {heading.top} topics with the most bytes on disk, '
         f"and the other {others} as one; tables and totals have all.</p>"
     )
 
 
-def _foot(heading: Heading) -> str:
+def _foot(total: PartitionNumbers) -> str:
     counted = [
         "Records are those that a consumer is shown, up to the high watermark; control records are not counted.",
         "Bytes over time are those of keys and values, before compression.",
+        "On disk are the batches of one replica, without their indexes; uncompressed is what these would take there.",
     ]
-    if heading.from_files:
-        counted += [
-            "On disk are the <code>.log</code> files, without their indexes; uncompressed is what their batches would take there.",
-            "Of replicas that which shows most was read.",
-        ]
-    else:
-        counted.append(
-            "A cluster does not show its consumers segments, compression or producers' times under LogAppendTime: "
-            "for these run the report on the brokers' log directories."
-        )
+    if not total.segments:
+        counted.append("A cluster does not show its clients segments and when these were last appended to.")
     return f'<h2>How this was counted</h2><p class="quiet">{" ".join(counted)}</p>'

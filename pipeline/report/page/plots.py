@@ -31,7 +31,6 @@ INK, GRID, PAPER = "#010101", "#020202", "#030303"
 SHADES = tuple(f"#0401{number:02x}" for number in range(8))
 """Shades of a topic's partitions."""
 KEYS, VALUES, LAG = "#050101", "#050102", "#050103"
-CODECS = {"none": "#060100", "gzip": "#060101", "snappy": "#060102", "lz4": "#060103", "zstd": "#060104"}
 NAMES = {
     INK: "--ink",
     GRID: "--grid",
@@ -40,7 +39,6 @@ NAMES = {
     VALUES: "--values",
     LAG: "--lag",
     **{color: f"--shade-{number}" for number, color in enumerate(SHADES)},
-    **{color: f"--codec-{codec}" for codec, color in CODECS.items()},
 }
 """The page's variable for each color of a drawing; a drawing has no others."""
 
@@ -89,6 +87,7 @@ OVER_TIME, BY_SIZE = {"left": 50.0, "below": 36.0}, {"left": 14.0, "below": 22.0
 """Margins for labels, in points."""
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
+"""Where the page is too narrow for its labels, the same is drawn as `SMALL`."""
 
 
 def over_time(
@@ -139,59 +138,30 @@ def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, nam
     return drawing.svg
 
 
-def segment_lags(topics: Sequence[tuple[str, Sequence[SegmentLag]]], *, name: str) -> str:
+def segment_lags(topics: Sequence[tuple[str, Sequence[SegmentLag]]], *, panel: Panel, name: str) -> str:
     """Draw a line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
-    with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(topics)), name) as drawing:
+    with _drawing(Panel(panel.width, 0.7 + 0.32 * len(topics)), name) as drawing:
         axes = drawing.axes
         for line, (_, found) in enumerate(topics):
             shown = [max(one.lag_ms, 1) for one in found]
             axes.plot(shown, [line] * len(shown), "o", color=LAG, alpha=0.5, markersize=5, markeredgewidth=0)
         axes.set_xscale("log")
         low, high = axes.get_xlim()
-        axes.xaxis.set_major_locator(FixedLocator([tick for tick in _LAG_TICKS if low <= tick <= high]))
+        low = max((tick for tick in _LAG_TICKS if tick <= low), default=low)
+        axes.set_xlim(low, min((tick for tick in _LAG_TICKS if tick >= high), default=high))
+        axes.xaxis.set_major_locator(FixedLocator(_LAG_TICKS))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: duration(round(at))))
         axes.xaxis.set_minor_locator(NullLocator())
-        _lines(axes, [topic for topic, _ in topics])
+        axes.set_yticks(range(len(topics)), [_cut(topic, 30 if panel is WIDE else 16) for topic, _ in topics])
+        axes.set_ylim(len(topics) - 0.4, -0.6)
         axes.grid(visible=True, axis="both")
     return drawing.svg
 
 
-class Bar(NamedTuple):
-    """A topic's compression with one codec."""
-
-    topic: str
-    codec: str
-    ratio: float
-    text: str
-
-
-def compression(bars: Sequence[Bar], *, name: str) -> str:
-    """Draw a bar a topic and codec: how many bytes each byte on disk stands for."""
-    with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(bars)), name) as drawing:
-        axes = drawing.axes
-        for line, bar in enumerate(bars):
-            axes.barh(line, bar.ratio, height=0.62, color=CODECS[bar.codec])
-            axes.annotate(
-                bar.text, (bar.ratio, line), (6, 0), textcoords="offset points", va="center_baseline"
-            )
-        axes.axvline(1, color=INK, linewidth=0.8)
-        axes.set_xlim(0, max(bar.ratio for bar in bars) * 1.3)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
-        _lines(axes, [bar.topic for bar in bars])
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-    return drawing.svg
-
-
-def _lines(axes: Axes, names: Sequence[str]) -> None:
-    """Name a plot's lines, the first at the top."""
-    axes.set_yticks(range(len(names)), [_cut(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-
-
-def _cut(name: str) -> str:
+def _cut(name: str, most: int) -> str:
     """Shorten a name in its middle: topics differ at either end."""
-    return name if len(name) <= 30 else f"{name[:16]}…{name[-13:]}"
+    kept = most // 2 - 1
+    return name if len(name) <= most else f"{name[: most - kept - 1]}…{name[-kept:]}"
 
 
 def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], color: str) -> None:
@@ -300,9 +270,10 @@ def _svg(figure: Figure) -> str:
     return text
 
 
-def described(svg: str, description: str) -> str:
-    """Return the drawing with a text for readers who do not see it."""
+def described(svg: str, description: str, shown: str = "") -> str:
+    """Return the drawing with a text for readers who do not see it, and a class that says on which screens it is shown."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{label}">{rest}'
+    on = f' class="{shown}"' if shown else ""
+    return f'{head}{on} role="img" aria-label="{label}">{rest}'

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from html import escape
 
 from topicfs.pipeline.report.histograms import SizeHistogram
 from topicfs.pipeline.report.page import plots
 from topicfs.pipeline.report.page.formatting import duration, each, moment, plural, short, size
-from topicfs.pipeline.report.page.plots import SHADES, SMALL, WIDE, Bar, described
+from topicfs.pipeline.report.page.plots import SHADES, SMALL, WIDE, described
 from topicfs.pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
 
 _LAG_LINES = 30
@@ -35,9 +36,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
         for number, (topic, series) in enumerate(drawn):
             amounts = [axis.amounts(one.numbers.times) for one in series]
             columns = [[amount.bytes if in_bytes else amount.records for amount in one] for one in amounts]
-            svg = plots.over_time(
-                axis, columns, panel=_panel(drawn), in_bytes=in_bytes, name=f"{name}-{number}"
-            )
+            draw = partial(plots.over_time, axis, columns, in_bytes=in_bytes)
             say = size if in_bytes else short
             sums = [sum(bucket) for bucket in zip(*columns, strict=True)]
             most = max(sums)
@@ -45,7 +44,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
             total = say(sum(sums))
             caption = f"{total} in all; at most {say(most)} per {width}" if most else "nothing on this axis"
             text = f"{title} over time of {topic.name}: {caption}, from {when}."
-            panels.append(_figure(topic.name, caption, described(svg, text)))
+            panels.append(_figure(topic.name, caption, _drawn(draw, f"{name}-{number}", text, of=drawn)))
         what = "Bytes of keys and values" if in_bytes else "Records"
         parts += [
             f'<h2 id="{name}">{title} over time</h2>',
@@ -69,9 +68,10 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
             f"values {_sizes_in_words(total.values, total.null_values)}",
             f"keys {_sizes_in_words(total.keys, total.null_keys)}",
         ]
-        svg = plots.sizes(total.keys, total.values, bounds, panel=_panel(drawn), name=f"sizes-{number}")
+        draw = partial(plots.sizes, total.keys, total.values, bounds)
         text = f"Sizes of keys and values of {topic.name}: {'; '.join(captions)}."
-        panels.append(_figure(topic.name, "<br>".join(captions), described(svg, text)))
+        drawing = _drawn(draw, f"sizes-{number}", text, of=drawn)
+        panels.append(_figure(topic.name, "<br>".join(captions), drawing))
     return "\n".join(
         [
             '<h2 id="sizes">Sizes of keys and values</h2>',
@@ -111,10 +111,9 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
         caption = f"median {duration(half)}, 99 % ≤ {duration(most)}, largest {duration(found.largest or 0)}"
         if early:
             caption += f"; {plural(early, 'record')} from clocks that were ahead"
-        svg = plots.lags(found, bounds, panel=_panel(topics), name=f"lag-{number}")
-        panels.append(
-            _figure(topic.name, caption, described(svg, f"Lag of the records of {topic.name}: {caption}."))
-        )
+        text = f"Lag of the records of {topic.name}: {caption}."
+        drawing = _drawn(partial(plots.lags, found, bounds), f"lag-{number}", text, of=topics)
+        panels.append(_figure(topic.name, caption, drawing))
     names = "This topic has" if len(topics) == 1 else "These topics have"
     return [
         "<h3>Exact, record by record: LogAppendTime</h3>",
@@ -129,13 +128,13 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
 def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
     shown = topics[:_LAG_LINES]
     lines = [(topic.name, topic.total.segment_lags) for topic in shown]
-    svg = plots.segment_lags(lines, name="segment-lags")
     smallest = min(one.lag_ms for _, found in lines for one in found)
     largest = max(one.lag_ms for _, found in lines for one in found)
     text = f"Lag of the last append of each segment, a line a topic: from {duration(smallest)} to {duration(largest)}."
     ahead = sum(one.lag_ms < 0 for _, found in lines for one in found)
     ahead_text = f" {plural(ahead, 'segment')} with a time ahead of it at the left edge." if ahead else ""
     left_out = f" The {_LAG_LINES} largest topics are shown." if len(topics) > len(shown) else ""
+    drawing = _drawn(partial(plots.segment_lags, lines), "segment-lags", text)
     return [
         "<h3>Roughly, segment by segment: CreateTime</h3>",
         (
@@ -143,34 +142,8 @@ def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
             "against its largest record time, a dot each. Copying files without their times makes these lags meaningless."
             f"{ahead_text}{left_out}</p>"
         ),
-        f'<figure class="wide">{described(svg, text)}</figure>',
+        f'<figure class="wide">{drawing}</figure>',
     ]
-
-
-def compression(topics: Sequence[TopicNumbers]) -> str:
-    """Draw the ratios of compression, by topic and codec."""
-    bars = []
-    for topic in topics:
-        for codec, stored in sorted(topic.total.codecs.items()):
-            ratio = stored.uncompressed_bytes / stored.bytes
-            text = f"{ratio:.2f}× {codec}, {size(stored.uncompressed_bytes)} in {size(stored.bytes)}"
-            bars.append(Bar(topic.name, codec, ratio, text))
-    if not bars:
-        return ""
-    svg = plots.compression(bars, name="compression")
-    text = "Compression by topic and codec: " + "; ".join(f"{bar.topic} {bar.text}" for bar in bars) + "."
-    codecs = [codec for codec in plots.CODECS if any(bar.codec == codec for bar in bars)]
-    return "\n".join(
-        [
-            '<h2 id="compression">Compression</h2>',
-            (
-                "<p>Bytes that batches would take uncompressed, against those they take on disk; "
-                "the line at 1× is no compression.</p>"
-            ),
-            _legend([(f"--codec-{codec}", codec) for codec in codecs]),
-            f'<figure class="wide">{described(svg, text)}</figure>',
-        ]
-    )
 
 
 def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
@@ -189,8 +162,12 @@ def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
     return (min(numbers), max(numbers)) if numbers else None
 
 
-def _panel(drawn: Sequence[object]) -> plots.Panel:
-    return WIDE if len(drawn) == 1 else SMALL
+def _drawn(draw: Callable[..., str], name: str, text: str, *, of: Sequence[object] = ("one",)) -> str:
+    """Return a drawing; one that has the whole width twice, for broad screens and for narrow ones."""
+    if len(of) > 1:
+        return described(draw(panel=SMALL, name=name), text)
+    broad, narrow = draw(panel=WIDE, name=name), draw(panel=SMALL, name=f"{name}-narrow")
+    return described(broad, text, "broad") + described(narrow, text, "narrow")
 
 
 def _grid(panels: Sequence[str]) -> str:

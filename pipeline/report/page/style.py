@@ -9,7 +9,6 @@ STYLE = """
   --shade-0: #123f73; --shade-1: #1f5fa8; --shade-2: #3f82c8; --shade-3: #6ea5dc;
   --shade-4: #9cc3e8; --shade-5: #2b8a80; --shade-6: #5fb3a8; --shade-7: #a5d6cf;
   --keys: #b3541e; --values: #1f5fa8; --lag: #6b4ea8;
-  --codec-none: #8a929b; --codec-gzip: #b3541e; --codec-snappy: #2b8a80; --codec-lz4: #6b4ea8; --codec-zstd: #1f5fa8;
 }
 @media (prefers-color-scheme: dark) {
   :root {
@@ -17,8 +16,7 @@ STYLE = """
     --shade-0: #d3e6fa; --shade-1: #a8cdf3; --shade-2: #7db4ee; --shade-3: #5596da;
     --shade-4: #3876b8; --shade-5: #9be0d6; --shade-6: #5cbcae; --shade-7: #2f8378;
     --keys: #f0985e; --values: #7db4ee; --lag: #b79df0;
-    --codec-none: #98a1ab; --codec-gzip: #f0985e; --codec-snappy: #5cbcae; --codec-lz4: #b79df0; --codec-zstd: #7db4ee;
-  }
+    }
 }
 * { box-sizing: border-box; }
 body {
@@ -54,6 +52,20 @@ tbody th { font-weight: 600; white-space: normal; overflow-wrap: anywhere; min-w
 tfoot td, tfoot th { font-weight: 600; border-top: 2px solid var(--grid); }
 td.share {
   background: linear-gradient(to left, color-mix(in srgb, var(--accent) 22%, transparent) var(--share), transparent 0);
+}
+svg.narrow { display: none; }
+@media (max-width: 48rem) {
+  body { padding: 1.25rem .75rem 3rem; }
+  .grid { grid-template-columns: 1fr; }
+  svg.broad { display: none; }
+  svg.narrow { display: block; }
+  thead { display: none; }
+  table, tbody, tfoot, tr, th, td { display: block; }
+  tbody th, tfoot th, td, tfoot td { border: 0; padding: .15rem .25rem; white-space: normal; }
+  tr + tr, tfoot tr { border-top: 1px solid var(--grid); }
+  tr { padding: .5rem 0; }
+  td { display: flex; justify-content: space-between; gap: 1rem; overflow-wrap: anywhere; }
+  td::before { content: attr(data-head); color: var(--quiet); font-weight: 400; white-space: nowrap; }
 }
 details { margin-top: .75rem; }
 summary { cursor: pointer; color: var(--accent); }

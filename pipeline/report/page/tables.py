@@ -1,59 +1,59 @@
-"""The tables of a report: the topics, and the partitions of those that are drawn."""
+"""The tables of a report: topics, the partitions of those that are drawn, groups, and compression."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TypeAlias
 
 from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers
 from topicfs.pipeline.report.page.formatting import moment, size, whole
 from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 
+Cell: TypeAlias = str | tuple[str, float]
+"""Text, and how much of the cell a bar fills."""
 MAX_TOPICS = 100
 """Most rows of the table; the other topics share its last row."""
 
-_COMMON = ("Records", "Keys and values")
-_OF_FILES = ("Segments", "On disk", "Uncompressed", "Ratio")
+_LAST = ("On disk", "Uncompressed", "Ratio", "First", "Last")
 
 
-def topic_table(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
+def topic_table(topics: Sequence[TopicNumbers]) -> str:
     """Return a row a topic, the largest first, and their sum."""
     named = topics if len(topics) <= MAX_TOPICS + 1 else topics[:MAX_TOPICS]
     others = topics[len(named) :]
-    largest = max((_weight(topic.total, from_files=from_files) for topic in topics), default=0)
+    largest = max((topic.total.log_bytes for topic in topics), default=0)
+    total = combined(topic.total for topic in topics)
+    segments = total.segments > 0
     rows = [
-        _row(escape(topic.name), len(topic.partitions), topic.total, largest, from_files=from_files)
+        [topic.name, whole(len(topic.partitions)), *_cells(topic.total, largest, segments=segments)]
         for topic in named
     ]
-    partitions = sum(len(topic.partitions) for topic in topics)
     if others:
         of_others = sum(len(topic.partitions) for topic in others)
         rest = combined(topic.total for topic in others)
-        rows.append(_row(f"{len(others)} others", of_others, rest, 0, from_files=from_files))
-    total = combined(topic.total for topic in topics)
-    foot = _row("All", partitions, total, 0, from_files=from_files) if len(topics) > 1 else ""
-    return "\n".join(
-        [
-            '<h2 id="topics">Topics</h2>',
-            _table("Topic", rows, foot, counted="Partitions", from_files=from_files),
-        ]
-    )
+        rows.append([f"{len(others)} others", whole(of_others), *_cells(rest, 0, segments=segments)])
+    partitions = sum(len(topic.partitions) for topic in topics)
+    foot = ["All", whole(partitions), *_cells(total, 0, segments=segments)] if len(topics) > 1 else None
+    heads = ("Topic", "Partitions", *_heads(segments=segments))
+    return f'<h2 id="topics">Topics</h2>\n{_table(heads, rows, foot)}'
 
 
-def partition_tables(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
+def partition_tables(topics: Sequence[TopicNumbers]) -> str:
     """Return the partitions of topics that have several, to be unfolded."""
+    segments = any(topic.total.segments for topic in topics)
     rows = []
     for topic in topics:
         if len(topic.partitions) < 2:
             continue
-        largest = max(_weight(one, from_files=from_files) for one in topic.partitions)
+        largest = max(one.log_bytes for one in topic.partitions)
         rows += [
-            _row(f"{escape(topic.name)} {one.partition.partition}", None, one, largest, from_files=from_files)
+            [f"{topic.name} {one.partition.partition}", *_cells(one, largest, segments=segments)]
             for one in topic.partitions
         ]
     if not rows:
         return ""
-    table = _table("Partition", rows, "", counted=None, from_files=from_files)
+    table = _table(("Partition", *_heads(segments=segments)), rows)
     return f"<details><summary>Each partition of the topics that are drawn</summary>\n{table}\n</details>"
 
 
@@ -66,55 +66,59 @@ def group_table(topics: Sequence[TopicNumbers]) -> str:
                 lags.setdefault((lag.group, topic.name), []).append(lag)
     if not lags:
         return ""
-    heads = "".join(f'<th scope="col">{name}</th>' for name in ("Group", "Topic", "Partitions", "Lag"))
     rows = [
-        f'<tr><th scope="row">{escape(group)}</th>{_cell(escape(topic))}{_cell(whole(len(found)))}'
-        f"{_cell(whole(sum(one.lag for one in found)))}</tr>\n"
+        [group, topic, whole(len(found)), whole(sum(one.lag for one in found))]
         for (group, topic), found in sorted(lags.items())
     ]
-    return (
-        f'<h2 id="groups">Groups</h2>\n<div class="scroll"><table><thead><tr>{heads}</tr></thead>\n'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return f'<h2 id="groups">Groups</h2>\n{_table(("Group", "Topic", "Partitions", "Lag"), rows)}'
 
 
-def _weight(numbers: PartitionNumbers, *, from_files: bool) -> int:
-    """Return the number that a row's bar shows."""
-    return numbers.log_bytes if from_files else numbers.keys.total + numbers.values.total
+def compression_table(topics: Sequence[TopicNumbers]) -> str:
+    """Return a row a topic and codec: how many bytes each byte on disk stands for; empty without batches."""
+    found = [(topic.name, *one) for topic in topics for one in sorted(topic.total.codecs.items())]
+    if not found:
+        return ""
+    ratios = [stored.uncompressed_bytes / stored.bytes for *_, stored in found]
+    rows: list[list[Cell]] = []
+    for (name, codec, stored), ratio in zip(found, ratios, strict=True):
+        bar = f"{ratio:.2f}×", ratio / max(ratios)
+        rows.append([name, codec, size(stored.uncompressed_bytes), size(stored.bytes), bar])
+    text = "<p>Bytes that batches would take uncompressed, against those they take on disk.</p>"
+    table = _table(("Topic", "Codec", "Uncompressed", "On disk", "Ratio"), rows)
+    return f'<h2 id="compression">Compression</h2>\n{text}\n{table}'
 
 
-def _table(what: str, rows: Sequence[str], foot: str, *, counted: str | None, from_files: bool) -> str:
-    heads = [*([counted] if counted else []), *_COMMON, *(_OF_FILES if from_files else ()), "First", "Last"]
-    head = f'<th scope="col">{what}</th>' + "".join(f'<th scope="col">{name}</th>' for name in heads)
-    parts = [
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>',
-        f"<tbody>{''.join(rows)}</tbody>",
-        f"<tfoot>{foot}</tfoot></table></div>",
-    ]
-    return "\n".join(parts)
+def _heads(*, segments: bool) -> tuple[str, ...]:
+    return ("Records", "Keys and values", *(("Segments",) if segments else ()), *_LAST)
 
 
-def _row(
-    name: str, partitions: int | None, numbers: PartitionNumbers, largest: int, *, from_files: bool
-) -> str:
-    """Return a row; `largest` is what a full bar stands for; 0: none is drawn."""
+def _cells(numbers: PartitionNumbers, largest: int, *, segments: bool) -> list[Cell]:
+    """Return what `_heads` names; `largest` is what a full bar stands for; 0: none is drawn."""
     stored = numbers.stored
-    cells = [] if partitions is None else [_cell(whole(partitions))]
-    cells.append(_cell(whole(numbers.records)))
-    payload = _cell(size(numbers.keys.total + numbers.values.total))
-    share = _weight(numbers, from_files=from_files) / largest if largest else 0
-    bar = (
-        f'<td class="share" style="--share:{share:.1%}">{size(_weight(numbers, from_files=from_files))}</td>'
-    )
-    if from_files:
-        ratio = f"{stored.uncompressed_bytes / stored.bytes:.2f}×" if stored.bytes else "none"
-        cells += [payload, _cell(whole(numbers.segments)), bar]
-        cells += [_cell(size(stored.uncompressed_bytes)), _cell(ratio)]
-    else:
-        cells.append(bar)
-    cells += [_cell(moment(numbers.first_time)), _cell(moment(numbers.last_time))]
-    return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>\n'
+    return [
+        whole(numbers.records),
+        size(numbers.keys.total + numbers.values.total),
+        *((whole(numbers.segments),) if segments else ()),
+        (size(numbers.log_bytes), numbers.log_bytes / largest if largest else 0),
+        size(stored.uncompressed_bytes),
+        f"{stored.uncompressed_bytes / stored.bytes:.2f}×" if stored.bytes else "none",
+        moment(numbers.first_time),
+        moment(numbers.last_time),
+    ]
 
 
-def _cell(text: str) -> str:
-    return f"<td>{text}</td>"
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Cell] | None = None) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    body = "".join(_row(heads, row) for row in rows)
+    last = f"<tfoot>{_row(heads, foot)}</tfoot>" if foot else ""
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>{last}</table></div>'
+
+
+def _row(heads: Sequence[str], cells: Sequence[Cell]) -> str:
+    """Return a row; each cell has its head, which a narrow screen shows beside it."""
+    parts = [f'<th scope="row">{escape(str(cells[0]))}</th>']
+    for name, cell in zip(heads[1:], cells[1:], strict=True):
+        text, share = (cell, None) if isinstance(cell, str) else cell
+        bar = "" if share is None else f' class="share" style="--share:{share:.1%}"'
+        parts.append(f'<td data-head="{name}"{bar}>{escape(text)}</td>')
+    return f"<tr>{''.join(parts)}</tr>\n"

@@ -19,8 +19,6 @@ from topicfs.pipeline.places.place import SparkPlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_OF_FILES = ("segments", "log_bytes", "uncompressed_bytes")
-"""Columns that a cluster does not have."""
 _TIMES = (as_time("first_time"), as_time("last_time"))
 _LAG = "array_join(transform(groups, one -> concat(one.group, ' ', one.lag)), ', ') AS lag"
 """The groups that read a partition, each with how far it is behind: `archive 0, billing 3`."""
@@ -38,7 +36,7 @@ _LAG = "array_join(transform(groups, one -> concat(one.group, ' ', one.lag)), ',
         ),
         (
             "topicfs pipeline report --data kafka://host:9092",
-            "of a cluster: as much as it shows its consumers",
+            "of a cluster: all but its segments",
         ),
     ),
 )
@@ -65,12 +63,13 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
 
     Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,
     compression; and how far groups are behind. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
-    and last time, and the lag of each group that reads it. A cluster has records, sizes and times alone.
+    and last time, and the lag of each group that reads it. A cluster does not show its segments.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PipelineError("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
     place = found(place, topics or "")
-    columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES, _LAG)
+    segments = () if place.is_kafka else ("segments",)
+    columns = ("topic", "partition", "records", *segments, "log_bytes", "uncompressed_bytes", *_TIMES, _LAG)
     now_ms = time.time_ns() // 1_000_000
 
     def job(session: SparkSession) -> DataFrame:
@@ -80,4 +79,4 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
         options = ReportOptions(place=place, topics=named, output=output, top=top, now_ms=now_ms)
         return run(session, options).selectExpr(*columns)
 
-    run_job(job, places=[place])
+    run_job(job)

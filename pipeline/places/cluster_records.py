@@ -1,0 +1,56 @@
+"""The records of a cluster's partitions as columns, fetched by our own client: batches as they are on the brokers' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.place import cluster_address
+from topicfs.cluster.protocol.security import PLAINTEXT, read_security
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.errors import OffsetOutOfRangeError
+from topicfs.storage.model import Isolation, Offset, TopicPartition
+
+FETCH_BYTES = 4 << 20
+
+
+@contextmanager
+def opened_cluster(place: SparkPlace) -> Iterator[ClusterEngine]:
+    """Open a cluster to read from it, in the process that reads (UnreachableError, ClusterError, OSError; blocking)."""
+    security = PLAINTEXT if place.client_config is None else read_security(place.client_config)
+    with closing(open_engine(cluster_address(str(place)), security, read_only=True)) as engine:
+        yield engine
+
+
+def read_columns(
+    engine: ClusterEngine,
+    partition: TopicPartition,
+    offsets: range,
+    isolation: Isolation,
+    *,
+    create_times: bool = False,
+) -> Iterator[tuple[Columns, int, int]]:
+    """Yield columns, and the range of records in them that has these offsets (blocking).
+
+    Raises DataLossError if the log no longer has all of them, CorruptBatchError, and what `Partition.read` does.
+    """
+    log, at = engine.partition(*partition), offsets.start
+    log.find_bounds()
+    while at < offsets.stop:
+        try:
+            fetched = log.read(Offset(at), max_bytes=FETCH_BYTES, isolation=isolation)
+        except OffsetOutOfRangeError as error:
+            raise DataLossError(f"{partition}: records from offset {at} on are gone: {error}") from None
+        if not fetched.data:
+            if log.visible_end(isolation) < offsets.stop:
+                raise DataLossError(f"{partition}: the log ends before offset {offsets.stop}")
+            return  # A compaction removed the last records of the range.
+        data = fetched.data
+        for columns in decode_each(data, 0, len(data), aborted=fetched.aborted, create_times=create_times):
+            start, end = columns.find(at), columns.find(offsets.stop)
+            if start < end:
+                yield columns, start, end
+        at = fetched.next_offset

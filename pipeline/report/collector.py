@@ -1,0 +1,124 @@
+"""Numbers collected by tasks: from segments of data directories, and from the batches that a cluster's brokers give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.cluster.engine import ClusterEngine
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.report.counter import Counter
+from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
+from topicfs.pipeline.source.query.bounds import select
+from topicfs.pipeline.source.query.options import Selection, parse_source_options
+from topicfs.pipeline.source.query.ranges import OffsetRange
+from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
+from topicfs.pipeline.source.topic_source import TopicSource
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.model import Isolation, TopicPartition
+
+RECORD_BYTES = 100
+"""Assumed size of a cluster's record, for tasks of about equal work."""
+
+
+class Parts(NamedTuple):
+    """Partitions to be read, also those without records, and the pieces of work."""
+
+    partitions: list[TopicPartition]
+    pieces: list[Task | OffsetRange]
+    """A segment each; or, of a cluster, all offsets of a partition."""
+
+
+def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
+    """Return the parts by partition and offset: of `topics`, or of all but Kafka's own.
+
+    They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
+    PipelineError, StorageError, OSError.
+    """
+    if place.is_kafka:
+        return _find_ranges(place, topics)
+    named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
+    options = {"path": place.path or "", "without": place.without, **named}
+    with closing(TopicSource(parse_source_options(options, streaming=False))) as source:
+        ranges = source.batch_ranges()
+        tasks = source.tasks(ranges)
+    segments: list[Task | OffsetRange] = [
+        replace(task, slices=(one,)) for task in tasks for one in task.slices
+    ]
+    return Parts([one.partition for one in ranges], segments)
+
+
+def _find_ranges(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
+    with opened_cluster(place) as engine:
+        present = [
+            TopicPartition(one.name, number)
+            for one in engine.topics().values()
+            for number in one.partitions()
+        ]
+        if topics is None:
+            partitions = [one for one in sorted(present) if not is_internal(one.topic)]
+        else:
+            partitions = select(Selection(topics=tuple(topics)), present)
+        ranges = []
+        for name in partitions:
+            log = engine.partition(*name)
+            log.find_bounds()
+            end = log.visible_end(Isolation.READ_UNCOMMITTED)
+            ranges.append(OffsetRange(name, log.log_start_offset, end))
+    return Parts(partitions, [one for one in ranges if one.size > 0])
+
+
+def bytes_of(piece: Task | OffsetRange) -> int:
+    """Return the bytes of log that are read for a piece; of a cluster's about so many."""
+    if isinstance(piece, Task):
+        return sum(one.end_position - one.position for one in piece.slices)
+    return piece.size * RECORD_BYTES
+
+
+def collect(place: SparkPlace, pieces: Sequence[Task | OffsetRange]) -> list[PartitionNumbers]:
+    """Read pieces and count; one a partition (StorageError, OSError; blocking)."""
+    with opened_cluster(place) if place.is_kafka else nullcontext() as engine:
+        return merged(
+            _read_segment(one) if isinstance(one, Task) else _read_range(engine, one) for one in pieces
+        )
+
+
+def _read_segment(task: Task) -> PartitionNumbers:
+    numbers = PartitionNumbers(task.range.partition, segments=1, log_bytes=bytes_of(task))
+    reader = SliceReader(task, skip_corrupt=True, create_times=True)
+    try:
+        Counter(numbers).count(reader)
+        numbers.damaged_batches = reader.skipped_batches
+        (one,) = task.slices
+        numbers.segment_lags = _lags(one, numbers)
+    except (SegmentChangedError, FileNotFoundError):
+        return PartitionNumbers(task.range.partition, changed_segments=1)
+    return numbers
+
+
+def _read_range(engine: ClusterEngine | None, wanted: OffsetRange) -> PartitionNumbers:
+    assert engine is not None, "ranges are of clusters"
+    partition, *offsets = wanted
+    numbers = PartitionNumbers(partition)
+    found = read_columns(engine, partition, range(*offsets), Isolation.READ_UNCOMMITTED, create_times=True)
+    try:
+        Counter(numbers).count(found)
+    except DataLossError:
+        return PartitionNumbers(partition, changed_segments=1)
+    numbers.log_bytes = numbers.stored.bytes
+    return numbers
+
+
+def _lags(one: Slice, numbers: PartitionNumbers) -> list[SegmentLag]:
+    """Return the segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
+    files, file = NativeFileSystem(read_only=True), Path(one.file)
+    if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
+        return []
+    last_append = files.modified_time_ms(file)
+    return [SegmentLag(last_append, last_append - numbers.last_time)]
