@@ -42,6 +42,13 @@ class ParquetMissingError(PipelineError):
         )
 
 
+class IcebergMissingError(PipelineError):
+    """The extra `iceberg` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("pyiceberg is not installed here; get it with: pip install 'topicfs[spark,iceberg]'")
+
+
 class NoArchiveError(PipelineError):
     """No archive where one was expected."""
 

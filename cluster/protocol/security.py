@@ -85,17 +85,21 @@ PLAINTEXT = Security()
 def read_security(path: Path) -> Security:
     """Read a file of settings. Raises InvalidConfigError, which never shows a password, and OSError."""
     try:
-        settings = read_settings(path)
-        protocol = _protocol(settings)
-        return Security(
-            tls=_tls(settings) if protocol.endswith("SSL") else None,
-            credentials=_credentials(settings) if protocol.startswith("SASL") else None,
-            ignored=tuple(
-                name for name in settings if name not in KNOWN and name.split(".")[0] not in _OTHERS.split()
-            ),
-        )
+        return security_of(read_settings(path))
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{path}: {error}") from None
+
+
+def security_of(settings: Mapping[str, str]) -> Security:
+    """Return what these settings say. Raises InvalidConfigError, which never shows a password, and OSError."""
+    protocol = _protocol(settings)
+    return Security(
+        tls=_tls(settings) if protocol.endswith("SSL") else None,
+        credentials=_credentials(settings) if protocol.startswith("SASL") else None,
+        ignored=tuple(
+            name for name in settings if name not in KNOWN and name.split(".")[0] not in _OTHERS.split()
+        ),
+    )
 
 
 def read_settings(path: Path) -> dict[str, str]:

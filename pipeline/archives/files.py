@@ -3,6 +3,7 @@
     ARCHIVE/topic=orders/date=2026-01-02/part-….parquet     the records of a topic and a date
     ARCHIVE/_spark_metadata/                                 Spark's list of those that were committed
     ARCHIVE/_checkpoint/                                     how far the archive came
+    ARCHIVE/catalog.db                                       in place of both, of an Iceberg table (`iceberg`)
 
 Spark's own list names the files absolutely, so that an archive that was moved or copied would be lost to Spark: here only
 their last three parts count.
@@ -14,21 +15,23 @@ import json
 from pathlib import Path
 from urllib.parse import unquote
 
+from topicfs.pipeline.archives.iceberg import is_iceberg, table_files
 from topicfs.pipeline.errors import NoArchiveError, PipelineError
 
 CHECKPOINT = "_checkpoint"
 COMMITTED = "_spark_metadata"
-_COMPACT = ".compact"
+COMPACT = ".compact"
 
 
 def archived_files(archive: Path) -> list[Path]:
     """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
     listed = archive / COMMITTED
-    files = (
-        [archive.joinpath(*parts) for parts in _committed(listed)]
-        if listed.is_dir()
-        else sorted(archive.glob("topic=*/date=*/*.parquet"))
-    )
+    if is_iceberg(archive):
+        files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]
+    elif listed.is_dir():
+        files = [archive.joinpath(*file_key(json.loads(line)["path"])) for line in listed_lines(listed)]
+    else:
+        files = sorted(archive.glob("topic=*/date=*/*.parquet"))
     if not files and not (archive / CHECKPOINT).is_dir():
         raise NoArchiveError(archive)
     for file in files:
@@ -37,17 +40,21 @@ def archived_files(archive: Path) -> list[Path]:
     return files
 
 
-def _committed(listed: Path) -> list[tuple[str, ...]]:
-    """Return topic, date and name of each committed file: from the newest list of all, and from what came after it."""
+def file_key(uri: str) -> tuple[str, ...]:
+    """Return topic, date and name of a file."""
+    return tuple(unquote(uri).split("/")[-3:])
+
+
+def listed_lines(listed: Path) -> list[str]:
+    """Return a line of JSON for each committed file: from the newest list of all, and from what came after it."""
     batches = {
-        int(path.name.removesuffix(_COMPACT)): path
+        int(path.name.removesuffix(COMPACT)): path
         for path in listed.iterdir()
-        if path.name.removesuffix(_COMPACT).isdecimal()
+        if path.name.removesuffix(COMPACT).isdecimal()
     }
-    compacted = max((number for number, path in batches.items() if path.suffix == _COMPACT), default=-1)
-    found: list[tuple[str, ...]] = []
+    compacted = max((number for number, path in batches.items() if path.suffix == COMPACT), default=-1)
+    found: list[str] = []
     for number in sorted(number for number in batches if number >= compacted):
         # The first line is the format's version.
-        lines = batches[number].read_text().splitlines()[1:]
-        found += [tuple(unquote(json.loads(line)["path"]).split("/")[-3:]) for line in lines]
+        found += batches[number].read_text().splitlines()[1:]
     return found

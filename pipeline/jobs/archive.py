@@ -1,34 +1,56 @@
-"""Topics to Parquet, a folder a topic and date: incremental, and each record once however often it is run.
+"""Topics to Parquet or to an Iceberg table, a folder a topic and date: each record once however often it is run.
 
     TARGET/topic=orders/date=2026-01-02/part-….parquet        all of Kafka's columns, the headers too
-    TARGET/_checkpoint/  TARGET/_spark_metadata/              how far it came, and which files count
     TARGET/_topics.json                                       its topics, with partitions and settings
 
-The date is that of the record's timestamp, in UTC. Records of transactions that were aborted are not archived, those of
-open ones not yet.
+How far it came, and which files count, is in `pipeline.archiving`. The date is that of the record's timestamp, in UTC.
+Records of transactions that were aborted are not archived, those of open ones not yet.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
-from topicfs import pipeline
-from topicfs.pipeline.archives.files import CHECKPOINT
+from topicfs.cluster.topics.topic import ClusterTopic
+from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, archived_files
+from topicfs.pipeline.archives.iceberg import is_iceberg
+from topicfs.pipeline.archiving.commits import ArchiveCommits, small_groups
+from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, write_batches
+from topicfs.pipeline.archiving.iceberg import IcebergCommits
+from topicfs.pipeline.archiving.parquet import ParquetCommits
+from topicfs.pipeline.archiving.plan import batches, is_pattern, matches, plan, source_options
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.jobs.archive_files import TopicNote, archived_rows, read_notes, write_notes
-from topicfs.pipeline.jobs.queries import every_record, losses_reported
+from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
+from topicfs.pipeline.jobs.queries import losses_reported
+from topicfs.pipeline.places.cluster_records import opened_cluster
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.pipeline.sink.layout import broker_settings, read_topics
+from topicfs.pipeline.source.query.offsets import Offsets
+from topicfs.pipeline.source.query.options import SourceOptions
+from topicfs.pipeline.source.query.ranges import OffsetRange
+from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
+from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
-from topicfs.storage.errors import ClusterError
-from topicfs.storage.handover.cluster import KafkaCluster
+from topicfs.pipeline.tasks.task_source import in_tasks
+from topicfs.storage.disk.names import is_internal
+from topicfs.storage.errors import StorageError
 
 _LOGGER = logging.getLogger(__name__)
+
+PARQUET, ICEBERG = "parquet", "iceberg"
+_FILES = StructType([StructField("file", StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,68 +60,144 @@ class ArchiveOptions:
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str
-    """Separated by commas."""
+    """Separated by commas; patterns as a shell has them (`orders-*`)."""
     target: Path
     """The archive: a directory of its own."""
+    format: str = PARQUET
+    every_seconds: float | None = None
+    """The time between two rounds; None for one round."""
+    committed: Callable[[Offsets], None] = lambda _: None
+    """Called after each round with the next offsets."""
 
 
 def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     """Archive what came since the last run; return the archive's contents, one row a topic, date and partition."""
-    pipeline.register(spark)
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    place = place_of(options.path)
+    place = place_of(options.path).resolved()
     archive_folder = options.target.absolute()
-    names = {one.strip() for one in options.topics.split(",")}
-    _check_topics(archive_folder, names)
+    source = source_options(place, options.topics)
+    _check_archive(archive_folder, options)
     # Before the first record: a run that is killed leaves an archive, too.
-    archive_folder.mkdir(parents=True, exist_ok=True)
-    write_notes(archive_folder, _notes(place, names))
-    source = every_record(spark.readStream, place, options.topics)
-    target = str(archive_folder)
-    query = (
-        source.selectExpr("*", "to_date(timestamp) AS date")
-        .writeStream.format("parquet")
-        .partitionBy("topic", "date")
-        .option("checkpointLocation", f"{target}/{CHECKPOINT}")
-        .trigger(availableNow=True)
-        .start(target)
+    (archive_folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        commits: ArchiveCommits
+        if options.format == ICEBERG:
+            commits = IcebergCommits(archive_folder, _schema())
+            stack.callback(commits.close)
+        else:
+            commits = ParquetCommits(archive_folder)
+        while True:
+            write_notes(archive_folder, _notes(place, options.topics))
+            with losses_reported(
+                "this archive stays as it is; archive what is there now into another directory"
+            ):
+                while _round(spark, place, source, archive_folder, commits):
+                    pass
+            _, state = commits.last()
+            options.committed({} if state is None else state.offsets)
+            if options.every_seconds is None:
+                break
+            time.sleep(options.every_seconds)
+    return spark.createDataFrame(_contents(archive_folder))
+
+
+def _round(
+    spark: SparkSession, place: SparkPlace, source: SourceOptions, folder: Path, commits: ArchiveCommits
+) -> bool:
+    """Archive what came since the last commit; return True for a round that another run began: more may have come."""
+    last, known = commits.last()
+    number = last + 1
+    planned = commits.planned(number)
+    found = plan(place, source, known, planned)
+    if not found.pieces and planned is None:
+        return False
+    end = commits.plan(number, found.end)
+    if end != found.end:  # Another run began this round.
+        found = plan(place, source, known, end)
+    groups = small_groups(folder) if commits.merges(number) else []
+    write = partial(_write, folder, place, source, has_topic=commits.has_topic)
+    work = partial(_work, write, _schema(has_topic=commits.has_topic))
+    rows = in_tasks(spark, work, [*found.pieces, *groups], schema=_FILES).collect()
+    commits.commit(
+        number, end, [Path(row.file) for row in rows], [file for group in groups for file in group]
     )
-    with losses_reported("this archive stays as it is; archive what is there now into another directory"):
-        query.awaitTermination()
-    archived = archived_rows(spark, archive_folder)
-    counted = archived.groupBy("topic", "date", "partition").agg({"offset": "min", "*": "count"})
-    return counted.selectExpr(
-        "topic", "date", "partition", "`min(offset)` AS first_offset", "`count(1)` AS records"
-    ).orderBy("topic", "date", "partition")
+    return planned is not None
 
 
-def _check_topics(archive: Path, names: set[str]) -> None:
-    """Raise PipelineError for an archive of other topics, which would lose its place in them."""
-    others = read_notes(archive).keys() - names
+def _work(
+    write: Callable[..., Iterator[Path]], schema: Any, piece: Task | OffsetRange | list[Path]
+) -> Iterator[Any]:
+    """Write a piece's records, or merge files; runs in Spark's workers."""
+    for file in [merge(piece, schema)] if isinstance(piece, list) else write(piece):
+        yield (str(file),)
+
+
+def _write(
+    folder: Path, place: SparkPlace, source: SourceOptions, piece: Task | OffsetRange, *, has_topic: bool
+) -> Iterator[Path]:
+    partition = piece.range.partition if isinstance(piece, Task) else piece.partition
+    read = batches(place, source, piece, _schema())
+    yield from write_batches(folder, partition.topic, read, has_topic=has_topic)
+
+
+def _schema(*, has_topic: bool = True) -> Any:
+    """Return the Arrow schema of an archive's files."""
+    schema = arrow_schema(full_schema(include_headers=True))
+    return schema if has_topic else schema.remove(schema.get_field_index("topic"))
+
+
+def _contents(folder: Path) -> Any:
+    """Return the rows of `archive`, by the footers of the files."""
+    rows = [row for file in archived_files(folder) for row in rows_of(file)]
+    schema = pa.schema(
+        zip(FileRows._fields, (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64()), strict=True)
+    )
+    table = pa.Table.from_pylist([row._asdict() for row in rows], schema)
+    keys = ["topic", "date", "partition"]
+    summed = table.group_by(keys).aggregate([("first_offset", "min"), ("records", "sum")])
+    return summed.rename_columns([*keys, "first_offset", "records"]).sort_by(
+        [(key, "ascending") for key in keys]
+    )
+
+
+def _check_archive(archive: Path, options: ArchiveOptions) -> None:
+    """Raise PipelineError for an archive of other topics, which would lose its place in them, or of another format."""
+    others = [name for name in read_notes(archive) if not matches(options.topics, name)]
     if others:
         raise PipelineError(
             f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
         )
+    there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else options.format
+    if there != options.format:
+        raise PipelineError(
+            f"{archive}: is an archive of the format {there}; name this format, or another archive"
+        )
 
 
-def _notes(place: SparkPlace, names: set[str]) -> dict[str, TopicNote]:
+def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
     """Return partitions and settings of the topics, which records do not have."""
-    if place.bootstrap_servers is not None:
-        return _notes_of_cluster(place, place.bootstrap_servers, names)
+
+    def wanted(name: str) -> bool:
+        return matches(topics, name) and not (is_pattern(topics) and is_internal(name))
+
+    if place.is_kafka:
+        with opened_cluster(place) as engine:
+            return {
+                name: TopicNote(len(topic.partitions()), _overrides(topic))
+                for name, topic in engine.topics().items()
+                if wanted(name)
+            }
     directories = data_directories(place.path or "")
     settings = broker_settings(directories)
     return {
         name: TopicNote(facts.partitions[-1] + 1, facts.overrides or settings.get(name, {}))
         for name, facts in read_topics(directories).items()
-        if name in names
+        if wanted(name)
     }
 
 
-def _notes_of_cluster(place: SparkPlace, servers: str, names: set[str]) -> dict[str, TopicNote]:
+def _overrides(topic: ClusterTopic) -> Mapping[str, str]:
     try:
-        cluster = KafkaCluster(servers, place.library_options())
-        found = {name: cluster.find_topic(name) for name in sorted(names)}
-        return {name: TopicNote(one.partitions, cluster.settings(name)) for name, one in found.items() if one}
-    except ClusterError as error:
-        _LOGGER.warning("%spartitions and settings of the topics are not archived: %s", FOR_PEOPLE, error)
+        return topic.overrides
+    except StorageError as error:  # A user without the right to see them.
+        _LOGGER.warning("%ssettings of %s are not archived: %s", FOR_PEOPLE, topic.name, error)
         return {}

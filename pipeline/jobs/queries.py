@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark import StorageLevel
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, Observation
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -29,14 +29,20 @@ def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, 
 
 @contextmanager
 def losses_reported(remedy: str) -> Iterator[None]:
-    """Raise a DataLossError with `remedy` where a query that ends in the block has lost records."""
+    """Raise a DataLossError with `remedy` where a query in the block, or a task, has lost records."""
     try:
         yield
-    except StreamingQueryException as error:
+    except DataLossError as error:
+        raise _with_remedy(str(error), remedy) from error
+    except PySparkException as error:
         found = raised_in(str(error))
         if found is None or found.condition != condition_of(DataLossError):
             raise
-        raise DataLossError(f"{found.message.partition(DataLossError.REMEDY)[0]}; {remedy}") from error
+        raise _with_remedy(found.message, remedy) from error
+
+
+def _with_remedy(said: str, remedy: str) -> DataLossError:
+    return DataLossError(f"{said.partition(DataLossError.REMEDY)[0]}; {remedy}")
 
 
 def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:

@@ -73,7 +73,8 @@ def _heading(options: ReportOptions) -> Heading:
 def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
     found = find_parts(options.place, options.topics)
     tasks = pack([bytes_of(one) for one in found.pieces], task_bytes=options.task_bytes)
-    inputs = [(options.place, found.pieces[task.start : task.stop]) for task in tasks]
+    place = options.place.resolved()
+    inputs = [(place, found.pieces[task.start : task.stop]) for task in tasks]
     rows = in_tasks(spark, _collect, inputs, schema=StructType([StructField("numbers", BinaryType())]))
     counted = (one for row in rows.collect() for one in pickle.loads(row["numbers"]))  # noqa: S301 (of our own tasks)
     return merged([*map(PartitionNumbers, found.partitions), *counted])

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.place import cluster_address
-from topicfs.cluster.protocol.security import PLAINTEXT, read_security
+from topicfs.cluster.protocol.security import security_of
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.storage.codec.columns import Columns, decode_each
@@ -20,7 +20,8 @@ FETCH_BYTES = 4 << 20
 @contextmanager
 def opened_cluster(place: SparkPlace) -> Iterator[ClusterEngine]:
     """Open a cluster to read from it, in the process that reads (UnreachableError, ClusterError, OSError; blocking)."""
-    security = PLAINTEXT if place.client_config is None else read_security(place.client_config)
+    settings = place.resolved().settings if place.settings is None else place.settings
+    security = security_of(settings or {})
     with closing(open_engine(cluster_address(str(place)), security, read_only=True)) as engine:
         yield engine
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
@@ -34,6 +35,8 @@ class SparkPlace:
     """A file with settings of the connections to the cluster, by the names of Kafka's Java clients."""
     without: str = ""
     """The option `without` of `format("topicfs")`: lost replica directories, separated by commas."""
+    settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """The settings of `client_config` with its secrets, for tasks (`resolved`)."""
 
     @property
     def is_kafka(self) -> bool:
@@ -50,6 +53,10 @@ class SparkPlace:
         if self.bootstrap_servers is not None:
             return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._connection()}
         return {"path": self.path or "", **({"without": self.without} if self.without else {})}
+
+    def resolved(self) -> SparkPlace:
+        """Return the place for tasks, whose environment may not have the secrets. Raises InvalidConfigError, OSError."""
+        return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
 
     def library_options(self) -> dict[str, str]:
         """Return librdkafka's settings of the connections to the cluster. Raises InvalidConfigError, OSError."""

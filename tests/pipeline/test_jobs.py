@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +83,95 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
     with pytest.raises(PipelineError, match="archive: is the archive of copy, too; name all of its topics"):
         run("orders")
     assert [("orders", 1), ("orders", 2)] == run("orders,copy")
+
+
+def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
+    """An older version wrote it so: its files count, and so does what it planned and did not commit."""
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+
+    target = tmp_path / "archive"
+    read = spark.readStream.format("topicfs").options(
+        path=str(data), subscribe="orders", startingOffsets="earliest", includeHeaders="true"
+    )
+    for _ in range(2):
+        query = (
+            read.load()
+            .selectExpr("*", "to_date(timestamp) AS date")
+            .writeStream.format("parquet")
+            .partitionBy("topic", "date")
+            .option("checkpointLocation", f"{target}/_checkpoint")
+            .trigger(availableNow=True)
+            .start(str(target))
+        )
+        query.awaitTermination()
+        append(data, "later\n")
+    shutil.rmtree(target / "_checkpoint" / "commits")
+    (target / "_spark_metadata" / "1").unlink()
+    archive(spark, ArchiveOptions(path=str(data), topics="orders", target=target))
+    assert [0, 1, 2, 3, 4] == sorted(row.offset for row in archived_rows(spark, target).collect())
+    assert 5 == spark.read.parquet(str(target)).count()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
+def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
+    """From their beginning, each record once; Kafka's own topics match no pattern."""
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next ones)
+    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg")
+    rounds = []
+
+    def committed(offsets):
+        rounds.append(sum(offsets.values()))
+        with contextlib.closing(open_engine(data)) as engine:
+            if len(rounds) == 1:
+                engine.create_topic("order-lines")
+            append_lines(engine.partition("order-lines", 0), "line\n", timestamp=NEW_YEAR)
+        if len(rounds) == 3:
+            raise KeyboardInterrupt
+
+    options = ArchiveOptions(
+        path=str(data),
+        topics="order*",
+        target=tmp_path / "archive",
+        format=kind,
+        every_seconds=0.01,
+        committed=committed,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        archive(spark, options)
+    assert [3, 4, 5] == rounds
+    found = archived_rows(spark, tmp_path / "archive").groupBy("topic").count().collect()
+    assert {("orders", 3), ("order-lines", 2)} == {tuple(row) for row in found}
+
+
+def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
+    """By the list of every tenth round, which has the merged file in place of the small ones."""
+    from topicfs.pipeline.archives.files import archived_files  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
+    for _ in range(22):
+        append(data, "later\n")
+        (_, last) = archive(spark, options).collect()
+    assert ("2026-01-01", 0, 1, 24) == tuple(last)[1:]
+    found = spark.read.parquet(str(tmp_path / "archive")).select("offset").orderBy("offset").collect()
+    assert list(range(25)) == [row.offset for row in found]
+    assert 13 > len(archived_files(tmp_path / "archive"))
+
+
+def test_an_archive_keeps_its_format(spark, data, tmp_path):
+    """A run with the other one would begin from the start."""
+    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    pytest.importorskip("pyiceberg")
+    options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive", format="iceberg")
+    archive(spark, options)
+    with pytest.raises(PipelineError, match="is an archive of the format iceberg"):
+        archive(spark, replace(options, format="parquet"))
 
 
 def test_replay_copies_through_sql(spark, data):

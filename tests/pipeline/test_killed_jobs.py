@@ -26,12 +26,29 @@ pytestmark = [
 RECORDS = 4_000
 """Of each of two partitions."""
 ARCHIVE = """
-import sys
+import sys, time
 from pathlib import Path
+from topicfs.pipeline.archiving.iceberg import IcebergCommits
+from topicfs.pipeline.archiving.parquet import ParquetCommits
 from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 from topicfs.pipeline.spark.session import SessionOptions, job_session
+
+data, target, reached, format, moment = sys.argv[1:]
+
+def stopping(commit):
+    def committing(*arguments):
+        if moment == "committed":
+            commit(*arguments)
+        if moment != "writing":
+            Path(reached).touch()
+            time.sleep(3600)  # It is killed here.
+        commit(*arguments)
+    return committing
+
+for commits in (ParquetCommits, IcebergCommits):
+    commits.commit = stopping(commits.commit)
 with job_session(SessionOptions("local[2]")) as spark:
-    archive(spark, ArchiveOptions(path=sys.argv[1], topics="orders", target=Path(sys.argv[2])))
+    archive(spark, ArchiveOptions(path=data, topics="orders", target=Path(target), format=format))
 """
 RESTORE = """
 import sys, time
@@ -105,15 +122,22 @@ def ordered(frame):
     return frame.select(*columns).orderBy("partition", "offset").toArrow()
 
 
-def test_an_archive_has_each_record_once(spark, data, tmp_path):
-    """Killed when files are there that Spark has not committed; what they hold does not count."""
+@pytest.mark.parametrize("moment", ["writing", "written", "committed"])
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
+def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
+    """Killed while it writes, between the last file and the commit, and right behind the commit: nothing is there twice."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
     from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
 
-    target = tmp_path / "archive"
-    killed(ARCHIVE, data, target, when=lambda: any(target.glob("topic=*/date=*/*.parquet")))
-    told = archive(spark, ArchiveOptions(path=str(data), topics="orders", target=target)).collect()
-    assert 2 * RECORDS == sum(row.records for row in told)
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg")
+    target, reached = tmp_path / "archive", tmp_path / "reached"
+    written = {"writing": lambda: any(target.glob("topic=*/date=*/*.parquet"))}
+    killed(ARCHIVE, data, target, reached, kind, moment, when=written.get(moment, reached.exists))
+    options = ArchiveOptions(path=str(data), topics="orders", target=target, format=kind)
+    for _ in range(2):
+        told = archive(spark, options).collect()
+        assert 2 * RECORDS == sum(row.records for row in told)
     assert rows_of(spark, data) == ordered(archived_rows(spark, target))
 
 

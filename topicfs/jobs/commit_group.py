@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from topicfs.pipeline.places.place import SparkPlace
+from topicfs.storage.model import Offset, TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,15 +38,21 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
 
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """
-    if group is None or checkpoint is None:
-        return
+    if group is not None and checkpoint is not None:
+        from topicfs.pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
+
+        commit_positions(place, group, offsets_done(checkpoint))
+
+
+def commit_positions(
+    place: SparkPlace, group: str | None, positions: Mapping[TopicPartition, Offset]
+) -> None:
+    """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does."""
     from topicfs.groups.location import opened_groups  # noqa: PLC0415 (as above)
-    from topicfs.pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
-    from topicfs.pipeline.places.paths import absolute  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.places.paths import absolute  # noqa: PLC0415 (`--help` needs no engine)
     from topicfs.places import parse_place  # noqa: PLC0415 (as above)
 
-    positions = offsets_done(checkpoint)
-    if positions:
+    if group is not None and positions:
         directories = absolute(place.without)
         named = parse_place(str(place))._replace(client_config=place.client_config, left_out=directories)
         with opened_groups(named, writing=True) as groups:

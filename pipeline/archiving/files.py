@@ -1,0 +1,163 @@
+"""The files of an archive as tasks write them: a file a partition and date, of row groups of one partition each.
+
+ARCHIVE/topic=orders/date=2026-01-02/part-0b1c….parquet
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topicfs.pipeline.archives.files import file_key
+from topicfs.storage.disk.native import NativeFileSystem
+
+GROUP_BYTES = 32 << 20
+"""Most bytes of a row group before compression."""
+BUFFERED_BYTES = 128 << 20
+"""Most bytes of records that wait to become row groups; beyond it all files get theirs."""
+OPEN_FILES = 64
+_DAY_US = 86_400_000_000
+_DICTIONARIES = ["key", "topic", "partition", "timestampType"]
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, folder: Path, schema: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"part-{uuid.uuid4().hex}.parquet"
+        self._writer = pq.ParquetWriter(self.path, schema, use_dictionary=_DICTIONARIES)
+        self._waiting: list[Any] = []
+        self.size_bytes = 0
+        """Of what waits."""
+
+    def add(self, batch: Any) -> None:
+        self._waiting.append(batch)
+        self.size_bytes += batch.nbytes
+        if self.size_bytes >= GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._waiting, self.size_bytes = [], 0
+
+    def close(self) -> Path:
+        """Put the whole file on the disk."""
+        self.flush()
+        self._writer.close()
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        NativeFileSystem().sync_directory(self.path.parent)
+        return self.path
+
+
+def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topic: bool) -> Iterator[Path]:
+    """Write Arrow batches of one partition, and yield each file once it is whole (OSError)."""
+    files: dict[int, _File] = {}
+    for batch in batches:
+        for day, part in _by_day(batch if has_topic else batch.drop_columns(["topic"])):
+            if day not in files:
+                if len(files) == OPEN_FILES:
+                    yield from [file.close() for file in files.values()]
+                    files.clear()
+                files[day] = _File(archive / f"topic={topic}" / f"date={_date(day)}", part.schema)
+            files[day].add(part)
+        if sum(file.size_bytes for file in files.values()) >= BUFFERED_BYTES:
+            for file in files.values():
+                file.flush()
+    yield from [file.close() for file in files.values()]
+
+
+def merge(files: Sequence[Path], schema: Any) -> Path:
+    """Write the rows of several files of a folder into one (OSError, ArrowInvalid for a damaged one)."""
+    merged: _File | None = None
+    partition = None
+    for row_group in _row_groups(files):
+        table = row_group.select(schema.names).cast(schema)
+        merged = merged or _File(files[0].parent, schema)
+        if partition != (partition := table["partition"][0].as_py()):
+            merged.flush()
+        for batch in table.to_batches():
+            merged.add(batch)
+    assert merged is not None, "there are rows in each file"
+    return merged.close()
+
+
+class FileRows(NamedTuple):
+    """The rows of a partition in one file."""
+
+    topic: str
+    date: str
+    partition: int
+    first_offset: int
+    records: int
+
+
+def rows_of(file: Path) -> Iterator[FileRows]:
+    """Yield how many rows of which partition a file has: by its footer, or by its columns where it does not say."""
+    topic, date = (unquote(one).partition("=")[2] for one in file_key(str(file))[:2])
+    found = pq.ParquetFile(file)
+    names = found.schema_arrow.names
+    for number in range(found.num_row_groups):
+        group = found.metadata.row_group(number)
+        spans = {
+            column.path_in_schema: column.statistics
+            for column in map(group.column, range(group.num_columns))
+            if column.path_in_schema in {"partition", "offset"} and column.path_in_schema in names
+        }
+        known = [one.has_min_max for one in spans.values() if one is not None]
+        if known == [True, True] and spans["partition"].min == spans["partition"].max:
+            yield FileRows(topic, date, spans["partition"].min, spans["offset"].min, group.num_rows)
+            continue
+        rows = found.read_row_group(number, columns=["partition", "offset"]).group_by("partition")
+        for row in rows.aggregate([("offset", "min"), ("offset", "count")]).to_pylist():
+            yield FileRows(topic, date, row["partition"], row["offset_min"], row["offset_count"])
+
+
+def _row_groups(files: Sequence[Path]) -> Iterator[Any]:
+    """Yield row groups sorted by the partition that they begin with."""
+    found = []
+    for file in files:
+        opened = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+        found += [(opened, number) for number in range(opened.num_row_groups)]
+
+    def partition(group: tuple[Any, int]) -> tuple[int, int]:
+        first = group[0].read_row_group(group[1], columns=["partition", "offset"]).slice(0, 1)
+        return first["partition"][0].as_py(), first["offset"][0].as_py()
+
+    for opened, number in sorted(found, key=partition):
+        yield opened.read_row_group(number)
+
+
+def _by_day(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of each day, in their order."""
+    days = np.floor_divide(pc.cast(batch["timestamp"], pa.int64()).to_numpy(), _DAY_US)
+    if len(days) and (np.diff(days) < 0).any():
+        order = np.argsort(days, kind="stable")
+        batch, days = batch.take(pa.array(order)), days[order]
+    cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+    for start, end in itertools.pairwise(cuts):
+        if start < end:
+            yield int(days[start]), batch.slice(start, end - start)
+
+
+def _date(day: int) -> str:
+    """Return a date as Spark writes it."""
+    try:
+        return dt.date.fromordinal(day + dt.date(1970, 1, 1).toordinal()).isoformat()
+    except (ValueError, OverflowError):
+        text = str(np.datetime64(day, "D"))
+        return text if text.startswith("-") else f"+{text}"

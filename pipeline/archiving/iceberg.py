@@ -1,0 +1,119 @@
+"""The commits of an archive that is an Iceberg table: a snapshot has the files of a round, and the offsets where it ended.
+
+A table property has the offsets, too: it is left where all snapshots with offsets expired. Both change in one commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from topicfs.pipeline.archives.iceberg import NAME, Table, open_catalog
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
+
+OFFSETS = "topicfs.offsets"
+NUMBER = "topicfs.commit"
+_NO_RETRIES = {"commit.retry.num-retries": "0"}
+"""pyiceberg would append a second time what another run appended meanwhile."""
+
+
+class IcebergCommits:
+    """Implements `commits.ArchiveCommits`."""
+
+    has_topic = True
+
+    def __init__(self, archive: Path, schema: Any) -> None:
+        """Open the table, or make it with the columns of an Arrow schema (IcebergMissingError, OSError)."""
+        self._archive = archive
+        self._catalog = open_catalog(archive)
+        self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
+        self._table = self._load(schema)
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def last(self) -> tuple[int, StreamState | None]:
+        self._table.refresh()
+        if not _NO_RETRIES.items() <= self._table.properties.items():
+            with self._table.transaction() as transaction:
+                transaction.set_properties(_NO_RETRIES)
+        snapshot = self._table.current_snapshot()
+        while snapshot is not None and OFFSETS not in snapshot.summary.additional_properties:
+            # Another program's, which compacted files for example.
+            snapshot = self._table.snapshot_by_id(snapshot.parent_snapshot_id or -1)
+        found = self._table.properties if snapshot is None else snapshot.summary.additional_properties
+        if OFFSETS not in found:
+            return -1, None
+        return int(found[NUMBER]), decode_stream_offset(json.loads(found[OFFSETS]))
+
+    def plan(self, number: int, state: StreamState) -> StreamState:
+        """Note nothing: of two runs that write the same, one commits."""
+        del number
+        return state
+
+    def planned(self, number: int) -> None:
+        del number
+
+    def merges(self, number: int) -> bool:
+        del number
+        return True
+
+    def commit(
+        self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
+    ) -> None:
+        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 (it is there)
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files  # noqa: PLC0415 (as above)
+
+        if not added:
+            return
+        noted = {OFFSETS: json.dumps(encode_stream_offset(state)), NUMBER: str(number)}
+        gone = {_address(file) for file in replaced}
+        table = self._table
+        old = [one.file for one in table.scan().plan_files() if one.file.file_path in gone] if gone else []
+        try:
+            with table.transaction() as transaction:
+                transaction.set_properties(noted)
+                update = transaction.update_snapshot(snapshot_properties=noted)
+                with update.overwrite() if old else update.fast_append() as snapshot:
+                    for file in old:
+                        snapshot.delete_data_file(file)
+                    names = map(_address, added)
+                    for file in parquet_files_to_data_files(table.io, table.metadata, names):
+                        snapshot.append_data_file(file)
+        except CommitFailedException as error:
+            raise PipelineError(f"{self._archive}: another run archived meanwhile; run it again") from error
+
+    def _load(self, schema: Any) -> Table:
+        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError  # noqa: PLC0415 (it is there)
+
+        try:
+            return self._catalog.load_table(NAME)
+        except NoSuchTableError:
+            pass
+        try:
+            return self._make(schema)
+        except TableAlreadyExistsError:  # Another run was faster.
+            return self._catalog.load_table(NAME)
+
+    def _make(self, schema: Any) -> Table:
+        from pyiceberg.partitioning import PartitionSpec  # noqa: PLC0415 (it is there)
+        from pyiceberg.transforms import DayTransform, IdentityTransform  # noqa: PLC0415 (as above)
+
+        location = _address(self._archive)
+        with self._catalog.create_table_transaction(
+            NAME, schema, location=location, partition_spec=PartitionSpec(), properties=_NO_RETRIES
+        ) as transaction:
+            with transaction.update_spec() as spec:
+                spec.add_field("topic", IdentityTransform(), "topic")
+                spec.add_field("timestamp", DayTransform(), "date")
+            mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+            transaction.set_properties({"schema.name-mapping.default": mapping})
+        return self._catalog.load_table(NAME)
+
+
+def _address(path: Path) -> str:
+    """Return a file's address as Iceberg has it, which escapes nothing."""
+    return f"file://{path}"

@@ -1,0 +1,123 @@
+"""The commits of an archive of Parquet files, in the form of Spark's file sink, so that Spark reads the files that count.
+
+ARCHIVE/_checkpoint/offsets/7    where round 7 ends, noted before it writes; a second run takes the same end
+ARCHIVE/_spark_metadata/7        the files of round 7: it is committed; every tenth list (`9.compact`) has all files
+ARCHIVE/_checkpoint/commits/7    the same for those who read the checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+
+from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, COMPACT, file_key, listed_lines
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
+from topicfs.storage.disk.native import NativeFileSystem
+
+COMPACT_INTERVAL = 10
+"""Spark's own default."""
+LEFT_OVER_S = 24 * 3600
+"""Age of files that no list has when they are removed: a reader with an old list may still need younger ones."""
+_NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+
+
+class ParquetCommits:
+    """Implements `commits.ArchiveCommits`."""
+
+    has_topic = False
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._offsets, self._commits = (archive / CHECKPOINT / name for name in ("offsets", "commits"))
+        self._lists = archive / COMMITTED
+        self._files = NativeFileSystem()
+        for folder in (self._offsets, self._commits, self._lists):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def last(self) -> tuple[int, StreamState | None]:
+        names = [one.name.removesuffix(COMPACT) for one in (*self._commits.iterdir(), *self._lists.iterdir())]
+        number = max((int(name) for name in names if name.isdecimal()), default=-1)
+        return number, self.planned(number)
+
+    def planned(self, number: int) -> StreamState | None:
+        file = self._offsets / str(number)
+        if not file.exists():
+            return None
+        try:
+            return decode_stream_offset(json.loads(file.read_text(encoding="utf-8").splitlines()[2]))
+        except (ValueError, AttributeError, IndexError) as error:
+            raise PipelineError(f"{file}: not the offsets of an archive: {error}") from None
+
+    def plan(self, number: int, state: StreamState) -> StreamState:
+        content = json.dumps(encode_stream_offset(state), separators=(",", ":"))
+        self._create(self._offsets / str(number), f"v1\n{_NO_WATERMARK}\n{content}")
+        noted = self.planned(number)
+        assert noted is not None, "it was just written, or was there"
+        return noted
+
+    def merges(self, number: int) -> bool:
+        return (number + 1) % COMPACT_INTERVAL == 0
+
+    def commit(
+        self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
+    ) -> None:
+        del state  # It was noted by `plan`.
+        lines = [_line(file) for file in added]
+        name = str(number)
+        if self.merges(number):
+            gone = {file_key(file.as_uri()) for file in replaced}
+            known = (
+                line for line in listed_lines(self._lists) if file_key(json.loads(line)["path"]) not in gone
+            )
+            lines = [*known, *lines]
+            name += COMPACT
+        if not self._create(self._lists / name, "\n".join(["v1", *lines])):
+            raise PipelineError(f"{self._archive}: another run archived the same records; run it again")
+        self._create(self._commits / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+        if self.merges(number):
+            self._remove_left_over({file_key(json.loads(line)["path"]) for line in lines})
+
+    def _create(self, path: Path, content: str) -> bool:
+        """Make a file with all its content; return whether it was not there."""
+        if path.exists():
+            return False
+        # A checksum that Spark left beside a file that it did not finish would not fit this one.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        self._files.write_bytes(temporary, content.encode(), sync=True)
+        try:
+            if not self._files.link(temporary, path):  # The file system has no hard links.
+                self._files.rename(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._files.sync_directory(path.parent)
+        return True
+
+    def _remove_left_over(self, listed: Collection[tuple[str, ...]]) -> None:
+        for file in self._archive.glob("topic=*/date=*/part-*.parquet"):
+            old = time.time() - file.stat().st_mtime > LEFT_OVER_S
+            if old and file_key(file.as_uri()) not in listed:
+                file.unlink()
+
+
+def _line(file: Path) -> str:
+    """Return a file's line of a list, as Spark writes it."""
+    found = file.stat()
+    return json.dumps(
+        {
+            "path": file.as_uri(),
+            "size": found.st_size,
+            "isDir": False,
+            "modificationTime": found.st_mtime_ns // 1_000_000,
+            "blockReplication": 1,
+            "blockSize": 32 << 20,
+            "action": "add",
+        },
+        separators=(",", ":"),
+    )

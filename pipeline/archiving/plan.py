@@ -1,0 +1,118 @@
+"""A round of an archive: the state at its end, and the pieces of work that bring what came since the last commit."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.source.arrow import record_batch
+from topicfs.pipeline.source.arrow_buffers import ColumnRange
+from topicfs.pipeline.source.query.bounds import select
+from topicfs.pipeline.source.query.offsets import StreamState
+from topicfs.pipeline.source.query.options import Selection, SourceOptions, parse_source_options
+from topicfs.pipeline.source.query.ranges import OffsetRange
+from topicfs.pipeline.source.slices import Task
+from topicfs.pipeline.source.stream_progress import StreamProgress
+from topicfs.pipeline.source.topic_source import ENOUGH_BYTES, ENOUGH_ROWS, TopicSource, read_task
+from topicfs.storage.model import Isolation, TopicPartition
+
+_WILD = frozenset("*?[")
+
+
+class ArchiveRound(NamedTuple):
+    """A round of an archive."""
+
+    end: StreamState
+    pieces: Sequence[Task | OffsetRange]
+
+
+def is_pattern(topics: str) -> bool:
+    """Return whether one of the names is a pattern as a shell has them; no topic's name has such characters."""
+    return not _WILD.isdisjoint(topics)
+
+
+def matches(topics: str, name: str) -> bool:
+    """Return whether a topic is one of those named."""
+    return any(fnmatch.fnmatchcase(name, one.strip()) for one in topics.split(","))
+
+
+def source_options(place: SparkPlace, topics: str) -> SourceOptions:
+    """Return the options of a source of all records but those of aborted and open transactions (PipelineError)."""
+    named = {"subscribe": topics}
+    if is_pattern(topics):
+        patterns = (fnmatch.translate(one.strip()) for one in topics.split(","))
+        named = {"subscribePattern": rf"\A(?:{'|'.join(patterns)})"}
+    given = {
+        "path": place.path or "/",
+        "without": place.without,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    return parse_source_options({**given, **named}, streaming=True)
+
+
+def plan(
+    place: SparkPlace, options: SourceOptions, known: StreamState | None, planned: StreamState | None
+) -> ArchiveRound:
+    """Return the round after `known`, to the ends that were planned before, or to those of now (DataLossError; blocking)."""
+    if place.is_kafka:
+        return _of_cluster(place, options.selection, known or StreamState({}, {}), planned)
+    with closing(StreamProgress(TopicSource(options))) as progress:
+        start = progress.begin() if known is None else known
+        end = planned or progress.advance(start, most=None, now_ms=0)
+        return ArchiveRound(end, progress.tasks(start, end))
+
+
+def batches(
+    place: SparkPlace, options: SourceOptions, piece: Task | OffsetRange, schema: Any
+) -> Iterator[Any]:
+    """Yield a piece's records as Arrow batches (DataLossError, CorruptionError, OSError; blocking)."""
+    if isinstance(piece, Task):
+        yield from read_task(piece, options=options, schema=schema)
+        return
+    partition, *offsets = piece
+    waiting: list[ColumnRange] = []
+    with opened_cluster(place) as engine:
+        for found in read_columns(engine, partition, range(*offsets), options.isolation):
+            waiting.append(ColumnRange(*found))
+            rows = sum(one.end - one.start for one in waiting)
+            if rows >= ENOUGH_ROWS or sum(len(one.columns.data) for one in waiting) >= ENOUGH_BYTES:
+                yield record_batch(waiting, partition=partition, schema=schema)
+                waiting = []
+    if waiting:
+        yield record_batch(waiting, partition=partition, schema=schema)
+
+
+def _of_cluster(
+    place: SparkPlace, selection: Selection, known: StreamState, planned: StreamState | None
+) -> ArchiveRound:
+    ends, ranges = dict(known.offsets), []
+    with opened_cluster(place) as engine:
+        topics = engine.topics()
+        present = [TopicPartition(one.name, number) for one in topics.values() for number in one.partitions()]
+        chosen = select(selection, present, must_exist=not known.offsets)
+        ids = {one.topic: topics[one.topic].topic_id for one in chosen}
+        gone = [
+            *(known.offsets.keys() - set(chosen)),
+            *(one for one in known.topic_ids if ids.get(one) != known.topic_ids[one]),
+        ]
+        if gone:
+            raise DataLossError(
+                f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"
+            )
+        for one in chosen:
+            log = engine.partition(*one)
+            log.find_bounds()
+            start = known.offsets.get(one, log.log_start_offset)
+            end = max(start, log.visible_end(Isolation.READ_COMMITTED))
+            if not log.log_start_offset <= start <= log.offsets().high_watermark:
+                raise DataLossError(f"{one}: the archive ends at {start}, the log has {log.offsets()}")
+            ends[one] = end if planned is None else planned.offsets.get(one, start)
+            ranges.append(OffsetRange(one, start, ends[one]))
+    return ArchiveRound(planned or StreamState(ends, ids), [one for one in ranges if one.size > 0])
