@@ -182,7 +182,11 @@ ERRORS: dict[int, ErrorKind] = {
         type=InvalidTimestampError,
         remedy="see message.timestamp.before.max.ms and after.max.ms",
     ),
-    33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", type=AuthenticationError),
+    33: ErrorKind(
+        "UNSUPPORTED_SASL_MECHANISM",
+        type=AuthenticationError,
+        remedy="set sasl.mechanism to one that it offers",
+    ),
     34: ErrorKind(
         "ILLEGAL_SASL_STATE", type=AuthenticationError, remedy="set security.protocol as the listener has it"
     ),
@@ -234,6 +238,17 @@ ERRORS: dict[int, ErrorKind] = {
 """The errors of the requests that are made here, by Kafka's code."""
 
 
+MOST_QUOTED = 300
+"""Most characters of a peer's own words in a message."""
+
+
+def quoted(text: str, *secrets: str) -> str:
+    """Return a peer's own words for a message, shortened, and without the secrets that it was told."""
+    for one in filter(None, secrets):
+        text = text.replace(one, "…")
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+
+
 def kind_of(code: int) -> ErrorKind:
     return ERRORS.get(code, ErrorKind(f"error {code}"))
 
@@ -241,7 +256,7 @@ def kind_of(code: int) -> ErrorKind:
 def error_of(code: int, what: str, message: str | None = None) -> StorageError:
     """Return the error that an answer's code stands for; `what` is the thing at fault, `message` the broker's own words."""
     kind = kind_of(code)
-    said = f"{kind.name}: {message}" if message else kind.name
+    said = f"{kind.name}: {quoted(message)}" if message else kind.name
     return kind.type(f"{what}: the cluster answers {said}{'; ' if kind.remedy else ''}{kind.remedy}")
 
 

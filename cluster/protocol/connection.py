@@ -29,6 +29,7 @@ from topicfs.cluster.errors import (
     UnreachableError,
     UnsupportedVersionError,
     error_of,
+    quoted,
     tls_reason,
 )
 from topicfs.cluster.place import Server
@@ -285,20 +286,22 @@ class Connection:
         if answer["errorCode"]:
             offered = ", ".join(answer["mechanisms"]) or "none"
             raise error_of(answer["errorCode"], who, f"it offers {offered}")
-        exchange = credentials.exchange()
+        exchange, lifetime_ms = credentials.exchange(), 0
         try:
             say = next(exchange)
             while True:
                 answer = self.call(SASL_AUTHENTICATE, {"authBytes": say})
                 if answer["errorCode"]:
-                    raise error_of(answer["errorCode"], who, answer["errorMessage"])
-                if answer["sessionLifetimeMs"]:
-                    self._session_ends = time.monotonic() + answer["sessionLifetimeMs"] * SESSION_SHARE / 1000
+                    said = quoted(answer["errorMessage"] or "", *credentials.secrets_in(say))
+                    raise error_of(answer["errorCode"], who, said)
+                lifetime_ms = answer["sessionLifetimeMs"]
                 say = exchange.send(answer["authBytes"])
-        except StopIteration:
-            return
+        except StopIteration:  # Not before: a request of a session that has ended begins with this.
+            if lifetime_ms > 0:
+                self._session_ends = time.monotonic() + lifetime_ms * SESSION_SHARE / 1000
         except (ValueError, KeyError) as error:
-            raise AuthenticationError(f"{who}: the broker's answer is wrong: {error}") from None
+            wrong = quoted(str(error))
+            raise AuthenticationError(f"{who}: the broker's answer is wrong: {wrong}") from None
 
     def _agree_on_versions(self) -> dict[int, tuple[int, int]]:
         """Ask in the newest form; a broker that does not know it answers in the oldest (KIP-511)."""

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,6 +31,11 @@ class Credentials:
     user: str
     exchange: Callable[[], Exchange] = field(repr=False)
     """Begins an exchange."""
+
+    def secrets_in(self, said: bytes) -> list[str]:
+        """Return the password or token in what was sent: a broker may repeat it."""
+        parts = re.split("[\0\1]|auth=Bearer ", said.decode())
+        return [one for one in parts if one not in {"", self.user, "n,,"}]
 
 
 def plain(user: str, password: str) -> Exchange:

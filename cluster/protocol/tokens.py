@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from math import isfinite
 from urllib.parse import urlencode, urlsplit
 
-from topicfs.cluster.errors import AuthenticationError, UnreachableError, tls_reason
+from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted, tls_reason
 
 ENDPOINT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1 << 20
@@ -48,7 +52,7 @@ class TokenEndpoint:
         status, body = self._post()
         try:
             answer = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if status in _REFUSED and status != _TOO_MANY_REQUESTS:
             said = (
@@ -56,6 +60,7 @@ class TokenEndpoint:
                 if isinstance(answer, dict)
                 else ""
             )
+            said = quoted(said, self._basic, self.secret)
             raise AuthenticationError(
                 f"{self.url}: no token for {self.client_id}: HTTP {status}{said and ' '}{said}; check clientId and clientSecret"
             )
@@ -78,30 +83,63 @@ class TokenEndpoint:
         fields = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         headers = {
             "Accept": "application/json",
-            "Authorization": f"Basic {base64.b64encode(f'{self.client_id}:{self.secret}'.encode()).decode()}",
+            "Authorization": f"Basic {self._basic}",
             "Content-Type": "application/x-www-form-urlencoded",
         }
         path = f"{where.path or '/'}{where.query and '?'}{where.query}"
+        late = threading.Event()
         try:
-            connection.request("POST", path, urlencode(fields), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(MAX_ANSWER_BYTES)
-        except ssl.SSLError as error:
-            raise AuthenticationError(f"{self.url}: {tls_reason(error)} (in sasl.jaas.config)") from None
+            connection.connect()
+            with _broken_off_after(ENDPOINT_SECONDS, connection.sock, late):
+                connection.request("POST", path, urlencode(fields), headers)
+                answer = connection.getresponse()
+                body = answer.read(MAX_ANSWER_BYTES)
         except (OSError, HTTPException) as error:
-            raise UnreachableError(
-                f"{self.url}: no token: {getattr(error, 'strerror', None) or error}"
-            ) from None
+            if isinstance(error, ssl.SSLError) and not late.is_set():
+                raise AuthenticationError(f"{self.url}: {tls_reason(error)} (in sasl.jaas.config)") from None
+            reason = getattr(error, "strerror", None) or quoted(str(error))
+        else:
+            if not late.is_set():
+                return answer.status, body
         finally:
             connection.close()
+        if late.is_set():
+            reason = f"no answer within {ENDPOINT_SECONDS:g} s"
+        raise UnreachableError(f"{self.url}: no token: {reason}")
+
+    @property
+    def _basic(self) -> str:
+        return base64.b64encode(f"{self.client_id}:{self.secret}".encode()).decode()
+
+
+@contextmanager
+def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
+    """A block that may use a connection for some seconds: it ends then, as by the peer, after `late` was set.
+
+    The connection's own time limit is for each read: a byte now and then would keep within it for ever.
+    """
+
+    def break_off() -> None:
+        late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, break_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _seconds(lifetime: object) -> float:
     """Return a token's lifetime; without one that can be read each connection asks for its own."""
     try:
-        return float(str(lifetime))
+        seconds = float(str(lifetime))
     except ValueError:
         return 0.0
+    return seconds if isfinite(seconds) else 0.0
 
 
 _REASONS = ("error", "error_description")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
+import threading
 
 import pytest
 
 from tests.doubles.servers import nobody_listens
 from tests.doubles.token_endpoint import token_endpoint
 from topicfs.cluster.errors import AuthenticationError, UnreachableError
+from topicfs.cluster.protocol import tokens as tokens_module
 from topicfs.cluster.protocol.tokens import TokenEndpoint
 
 
@@ -34,7 +36,9 @@ def test_one_token_serves_until_it_grows_old(endpoint, monkeypatch):
     assert first not in repr(tokens)
 
 
-@pytest.mark.parametrize("lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null'])
+@pytest.mark.parametrize(
+    "lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null', b', "expires_in": Infinity']
+)
 def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
     """A token may be good for one of them only."""
     endpoint.answer = 200, b'{"access_token": "t"' + lifetime + b"}"
@@ -62,6 +66,14 @@ def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
         ),
         ((200, b"<html>"), AuthenticationError, "HTTP 200 without an access_token"),
         ((200, b'{"id_token": "t"}'), AuthenticationError, "HTTP 200 without an access_token"),
+        ((200, b"[" * 100_000), AuthenticationError, "HTTP 200 without an access_token"),
+        ((200, b"[" * (2 << 20)), AuthenticationError, "HTTP 200 without an access_token"),
+        (
+            (401, b'{"error": "no hunter2, no YWxpY2U6aHVudGVyMg=="}'),
+            AuthenticationError,
+            "no token for alice: HTTP 401 no …, no …; check",
+        ),
+        ((401, b'{"error": "' + b"x" * 9999 + b'"}'), AuthenticationError, "HTTP 401 xxx"),
     ],
 )
 def test_answers_without_a_token(endpoint, answer, error, said):
@@ -72,6 +84,25 @@ def test_answers_without_a_token(endpoint, answer, error, said):
     assert f"{endpoint.url}: " in str(caught.value)
     assert said in str(caught.value)
     assert "hunter2" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX", b"H"])
+def test_an_endpoint_that_sends_a_byte_now_and_then(served, monkeypatch, head):
+    """The time limit is for the whole answer, and what came until then is none."""
+    ended = threading.Event()
+
+    def drip(connection):
+        connection.recv(4096)
+        connection.sendall(head)
+        while not ended.wait(0.02):
+            connection.sendall(b" ")
+
+    monkeypatch.setattr(tokens_module, "ENDPOINT_SECONDS", 0.3)
+    server = served(drip)
+    with pytest.raises(UnreachableError, match=f"http://{server}/: no token: no answer within 0.3 s"):
+        TokenEndpoint(f"http://{server}/", "alice", "s").token()
+    ended.set()
 
 
 def test_nothing_listens_or_what_listens_is_not_http(served):
