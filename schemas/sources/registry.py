@@ -14,11 +14,12 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, TypeVar
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -31,6 +32,7 @@ from topicfs.schemas.schema import (
     schema_of,
 )
 from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import printable
 
 T = TypeVar("T")
 
@@ -39,7 +41,8 @@ REST_SECONDS = 30.0
 """For so long a registry that failed is not asked, nor is what it did not have asked for again."""
 MAX_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
-_NOT_FOUND = 404
+_OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
+_NO_REGISTRY = "; give the URL of the schema registry itself"
 
 _LOG = logging.getLogger("topicfs")
 
@@ -129,17 +132,17 @@ class RegistrySource:
         try:
             status, body = self._in_time(lambda: self._get(path), ANSWER_SECONDS)
         except (OSError, ValueError) as error:
-            self._fail(f"{path}: {error}")
-        if status == _NOT_FOUND:
-            return None
-        if status != 200:
-            self._fail(f"{path}: status {status}")
+            self._fail(f"{path}: {_reason(error)}")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
             answer = None
+        if status == _NOT_FOUND and isinstance(answer, dict):
+            return None
+        if status != _OK:
+            self._fail(f"{path}: status {status}{_remedy(status)}")
         if not isinstance(answer, dict):
-            self._fail(f"{path}: no object of JSON")
+            self._fail(f"{path}: no object of JSON{_NO_REGISTRY}")
         return answer
 
     def _fail(self, reason: str) -> NoReturn:
@@ -170,15 +173,40 @@ class RegistrySource:
     def _get(self, path: str) -> tuple[int, bytes]:
         request = Request(self.url + path, headers=self._headers)  # noqa: S310 - `checked_url` lets http and https in
         try:
-            with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+            with self._open(request) as answer:
                 return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
-        except HTTPError as error:
-            with error:
-                return error.code, b""
         except (OSError, ValueError):
             raise
         except Exception as error:  # noqa: BLE001 - http.client has errors that are neither, for answers that are none
-            raise ValueError(f"{type(error).__name__}: {error!s:.100}") from None
+            raise ValueError(f"{type(error).__name__}: {printable(str(error))[:100]}{_NO_REGISTRY}") from None
+
+    def _open(self, request: Request) -> Any:
+        try:
+            return self._opener.open(request, timeout=ANSWER_SECONDS)
+        except HTTPError as error:
+            return error  # It is an answer, too.
+
+
+def _reason(error: Exception) -> str:
+    """Return why there was no answer, and for TLS the remedy."""
+    cause = error.reason if isinstance(error, URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not taken: {cause.verify_message.rstrip('.')}; it has to be made for this host, be in "
+            "date, and be signed by an authority of the system or of the file that SSL_CERT_FILE names"
+        )
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {cause.reason or cause}; where it does not speak TLS, give a URL with http://"
+    return printable(str(getattr(cause, "strerror", None) or cause))
+
+
+def _remedy(status: int) -> str:
+    """Return what helps against a status, behind a semicolon."""
+    if status in (401, 403):
+        return "; check its user and password: --schema-registry-auth FILE"
+    if status == _TOO_MANY_REQUESTS or status >= _ITS_FAULT:
+        return f"; it is asked again after {REST_SECONDS:.0f} s"
+    return _NO_REGISTRY
 
 
 def checked_url(url: str) -> str:
