@@ -92,7 +92,7 @@ class CommitRequest:
         self._owner_appends = False
         """True if another process owns the directory and appends writes; a broker does not."""
         self._is_ours = False
-        """True if this request was the one that staged the write."""
+        """True if this request submitted the write; another one may have done so at the same moment."""
         self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_s: float) -> None:
@@ -106,8 +106,7 @@ class CommitRequest:
         self._is_ours = self._submit()
         try:
             self._wait(timeout_s)
-            if not self._is_ours:
-                self._skip()
+            self._compare()
         except BaseException:
             # Whatever ends the wait, an interrupt too: a request that was not begun must not be appended later.
             with suppress(OSError):
@@ -160,7 +159,8 @@ class CommitRequest:
     def _is_done(self) -> bool:
         state = self._area.state(self._write)
         if state is WriteState.REFUSED:
-            raise self._area.take_refusal(self._write)
+            with suppress(FileNotFoundError):  # Another job of this name has taken it.
+                raise self._area.take_refusal(self._write)
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
     def _submit_again(self) -> None:
@@ -191,19 +191,20 @@ class CommitRequest:
                 f"whether it was committed is forgotten, so nothing was written; {self._remedy}"
             )
 
-    def _skip(self) -> None:
-        """Warn that another write of this name was committed; CommittedBeforeError where that had other rows."""
+    def _compare(self) -> None:
+        """Raise CommittedBeforeError if a write of this name was committed with other rows; warn if with these."""
         committed = self._area.committed(self._write)
-        if committed is None:
+        is_last = committed is not None and committed.batch == self._write.batch
+        if committed is None or (self._is_ours and not is_last):
             return
         here, brought = f"{self._where()}: {self._name}", _count(self._content)
-        if committed.batch != self._write.batch and not self.is_version:
+        if not is_last and not self.is_version:
             raise CommittedBeforeError(
                 f"{here} comes again with {brought}, but micro-batch {committed.batch} is committed: the checkpoint was "
                 f"restored or copied. Which of these are in the topic is unknown, so none was written; {self._remedy}"
             )
-        contents = self._content, committed.content
-        if committed.batch == self._write.batch and None not in contents and contents[0] != contents[1]:
+        known = is_last and None not in (self._content, committed.content)
+        if known and self._content != committed.content:
             if self.must_have_same_rows:
                 raise CommittedBeforeError(
                     f"{here} comes again with other rows ({brought}, committed were {_count(committed.content)}): the "
@@ -211,6 +212,8 @@ class CommitRequest:
                     f"failOnOtherRows=false skips them). None of them was written; {self._remedy}"
                 )
             brought += ", others than were committed"
+        elif self._is_ours:
+            return
         _LOGGER.warning("%s%s was committed before: skipped %s", FOR_PEOPLE, here, brought)
 
     @property

@@ -11,13 +11,15 @@ from topicfs.storage.model import Buffer
 TEMPORARY_SUFFIX = ".tmp"
 
 
-def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
+def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: Path | None = None) -> None:
     """Write `<path>.tmp`, flush it, rename it over `path`, flush the directory (blocking).
+
+    `temporary`: another name for the file, if several processes write at once.
 
     Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the
     new.
     """
-    temporary = _temporary(path)
+    temporary = temporary or _temporary(path)
     try:
         files.write_bytes(temporary, data, sync=True)
         files.rename(temporary, path)

@@ -95,7 +95,15 @@ class StagingArea:
             return False
         self._unlink(self._path(write, WriteFileKind.REFUSED))
         manifest = encode_manifest(Manifest(tuple(staged), placement=placement, content=content))
-        write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
+        temporary = self.directory / write_file(write, WriteFileKind.STAGED, f"manifest-{uuid4().hex}")
+        try:
+            write_atomically(
+                self.files, self._path(write, WriteFileKind.REQUESTED), manifest, temporary=temporary
+            )
+        except FileNotFoundError:
+            if write.batch is None:
+                raise
+            return False  # The owner has just finished a write of this name, and removed its staged files.
         return True
 
     def withdraw(self, write: WriteId) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -42,19 +42,12 @@ class Bell:
 
     def _listen(self) -> None:
         while True:
-            callers = {self._socket.recvfrom(1)[1], *self._waiting()}
+            _, caller = self._socket.recvfrom(1)
             if self._closed:
                 return
             self._work()
-            for caller in filter(None, callers):
-                with suppress(OSError):
-                    self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
-
-    def _waiting(self) -> Iterator[object]:
-        """Yield the callers that rang meanwhile: one look answers them all."""
-        with suppress(OSError):
-            while True:
-                yield self._socket.recvfrom(1, socket.MSG_DONTWAIT)[1]
+            with suppress(OSError, TypeError):  # Some callers have no name.
+                self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
 
 
 def ring(directory: Path, seconds: float) -> None:

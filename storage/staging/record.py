@@ -12,8 +12,8 @@ in order, so its last line says everything.
 A commit appends a line and flushes it. A line that a crash cut short is not a commit. The file is rewritten when it has
 doubled, and then forgets the entries of topics that are gone, and those without a commit for `RETENTION_MS`. For these a
 series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them. Earlier versions wrote
-one JSON object: its entries without a topic count for every topic of their query, series `QUERY@*`, until the query has an
-entry of its own. A broker ignores the file.
+one JSON object: its entries without a topic count for every topic of their query that has no entry of its own. A broker
+ignores the file.
 """
 
 from __future__ import annotations
@@ -62,24 +62,20 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     age = attrgetter("batch")
 
     def note(
-        self,
-        write: WriteId,
-        committed: CommittedQuery,
-        topic_ids: Callable[[], Collection[str]] | None = None,
+        self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
         """Note a commit; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError).
 
-        `topic_ids`: returns the topics there are, so that others are forgotten; None: forget nothing.
+        `topic_ids`: returns the topics there are, so that others are forgotten.
         """
         with self._lock:
             if self._problem is not None:
                 raise self._problem
-            extensible = {one: self._extensible(one, write) for one in self.directories()}
+            extensible = {one: self._extensible(one) for one in self.directories()}
             entries: Mapping[str, CommittedQuery] = {}
             if not all(extensible.values()):
-                entries = with_committed(self.read(), write, committed)
-                if topic_ids is not None:
-                    entries = remembered(entries, topic_ids(), now_ms=committed.time_ms)
+                entries = self.read() | {write.series: committed}
+                entries = remembered(entries, topic_ids(), now_ms=committed.time_ms)
 
             def note_in(directory: Path) -> None:
                 if data := extensible[directory]:
@@ -117,17 +113,16 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             raise CorruptionError(path, 0, f"no {self.meaning}: another checksum, or another version")
         return data
 
-    def _extensible(self, directory: Path, write: WriteId) -> bytes:
+    def _extensible(self, directory: Path) -> bytes:
         """Return the copy's content; empty if the copy must be rewritten."""
         path = directory / self.file_name
         try:
             data = self._files.read_bytes(path)
-            if self._whole(data, path) != data:
-                return b""
+            is_whole = self._whole(data, path) == data
         except (OSError, CorruptionError):
             return b""
         is_small = data.count(b"\n") <= 2 * int(data.split(maxsplit=2)[1]) + _SPARE_LINES
-        return data if is_small and f"\n{write.query}@* ".encode() not in data else b""
+        return data if is_whole and is_small else b""
 
     def _append(self, directory: Path, data: bytes, line: str) -> None:
         with closing(self._files.open(directory / self.file_name)) as file:
@@ -142,9 +137,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
     def _parse(self, content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
         return {
-            series if "@" in series or "records" in one else f"{series}@*": CommittedQuery(
-                int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"])
-            )
+            series: CommittedQuery(int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]))
             for series, one in content["queries"].items()
         }
 
@@ -154,16 +147,8 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
     """Return how far the write's query is in its target; None: it has committed nothing there."""
-    return queries.get(write.series, queries.get(f"{write.query}@*"))
-
-
-def with_committed(
-    queries: Mapping[str, CommittedQuery], write: WriteId, committed: CommittedQuery
-) -> dict[str, CommittedQuery]:
-    """Note a commit; the query's entry for every target goes."""
-    return {name: one for name, one in queries.items() if name != f"{write.query}@*"} | {
-        write.series: committed
-    }
+    of_all = queries.get(write.query)
+    return queries.get(write.series, of_all if of_all is not None and of_all.content is None else None)
 
 
 def remembered(
@@ -173,10 +158,10 @@ def remembered(
     kept = {}
     for series, one in queries.items():
         query, _, target = series.partition("@")
-        if target not in topic_ids and target not in ("", "*"):
+        if target and target not in topic_ids:
             continue
         time_ms = one.time_ms or now_ms
-        if query and target != "*" and now_ms - time_ms > RETENTION_MS:
+        if query and now_ms - time_ms > RETENTION_MS:
             kept[f"@{target}"] = CommittedQuery(0, ProducerId(0), 0)
         else:
             kept[series] = one._replace(time_ms=time_ms)

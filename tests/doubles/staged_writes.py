@@ -17,6 +17,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea
+from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.staged_file import StagedFile
 
 BATCH = WriteId("b1946ac9-2d3f", 3)
@@ -55,10 +56,10 @@ def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
     return writer.finish()
 
 
-def submit(disk: SimulatedDisk, write: WriteId) -> StagingArea:
+def submit(disk: SimulatedDisk, write: WriteId, content: Content | None = None) -> StagingArea:
     """What a writer does: every task stages, then one asks."""
     area = StagingArea(DATA, disk)
-    area.submit(write, [stage(area, write, task) for task in TASKS])
+    area.submit(write, [stage(area, write, task) for task in TASKS], content=content)
     return area
 
 

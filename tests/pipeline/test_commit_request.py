@@ -399,7 +399,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_what_was_committed_before_there_were_targets(data, caplog):
-    """Counts for each target of the query, until one has committed something of its own."""
+    """Counts for each target of the query that has committed nothing of its own since."""
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:
@@ -409,7 +409,7 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
     with pytest.raises(CommittedBeforeError, match="micro-batch 4 is committed"):
         commit(data, WriteId("query", 3, two), topic="copies")
     commit(data, WriteId("query", 5, one))
-    commit(data, WriteId("query", 4, two), "c\n", topic="copies")
+    commit(data, WriteId("query", 5, two), "c\n", topic="copies")
     assert (["a", "b"], ["c"]) == (lines(data), lines(data, "copies"))
 
 

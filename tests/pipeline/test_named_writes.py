@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -13,6 +14,7 @@ from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import ProducerId, TopicPartition
+from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.record import RETENTION_MS, CommittedQuery
 
@@ -40,6 +42,12 @@ def lines(data, topic="orders"):
 
 def write(data, version, text, *, topic="orders", query=False):
     """A write as the driver brings it; `text` without a character is a write without a row."""
+    write_quietly(data, version, text, topic=topic, query=query)
+    assert [] == left(data)
+
+
+def write_quietly(data, version, text, *, topic="orders", query=False):
+    """The same beside others, whose files may be there."""
     name = WriteId("9b1d-query" if query else APPLICATION, version, topic_id(data, topic))
     files = []
     if text:
@@ -50,7 +58,6 @@ def write(data, version, text, *, topic="orders", query=False):
     request = CommitRequest([data], name, files, content=Content(len(files), digest))
     request.is_version = not query
     request.commit(250)
-    assert [] == left(data)
 
 
 def test_a_version_is_appended_once(data, caplog):
@@ -82,6 +89,49 @@ def test_the_last_version_with_other_rows_is_an_error(data):
     write(data, 4, "b")
     assert ["a"] == lines(data)
     assert [] == left(data)
+
+
+def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, monkeypatch):
+    """Neither saw the other's request, and one replaced the other: the job whose rows were not taken must not succeed."""
+    name = WriteId(APPLICATION, 5, topic_id(data))
+    writer = staging_area([data]).stage(name, 0)
+    writer.append(TopicPartition("orders", 0), encode_lines(b"theirs\n", timestamp=0)[0])
+    request = CommitRequest([data], name, [writer.finish()], content=Content(1, 1))
+    request._is_ours = request._submit()
+    state, seen = StagingArea.state, []
+
+    def state_before(area, name):
+        seen.append(name)
+        return state(area, name) if len(seen) > 1 else WriteState.UNKNOWN
+
+    monkeypatch.setattr(StagingArea, "state", state_before)
+    write(data, 5, "ours")
+    request._wait(250)
+    with pytest.raises(CommittedBeforeError, match="comes again with other rows"):
+        request._compare()
+    assert ["ours"] == lines(data)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same rows", "other rows"])
+def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
+    """Four of them, without an owner, so that each may own the directory: no row twice, none missing, none of two jobs."""
+
+    def job(number):
+        failures = 0
+        for version in range(3):
+            text = f"{version} {'' if same else number}"
+            try:
+                write_quietly(data, version, text)
+            except CommittedBeforeError:
+                failures += 1
+        return failures
+
+    with ThreadPoolExecutor(4) as pool:
+        failures = sum(pool.map(job, range(4)))
+    found = lines(data)
+    assert [f"{version}" for version in range(3)] == [line.split()[0] for line in found]
+    assert [] == left(data)
+    assert not (same and failures)
 
 
 def test_a_version_without_a_row_is_a_version(data):

@@ -24,7 +24,7 @@ from tests.doubles.staged_writes import (
 )
 from topicfs.storage.disk.names import WriteFileKind, write_file
 from topicfs.storage.manager import LogManager
-from topicfs.storage.staging.manifest import decode_manifest
+from topicfs.storage.staging.manifest import Content, decode_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +68,31 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
         assert found == EXPECTED if handed_in else found in (EXPECTED, BEFORE)
         engine.close()
     assert {True, False} == outcomes
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
+    """A repetition with other content may come after any crash: it is taken only if nothing was submitted before."""
+    first, again = Content(7, 1), Content(7, 2)
+    submitted = []
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        submitted.clear()
+        submitted.append(submit(disk, BATCH, first))
+        engine.commit_staged_writes()
+
+    outcomes = set()
+    for disk, _ in every_death(run, end=end):
+        engine = engine_on(disk)
+        area = submit(disk, BATCH, again)
+        engine.commit_staged_writes()
+        known = area.committed(BATCH)
+        assert known is not None
+        outcomes.add(known.content)
+        assert known.content == first if submitted else known.content in (first, again)
+        assert EXPECTED == values(engine)
+        engine.close()
+    assert {first, again} == outcomes
 
 
 def test_two_crashes_in_a_row_do_not_double():

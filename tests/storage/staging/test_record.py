@@ -36,7 +36,7 @@ class Copies:
         self.serving.remove(directory)
 
     def note(self, batch: int, query: str = QUERY) -> None:
-        self.record.note(WriteId(query, batch), committed(batch))
+        self.record.note(WriteId(query, batch), committed(batch), set)
 
     def batches(self) -> list[int | None]:
         """The last micro-batch in each copy."""
@@ -103,7 +103,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
     """Of each query the highest micro-batch counts; entries that only the old copy has stay."""
     copies = Copies()
     copies.serving = [A]
-    copies.record.note(WriteId("elsewhere", 4), committed(4))
+    copies.record.note(WriteId("elsewhere", 4), committed(4), set)
     copies.note(0)
     copies.record.write_copy(B, copies.record.read_copy(A))
     copies.note(1)
