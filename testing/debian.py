@@ -1,7 +1,7 @@
 """A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes an overlay of its own.
 
-It is the release that this machine runs. Whatever a script does in there ends with it: it has tables of mounts and of
-processes of its own.
+It is the release that this machine runs, or another one by its name. Whatever a script does in there ends with it: it
+has tables of mounts and of processes of its own.
 """
 
 from __future__ import annotations
@@ -41,12 +41,17 @@ class UnavailableError(Exception):
     """A Debian cannot be made here; one line says why."""
 
 
-def debian(packages: Sequence[str] = ()) -> Path:
+def own_release() -> str:
+    """Return the name of the release that this machine runs, such as `bookworm`."""
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+
+
+def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
     """Return a folder with a minimal system and some packages, which nobody may change.
 
     Raises UnavailableError where debootstrap is missing, or the packages cannot be fetched.
     """
-    suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    suite = release or own_release()
     fingerprint = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
     folder = user_cache_path("topicfs") / f"{suite}-{platform.machine()}-{fingerprint}"
     if folder.is_dir():
@@ -94,8 +99,9 @@ def run_inside(
 ) -> subprocess.CompletedProcess[str]:
     """Run a script of bash in a tree, as root; needs root here, too.
 
-    What it changes is in `changes/upper` afterwards; a second script with the same folder goes on from there. `shared` are
-    files and folders of this machine, and where they are inside.
+    What it changes is in `changes/upper` afterwards; a second script with the same folder goes on from there. `tree` may be
+    several folders with colons between them, the uppermost first. `shared` are files and folders of this machine, and
+    where they are inside.
     """
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     binds = [word for outside, inside in (shared or {}).items() for word in (str(outside), inside)]

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from testing.debian import UnavailableError, debian
+from testing.debian import UnavailableError, debian, run_inside
 
 ROOT = Path(__file__).parents[2]
+CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
+INSIDE = "/run/certificates"
+"""Where those of this machine are inside: a mirror of packages here may have its own."""
+
+
+def run_with_certificates(
+    tree: Path,
+    changes: Path,
+    script: str,
+    *,
+    shared: Mapping[Path, str] | None = None,
+    timeout_s: float = 600,
+) -> str:
+    """What a script prints in a Debian in which pip trusts what it trusts here; the script must succeed."""
+    known = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}
+    done = run_inside(
+        tree,
+        changes,
+        script,
+        shared={**known, **(shared or {})},
+        environment={"PIP_CERT": INSIDE} if known else {},
+        timeout_s=timeout_s,
+    )
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")
-def fresh() -> Callable[[Sequence[str]], Path]:
+def fresh() -> Callable[..., Path]:
     """What makes a Debian with some packages; a test that cannot have it is skipped, with the reason."""
 
-    def tree(packages: Sequence[str] = ()) -> Path:
+    def tree(packages: Sequence[str] = (), release: str | None = None) -> Path:
         try:
-            return debian(packages)
+            return debian(packages, release)
         except UnavailableError as error:
             pytest.skip(str(error))
 

@@ -6,7 +6,6 @@ No registry of images is asked: an image of Debian is what debootstrap makes, to
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -16,8 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.debian import run_inside
-from tests.installing.conftest import ROOT
+from tests.installing.conftest import ROOT, run_with_certificates
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -37,9 +35,6 @@ def steps(text: str) -> list[Step]:
 
 STEPS = steps((ROOT / "Containerfile").read_text())
 STAGES = [number for number, step in enumerate(STEPS) if step.name == "FROM"]
-CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
-INSIDE = "/run/certificates"
-"""Where those of this machine are inside: a mirror of packages here may have its own."""
 
 
 class Image:
@@ -54,17 +49,7 @@ class Image:
 
     def run(self, line: str) -> str:
         """What a command line prints."""
-        shared = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}
-        done = run_inside(
-            self.tree,
-            self.changes,
-            f"cd {self.folder}; {line}",
-            shared=shared,
-            environment={"PIP_CERT": INSIDE} if shared else {},
-            timeout_s=600,
-        )
-        assert 0 == done.returncode, done.stdout + done.stderr
-        return done.stdout
+        return run_with_certificates(self.tree, self.changes, f"cd {self.folder}; {line}")
 
     def step(self, step: Step, stages: dict[str, Image]) -> None:
         """Do what an instruction says; those that only describe the image do nothing."""

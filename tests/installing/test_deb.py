@@ -1,15 +1,16 @@
-"""The Debian package: built here, installed in a fresh Debian, used, installed again and purged; nothing stays behind."""
+"""The Debian package: built, installed in a fresh Debian of two releases, used, installed again and purged; nothing stays behind."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from testing.debian import run_inside
-from tests.installing.conftest import ROOT
+from testing.debian import own_release, run_inside
+from tests.installing.conftest import ROOT, run_with_certificates
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,6 +40,11 @@ MOUNTING = (ROOT / "docs" / "mount.md").read_text().partition("\n## At boot")[2]
 BY_HAND = re.findall(r"(?m)^    ((?:mkdir|mount) .*)$", MOUNTING)
 FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
 """What docs/mount.md tells users of the package to type, and to write into fstab(5)."""
+(INSTALL,) = re.findall(r"(?m)^    (apt install .*)$", (ROOT / "docs" / "install.md").read_text())
+RELEASES = ("bookworm", "trixie")
+"""Debian's old stable and stable releases."""
+(BUILT_WITH,) = re.findall(r"install (binutils [^\"]*)", (ROOT / "scripts" / "deb.sh").read_text())
+"""What the build of a package says that it needs."""
 EXAMPLE = "/usr/share/doc/topicfs/examples/orders.conf"
 FUSE = """
 device=$(mktemp -u)
@@ -49,11 +55,22 @@ mount --bind "$device" /dev/fuse
 APPENDED = """
 mkdir /srv/orders/%(topic)s
 echo hello >> /srv/orders/%(topic)s/0/log
-setpriv --reuid 4321 --regid 4321 --clear-groups cat /srv/orders/%(topic)s/0/log
-setpriv --reuid 4321 --regid 4321 --clear-groups sh -c 'echo no >> /srv/orders/%(topic)s/0/log' 2>&1 | grep -o 'Permission denied'
+stat --format '%%U %%a' /srv/orders/%(topic)s/0/log
+theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@"; }
+theirs cat /srv/orders/%(topic)s/0/log
+theirs sh -c 'echo no >> /srv/orders/%(topic)s/0/log' 2>&1 | grep -o 'Permission denied'
+theirs mkdir /srv/orders/theirs 2>&1 | grep -o 'Permission denied'
 topicfs umount /srv/orders
 """
+SEEN = ["hello", "Permission denied", "Permission denied"]
 """A second user may read, and nothing else."""
+ALONE = """
+theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@" 2>&1 || true; }
+theirs cat /srv/orders/orders/0/log
+theirs topicfs cat --data /var/lib/topicfs/orders orders/0
+theirs sh -c 'echo no | topicfs append --data /var/lib/topicfs/orders orders/0'
+"""
+"""What a second user tries where nothing is for others."""
 UNIT = r"""
 unit=/usr/lib/systemd/system/topicfs@.service
 value() { sed -n "s/^$1=//p" $unit; }
@@ -102,9 +119,32 @@ def packages(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", params=RELEASES)
+def installed(request, fresh, tmp_path_factory) -> Path:
+    """A Debian as debootstrap makes it, in which apt installed the package of this release by the documented line."""
+    release = request.param
+    bare, changes = fresh((), release), tmp_path_factory.mktemp(release)
+    if release == own_release():
+        folder = request.getfixturevalue("packages")
+    else:
+        build = f"apt-get -q update && apt-get -q install --yes --no-install-recommends {BUILT_WITH}\n"
+        build += "cd /sources && scripts/deb.sh /packages"
+        making = tmp_path_factory.mktemp(f"{release}-build")
+        run_with_certificates(bare, making, build, shared={ROOT: "/sources"}, timeout_s=2000)
+        folder = making / "upper" / "packages"
+    line = f"apt-get -q update && cd /checkout && DEBIAN_FRONTEND=noninteractive {INSTALL} --yes"
+    run_with_certificates(bare, changes, line, shared={folder: "/checkout/dist"})
+    return Path(f"{changes / 'upper'}:{bare}")
+
+
 def inside(fresh, changes: Path, packages: Path, script: str) -> list[str]:
-    """What a script prints in a Debian; it must succeed and complain about nothing."""
-    done = run_inside(fresh(NEEDED), changes, script, shared={packages: "/packages"})
+    """What a script prints in a Debian with what the package needs."""
+    return said_in(fresh(NEEDED), changes, script, {packages: "/packages"})
+
+
+def said_in(tree: Path, changes: Path, script: str, shared: Mapping[Path, str] | None = None) -> list[str]:
+    """What a script prints; it must succeed and complain about nothing."""
+    done = run_inside(tree, changes, script, shared=shared)
     assert (0, "") == (done.returncode, done.stderr), done.stdout
     return done.stdout.splitlines()
 
@@ -139,10 +179,11 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
     assert not (upper / "usr/lib/topicfs").exists()
 
 
-def test_the_documented_lines_mount_on_a_fresh_debian(fresh, packages, tmp_path):
+@pytest.mark.timeout(2700)
+def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
     """Typed and in fstab(5), with the options they show; another user reads and may not append."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
-    script = f"""{INSTALLED} > /dev/null
+    script = f"""set -eu
         {FUSE}
         {mkdir}
         {mount}
@@ -152,13 +193,43 @@ def test_the_documented_lines_mount_on_a_fresh_debian(fresh, packages, tmp_path)
         {APPENDED % {"topic": "at-boot"}}
         ls /var/lib/topicfs/orders | grep -- -0
     """
-    said = ["hello", "Permission denied"]
-    assert [*said, *said, "at-boot-0", "typed-0"] == inside(fresh, tmp_path, packages, script)
+    said = ["root 644", *SEEN]
+    assert [*said, *said, "at-boot-0", "typed-0"] == said_in(installed, tmp_path, script)
 
 
-def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
+@pytest.mark.timeout(2700)
+def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
+    """Another user sees neither the mount nor the files behind it, and each command tells so in one line."""
+    (mkdir, mount), (line,) = BY_HAND, FSTAB
+    script = f"""set -eu
+        {FUSE}
+        {mkdir}
+        {mount.removesuffix(",allow-other")}
+        mkdir /srv/orders/orders
+        echo hello >> /srv/orders/orders/0/log
+        stat --format '%U %a' /srv/orders /var/lib/topicfs/orders
+        {ALONE}
+        topicfs umount /srv/orders
+        echo '{line.replace(",allow-other", "")}' > /etc/fstab
+        mount /srv/orders
+        stat --format '%U %a' /srv/orders
+        cat /srv/orders/orders/0/log
+        {ALONE}
+        topicfs umount /srv/orders
+    """
+    refused = [
+        "cat: /srv/orders/orders/0/log: Permission denied",
+        "topicfs: /var/lib/topicfs/orders: Permission denied",
+        "topicfs: /var/lib/topicfs/orders/.lock: Permission denied",
+    ]
+    owned = ["root 755", "root 700"]
+    assert [*owned, *refused, "root 755", "hello", *refused] == said_in(installed, tmp_path, script)
+
+
+@pytest.mark.timeout(2700)
+def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
     """As its own user, who owns what it makes; purged, topics and their owner stay."""
-    script = f"""{INSTALLED} > /dev/null
+    script = f"""set -eu
         {FUSE}
         cp {EXAMPLE} /etc/topicfs/
         {UNIT}
@@ -170,9 +241,8 @@ def test_the_unit_mounts_the_packaged_example(fresh, packages, tmp_path):
         dpkg --purge topicfs > /dev/null
         stat --format '%U %n' /var/lib/topicfs/orders/served-0
     """
-    said = inside(fresh, tmp_path, packages, script)
     owned = "topicfs /var/lib/topicfs/orders/served-0"
-    assert ["hello", "Permission denied", "0", owned, owned] == said
+    assert ["topicfs 644", *SEEN, "0", owned, owned] == said_in(installed, tmp_path, script)
 
 
 @pytest.mark.parametrize(
