@@ -7,6 +7,7 @@ read only where one of them does not fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from topicfs.storage.checkpoints.leader_epochs import (
     EpochEntry,
     assign,
     epoch_for_offset,
+    truncate_from_end,
     truncate_from_start,
 )
 from topicfs.storage.codec.headers import BatchHeader
@@ -110,6 +112,18 @@ def replace_epochs(log: Log, entries: Entries) -> None:
         parts.epochs.take_back(entries)
         parts.noted_epoch = parts.latest_epoch()
         parts.leader_epoch = max(parts.noted_epoch, 0)
+    parts.epochs.flush()
+
+
+def keep_lost_start(log: Log, other: Log) -> None:
+    """Have a log that begins where another one does say, too, what that one lost in front of it (OSError)."""
+    parts, known = log.parts, other.epochs.entries
+    with parts.lock:
+        start = true_start(log)
+        if log.log_start_offset != other.log_start_offset or true_start(other) >= start:
+            return
+        parts.epochs.take_back(reduce(assign, parts.epochs.entries, truncate_from_end(known, start)))
+        parts.noted_epoch = parts.latest_epoch()
     parts.epochs.flush()
 
 

@@ -14,6 +14,7 @@ from itertools import permutations
 
 from topicfs.storage.errors import PartitionOfflineError, StorageError
 from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import keep_lost_start
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
 from topicfs.storage.replicas.members.agreement import Agreement
@@ -227,6 +228,9 @@ class ReplicaController:
         # A log that is damaged at an epoch may be the one that lacks something.
         with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
+            # The file of one of them may have been made again of its batches.
+            for log, other in permutations(in_sync.values(), 2):
+                keep_lost_start(log, other)
         for number, one in self.find_absences(partition).items():
             self._warn(f"{one.path}: {one.cause}: {_COPIED if one.elsewhere else _NOWHERE}")
             if one.elsewhere:

@@ -31,6 +31,7 @@ from topicfs.storage.errors import (
 from topicfs.storage.log.appending.small_appends import append_in_step
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.parts import LogParts
+from topicfs.storage.log.soundness import keep_lost_start
 from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     Appended,
@@ -200,6 +201,8 @@ class ReplicatedPartition(ServedPartition):
         match_segments(leader.log, log)
         if all(one.number != number for one in self._followers):
             self._go_on_with((*self._followers, Replica(number, log)))
+        for one in self.replicas_in_sync:
+            keep_lost_start(one.log, log)
         self._advance(leader.log)
         return True
 

@@ -35,6 +35,10 @@ def quiet() -> Iterator[None]:
         pytest.param(500173, (3, 4, 5), True, id="a fork, and empty disks in the places of the others"),
         pytest.param(500426, (0, 3, 4, 5, 6, 7), True, id="a dropped segment, and a lost one before it"),
         pytest.param(330006, (1, 3, 4), True, id="a new disk that a killed start began to fill"),
+        pytest.param(
+            910451, (1, 3, 4, 5, 9, 10), True, id="a lost start that a copy with damaged epochs forgot"
+        ),
+        pytest.param(910451, range(12), True, id="a lost start that the only copy forgot"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
     ],
 )

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from topicfs.storage.checkpoints.leader_epochs import FILE_NAME, truncate_from_end
+from topicfs.storage.checkpoints.leader_epochs import FILE_NAME
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.parts import Hole
-from topicfs.storage.log.soundness import is_compacted, replace_epochs, true_start
+from topicfs.storage.log.soundness import is_compacted, keep_lost_start, true_start
 from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
 from topicfs.storage.replicas.rules.divergence import diverging, truncation_point
 from topicfs.storage.replicas.rules.state import LogEnd
@@ -53,8 +53,6 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         end.end_offset < true_start(leader) or end.end_offset == follower.log_start_offset
     ):
         follower.truncate_fully_and_start_at(start, "its leader begins there")
-        if true_start(leader) < start:  # So that it says, too, what is missing.
-            replace_epochs(follower, truncate_from_end(leader.epochs.entries, start))
         return Step(truncated=True)
     answer = diverging(leader.epochs.entries, leader.log_end_offset, *end)
     if answer is not None:
@@ -153,6 +151,7 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
     start = true_start(leader)
     if start > follower.log_start_offset:
         follower.follow_start(start)
+    keep_lost_start(follower, leader)
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:

@@ -43,6 +43,8 @@ class Expectation:
     """Acknowledged records that this run does not show, because it goes on without directories that have them."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
     """Directories whose copy is no replica: those that are kept after a fork, or after `topicfs.replicas` was lost, do not know it."""
+    told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
+    """Where logs began, as directories said before the start, of partitions in which one of them lost what says so."""
     replaced: bool = False
     """True once a disk was thrown away: it may have been the only one with a replica in sync."""
     saved: int = 0
@@ -133,6 +135,15 @@ class Expectation:
         # Of two that went on independently one may have deleted it.
         return (partition == RETAINED and offset < start) or offset < self.deleted_below.get(partition, 0)
 
+    def _least_start(self, engine: Engine, partition: TopicPartition) -> int:
+        """Return how far a log may begin without saying that anything is missing: no replica in sync may know of it."""
+        limit = self.deleted_below.get(partition, 0)
+        known = self.told.get(partition)
+        if known is None:
+            return limit
+        replicas = engine.partition(*partition).status().replicas
+        return max(limit, min(known[Path(one.place)] for one in replicas if one.in_sync))
+
     def _read(self, engine: Engine, partition: TopicPartition, *, every: bool) -> Held | None:
         """Return the records that are shown; None if the partition is offline, which it may be without `every` directory."""
         found = engine.partition(*partition)
@@ -141,7 +152,7 @@ class Expectation:
             assert not every, f"{partition}: {state}: {found.status().offline}"
             return None
         start = found.offsets().log_start_offset
-        limit = self.deleted_below.get(partition, 0)
+        limit = self._least_start(engine, partition)
         assert (
             partition == RETAINED
             or start <= limit

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 from tests.soak.crossings.disk import MortalDirectory
+from topicfs.storage.checkpoints.leader_epochs import decode_epochs
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.disk import lock, names
@@ -76,6 +77,8 @@ class Place:
     """The content that damaged files had, by their paths, until the directory serves again."""
     torn: bool = False
     """True once a segment was damaged: what says that it was on disk, and where the log began, stays sound from then on."""
+    forgot: set[str] = field(default_factory=set)
+    """Partitions whose leader epochs were damaged: they may have been the only ones that said where the log began."""
 
     @property
     def away(self) -> Path:
@@ -134,6 +137,8 @@ class Place:
         file = chance.choice(agreed if agreed and chance.random() < 0.5 else present)
         kind = chance.choice(sorted(DAMAGES))
         self.damaged[file] = file.read_bytes()
+        if file.name == names.LEADER_EPOCHS:
+            self.forgot.add(file.parent.name)
         DAMAGES[kind](file)
         return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
 
@@ -249,3 +254,13 @@ def held(batches: Batches) -> Held:
 def batches_in(place: Path, partition: TopicPartition) -> Batches:
     """Read the batches of a partition in a data directory."""
     return read_batches(sorted((place / names.partition_directory(partition)).glob("*.log")))
+
+
+def told_start(place: Path, partition: TopicPartition, start: int) -> int:
+    """Return where a log began before it lost segments, as its leader epochs say; `start` if they say no less."""
+    file = place / names.partition_directory(partition) / names.LEADER_EPOCHS
+    try:
+        entries = decode_epochs(file.read_bytes(), file=file) if file.is_file() else ()
+    except StorageError:
+        return start
+    return min([start, *(entry.start_offset for entry in entries)])

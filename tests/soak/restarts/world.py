@@ -25,11 +25,13 @@ from tests.soak.restarts.expectation import (
 from tests.soak.restarts.places import (
     PARTITIONS,
     PLAIN,
+    RETAINED,
     FailingDirectory,
     Place,
     batches_in,
     held,
     read_batches,
+    told_start,
 )
 from topicfs.main import run
 from topicfs.storage.codec.records import encode_lines
@@ -207,6 +209,14 @@ class World:
             if dies and self.chance.random() < 0.15:
                 self.disk.steps_left = int(self.chance.expovariate(1 / FARTHEST_OPENING))
             before = self._disks()
+            forgot = {name for place in self.places for name in place.forgot}
+            self.expected.told = {
+                partition: {
+                    place.path: told_start(place.path, partition, sys.maxsize) for place in self.places
+                }
+                for partition in PARTITIONS
+                if str(partition) in forgot
+            }
             try:
                 engine = open_replicas(
                     [place.path for place in self.named],
@@ -382,13 +392,16 @@ class World:
         if self.disk.broken:
             return
         for partition, state in states.items():
-            logs = {
-                paths[number].name: batches_in(paths[number], partition)
-                for number in state.in_sync
-                if number in paths
-            }
+            synced = {paths[number].name: paths[number] for number in state.in_sync if number in paths}
+            logs = {name: batches_in(path, partition) for name, path in synced.items()}
             if len(logs) > 1:
                 compare_replicas(logs, partition, starts[partition], missing[partition])
+            told = {
+                (min(logs[name], default=None), told_start(path, partition, starts[partition]))
+                for name, path in synced.items()
+            }
+            if partition != RETAINED:  # Each directory retains by itself.
+                assert len(told) == len(dict(told)), f"{partition}: in sync, and begin, and began, at {told}"
 
     def _die(self) -> None:
         for place in self.places:
@@ -405,7 +418,9 @@ class World:
 
 
 def _has_topics(engine: ReplicatedEngine) -> bool:
-    return {one.topic for one in PARTITIONS} <= set(engine.topics())
+    """Return whether all partitions are there: a new disk that goes on alone knows only of those that it had got."""
+    topics = engine.topics()
+    return all(one.topic in topics and one.partition in topics[one.topic].partitions() for one in PARTITIONS)
 
 
 def _command(words: Sequence[str]) -> tuple[int, str]:

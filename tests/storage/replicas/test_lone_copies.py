@@ -6,8 +6,8 @@ import pytest
 
 from tests.doubles.flips import path_of
 from tests.doubles.replicated import DISKS, Replicated
-from tests.storage.replicas.test_presence import LINES, filled, logs, remove, told
-from topicfs.storage.disk.names import LEADER_EPOCHS
+from tests.storage.replicas.test_presence import LINES, filled, logs, put, remove, told
+from topicfs.storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.soundness import torn_segments
 from topicfs.storage.model import Offset
@@ -216,6 +216,50 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
     made.open(DISKS[1], left_out=(DISKS[0],))
     assert LINES[10:] == made.lines()
     assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(number):
+    """If the other directory is lost after that the loss is still named."""
+    made = filled()
+    for one in (1, 2):
+        remove(made, one, 0)
+    put(made, number, LEADER_EPOCHS, b"\xff")
+    made.open()
+    assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 0 to 9 are missing"))
+    made.open(DISKS[number - 1], left_out=(DISKS[2 - number],))
+    assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "older copy"])
+def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(number):
+    """Once it is in sync: their logs begin at the same offset, so that nothing but leader epochs shows the loss."""
+    made = went_on_alone()
+    for one in (1, 2):
+        remove(made, one, 0)
+    put(made, number, LEADER_EPOCHS, b"\xff")
+    made.open()
+    made.engine.catch_up()
+    assert (1, 2) == made.in_sync()
+    made.open(DISKS[number - 1], left_out=(DISKS[2 - number],))
+    assert [*LINES[10:], *MORE] == made.lines()
+    assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
+    """It followed a deletion, and the other one does not know of it any more: it is whole, and the other is copied from it."""
+    made = filled()
+    made.open()
+    path = path_of(made, 1, LEADER_EPOCHS)
+    before = made.disks.read_bytes(path)
+    made.partition().delete_records(Offset(5))
+    made.engine.close()
+    remove(made, 1, 0)
+    made.disk(1).write_bytes(path, before)
+    made.disk(1).unlink(DISKS[0] / LOG_START_OFFSETS)
+    made.open()
+    made.engine.catch_up()
+    assert ((1, 2), LINES[5:], None) == (made.in_sync(), made.lines(), missing(made))
 
 
 def test_deleted_segments_explain_no_loss_behind_them():
