@@ -135,15 +135,14 @@ class CommitRequest:
 
     def _give_up_unless_claimed(self, timeout_s: float) -> None:
         """Withdraw the request (CommitTimeoutError); return if an owner that lives claimed it first."""
-        where = self._where()
+        where, cause = self._where(), f" ({self._warnings[-1]})" if self._warnings else ""
         if self._area.withdraw(self._write):
             raise CommitTimeoutError(
-                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
+                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s{cause}; nothing was "
                 "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
             )
         if self._is_done() or self._owner_appends:
             return
-        cause = f" ({self._warnings[-1]})" if self._warnings else ""
         raise CommitTimeoutError(
             f"{where}: write {self._write} was begun, and nobody can complete it now: the directory is owned by "
             f"{self._owner}{cause}; part of the write may be visible, and the next owner completes it"

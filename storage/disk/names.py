@@ -55,7 +55,7 @@ REPLICAS = "topicfs.replicas"
 SCRUB = "topicfs.scrub"
 """How far the scrub is, and when the last one ended."""
 COMMITTED_WRITES = "topicfs.writes"
-"""The micro-batches committed, by streaming query."""
+"""The writes committed, by query or application."""
 PRODUCERS = "topicfs.producers"
 """The progress of named producers."""
 DATA_DIRECTORY_FILES = frozenset({

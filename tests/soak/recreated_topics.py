@@ -117,8 +117,12 @@ class Stream:
             self._batches_since_backup = 0
 
     def _put_back(self) -> None:
-        """Run a checkpoint that is two micro-batches or more behind, with something to read; then the newest again."""
-        if (self._batches_since_backup or 0) < 2 or self._model.recreated:
+        """Run a checkpoint that is behind and reads other rows than before; then the newest again.
+
+        One micro-batch behind, and with nothing new to read, it would bring the same rows again.
+        """
+        behind = 1 if self._model.pending else 2
+        if (self._batches_since_backup or 0) < behind or self._model.recreated:
             return
         newest = self._checkpoint.with_name("newest")
         self._checkpoint.rename(newest)
@@ -128,6 +132,7 @@ class Stream:
         shutil.rmtree(self._checkpoint)
         newest.rename(self._checkpoint)
         self.done["checkpoints put back, refused"] += 1
+        self.done["one micro-batch behind"] += self._batches_since_backup == 1
 
     def _run(self) -> None:
         strict = self._chance.random() < 1 / 2
