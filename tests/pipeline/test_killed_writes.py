@@ -1,0 +1,121 @@
+"""A job, or the owner of its data directory, is killed at some moment of a named write; the job runs again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from tests.doubles.engines import read_lines
+from tests.pipeline.crashes import left_after_sweeping
+from topicfs.storage.manager import open_engine
+
+RECORDS = 40
+JOB = """
+import sys
+from pathlib import Path
+from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.storage.codec.records import encode_lines
+from topicfs.storage.disk.names import WriteId
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.staging.manifest import Content
+data, version, records = [Path(sys.argv[1])], int(sys.argv[2]), int(sys.argv[3])
+write, staged = WriteId("job", version), []
+print("begun", flush=True)
+for task in range(2):
+    writer = staging_area(data).stage(write, task)
+    for number in range(task, records, 2):
+        line = f"{version} {number}\\n".encode()
+        writer.append(TopicPartition("orders", number % 4 // 2), encode_lines(line, timestamp=0)[0])
+    staged.append(writer.finish())
+request = CommitRequest(data, write, staged, content=Content(records, version))
+request.is_version = True
+request.commit(600)
+print("done", flush=True)
+"""
+OWNER = """
+import sys, time
+from pathlib import Path
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.manager import open_engine
+while True:  # A job may own the directory at this moment.
+    try:
+        engine = open_engine(Path(sys.argv[1]))
+        break
+    except Exception:
+        time.sleep(0.01)
+print("owned", flush=True)
+while True:
+    engine.maintenance(system_clock())
+    time.sleep(0.05)
+"""
+
+
+class Killing:
+    """The processes of one data directory."""
+
+    def __init__(self, data: Path, chance: random.Random) -> None:
+        self._data = data
+        self._chance = chance
+        self._stack = ExitStack()
+        self._owner: subprocess.Popen[str] | None = None
+        self.killed: Counter[str] = Counter()
+
+    def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
+        """Start a process; it has begun when this returns."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(self._data), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self._stack.enter_context(process)
+        self._stack.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stdout.readline() in ("begun\n", "owned\n")
+        return process
+
+    def run(self, rounds: int) -> None:
+        """Write one version a round, until it is done, and kill its job or the owner in between."""
+        with self._stack:
+            for version in range(rounds):
+                if self._owner is None and self._chance.random() < 0.7:
+                    self._owner = self.start(OWNER)
+                job = self.start(JOB, version, RECORDS)
+                try:
+                    job.wait(self._chance.uniform(0, 0.2))
+                except subprocess.TimeoutExpired:
+                    self._kill(job)
+                assert job.wait(600) in (0, -signal.SIGKILL)
+                assert 0 == self.start(JOB, version, RECORDS).wait(600)
+
+    def _kill(self, job: subprocess.Popen[str]) -> None:
+        owner = self._owner
+        victim = owner if owner is not None and self._chance.random() < 0.5 else job
+        self.killed["jobs" if victim is job else "owners"] += 1
+        victim.kill()
+        victim.wait()
+        self._owner = None if victim is owner else owner
+
+
+def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
+    """Kill so often, and check what is there at the end; return how many were killed."""
+    with closing(open_engine(data)) as engine:
+        engine.create_topic("orders", partitions=2)
+    killing = Killing(data, chance)
+    killing.run(rounds)
+    with closing(open_engine(data, read_only=True)) as engine:
+        found = [line for one in engine.topic("orders").partitions().values() for line in read_lines(one)]
+    expected = [f"{version} {number}" for version in range(rounds) for number in range(RECORDS)]
+    assert sorted(expected) == sorted(found)
+    assert [] == left_after_sweeping(data)
+    return killing.killed
+
+
+def test_each_version_is_there_once_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
+    """With an owner beside the job and without one: no row twice, none missing, nothing left behind."""
+    assert run(tmp_path / "data", chance, 8).total()
