@@ -6,6 +6,7 @@ pyspark, the extra `topicfs[spark]`.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
@@ -13,10 +14,18 @@ from topicfs.pipeline.errors import SparkMissingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from topicfs.schemas.schema import Kind
 
-__all__ = ["from_topicfs_avro", "from_topicfs_json", "from_topicfs_protobuf", "kafka_jars", "register"]
+__all__ = [
+    "from_topicfs_avro",
+    "from_topicfs_json",
+    "from_topicfs_protobuf",
+    "kafka_jars",
+    "offsets_behind_latest",
+    "register",
+]
 
 
 def register(spark: SparkSession) -> None:
@@ -28,6 +37,24 @@ def register(spark: SparkSession) -> None:
             raise SparkMissingError from None
         raise
     data_source.register(spark)
+
+
+def offsets_behind_latest(progress: StreamingQueryProgress) -> dict[str, str]:
+    """Return the metrics that Spark's Kafka connector reports of a source, for the topics that a stream reads here.
+
+        def onQueryProgress(self, event):
+            print(pipeline.offsets_behind_latest(event.progress))
+
+    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the partitions of all of the
+    query's sources of this format; empty before the first micro-batch, and in Spark 4.1.
+    """
+    from topicfs.pipeline.source.query.ranges import lag_by_partition  # noqa: PLC0415 (as in `register`)
+
+    behind = list(lag_by_partition(json.loads(progress.json)).values())
+    if not behind:
+        return {}
+    found = {"min": min(behind), "max": max(behind), "avg": sum(behind) / len(behind)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in found.items()}
 
 
 class SchemaOptions(TypedDict, total=False):

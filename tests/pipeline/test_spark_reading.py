@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.fusefs.mounted.conftest import Mount
+from topicfs import pipeline
 from topicfs.pipeline.source.query.ranges import lag_by_partition
 from topicfs.pipeline.source.read_limits import ReadMaxRows
 from topicfs.storage.codec.records import columns_of, encode_columns, encode_lines
@@ -153,6 +154,8 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     assert {"orders": {"0": 4, "1": 2}} | known == progress[-1]["sources"][0]["endOffset"]
     assert {"orders": {"0": 4, "1": 2}} == progress[0]["sources"][0]["latestOffset"]
     assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == lag_by_partition(progress[0])
+    found = {"minOffsetsBehindLatest": "1", "maxOffsetsBehindLatest": "2", "avgOffsetsBehindLatest": "1.5"}
+    assert found == pipeline.offsets_behind_latest(query.recentProgress[0])
     engine = open_engine(data)
     engine.add_partitions("orders", total=3)
     engine.close()
