@@ -1,4 +1,4 @@
 """Archiving in rounds: `plan` says what came since the last one, tasks write it (`files`), and one commit makes it count.
 
-`parquet` commits in the form of Spark's file sink, `iceberg` as snapshots of an Iceberg table; `commits` is what both do.
+`parquet` commits in the form of Spark's file sink, `iceberg` as snapshots of an Iceberg table.
 """

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topicfs.pipeline.archives.files import file_key
+from topicfs.pipeline.archives.files import archived_files, file_key
 from topicfs.storage.disk.native import NativeFileSystem
 
 GROUP_BYTES = 32 << 20
@@ -27,6 +27,9 @@ GROUP_BYTES = 32 << 20
 BUFFERED_BYTES = 128 << 20
 """Most bytes of records that wait to become row groups; beyond it all files get theirs."""
 OPEN_FILES = 64
+SMALL_BYTES = 32 << 20
+SMALL_FILES = 10
+"""So many small files of a topic and date are merged into one."""
 _DAY_US = 86_400_000_000
 _DICTIONARIES = ["key", "topic", "partition", "timestampType"]
 
@@ -79,6 +82,15 @@ def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topi
             for file in files.values():
                 file.flush()
     yield from [file.close() for file in files.values()]
+
+
+def small_groups(archive: Path) -> list[list[Path]]:
+    """Return the files that should be merged, a list a folder."""
+    found: dict[Path, list[Path]] = {}
+    for file in archived_files(archive):
+        if file.stat().st_size < SMALL_BYTES:
+            found.setdefault(file.parent, []).append(file)
+    return [files for files in found.values() if len(files) >= SMALL_FILES]
 
 
 def merge(files: Sequence[Path], schema: Any) -> Path:

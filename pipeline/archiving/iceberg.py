@@ -21,16 +21,16 @@ _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 class IcebergCommits:
-    """Implements `commits.ArchiveCommits`."""
+    """The same as `parquet.ParquetCommits` of a table."""
 
     has_topic = True
 
-    def __init__(self, archive: Path, schema: Any) -> None:
-        """Open the table, or make it with the columns of an Arrow schema (IcebergMissingError, OSError)."""
+    def __init__(self, archive: Path) -> None:
+        """Open the table, or make it (IcebergMissingError, OSError)."""
         self._archive = archive
         self._catalog = open_catalog(archive)
         self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
-        self._table = self._load(schema)
+        self._table = _opened(self._catalog, _address(archive))
 
     def close(self) -> None:
         self._catalog.close()
@@ -86,32 +86,30 @@ class IcebergCommits:
         except CommitFailedException as error:
             raise PipelineError(f"{self._archive}: another run archived meanwhile; run it again") from error
 
-    def _load(self, schema: Any) -> Table:
-        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError  # noqa: PLC0415 (it is there)
 
-        try:
-            return self._catalog.load_table(NAME)
-        except NoSuchTableError:
-            pass
-        try:
-            return self._make(schema)
-        except TableAlreadyExistsError:  # Another run was faster.
-            return self._catalog.load_table(NAME)
+def _opened(catalog: Any, location: str) -> Table:
+    from pyiceberg import types as kinds  # noqa: PLC0415 (it is there)
+    from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 (as above)
+    from pyiceberg.schema import Schema  # noqa: PLC0415 (as above)
+    from pyiceberg.transforms import DayTransform, IdentityTransform  # noqa: PLC0415 (as above)
 
-    def _make(self, schema: Any) -> Table:
-        from pyiceberg.partitioning import PartitionSpec  # noqa: PLC0415 (it is there)
-        from pyiceberg.transforms import DayTransform, IdentityTransform  # noqa: PLC0415 (as above)
-
-        location = _address(self._archive)
-        with self._catalog.create_table_transaction(
-            NAME, schema, location=location, partition_spec=PartitionSpec(), properties=_NO_RETRIES
-        ) as transaction:
-            with transaction.update_spec() as spec:
-                spec.add_field("topic", IdentityTransform(), "topic")
-                spec.add_field("timestamp", DayTransform(), "date")
-            mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-            transaction.set_properties({"schema.name-mapping.default": mapping})
-        return self._catalog.load_table(NAME)
+    field, text, octets = kinds.NestedField, kinds.StringType(), kinds.BinaryType()
+    header = kinds.StructType(field(10, "key", text), field(11, "value", octets))
+    schema = Schema(
+        field(1, "key", octets),
+        field(2, "value", octets),
+        field(3, "topic", text),
+        field(4, "partition", kinds.IntegerType()),
+        field(5, "offset", kinds.LongType()),
+        field(6, "timestamp", kinds.TimestamptzType()),
+        field(7, "timestampType", kinds.IntegerType()),
+        field(8, "headers", kinds.ListType(9, header, element_required=False)),
+    )
+    spec = PartitionSpec(
+        PartitionField(3, 1000, IdentityTransform(), "topic"), PartitionField(6, 1001, DayTransform(), "date")
+    )
+    properties = {**_NO_RETRIES, "schema.name-mapping.default": schema.name_mapping.model_dump_json()}
+    return catalog.create_table_if_not_exists(NAME, schema, location, spec, properties=properties)
 
 
 def _address(path: Path) -> str:

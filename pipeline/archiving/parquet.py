@@ -26,9 +26,10 @@ _NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 
 class ParquetCommits:
-    """Implements `commits.ArchiveCommits`."""
+    """The commits of an archive: each has the files of a round and where the next one begins, or neither counts."""
 
     has_topic = False
+    """True if its files have a column `topic`, beside the folders."""
 
     def __init__(self, archive: Path) -> None:
         self._archive = archive
@@ -39,11 +40,13 @@ class ParquetCommits:
             folder.mkdir(parents=True, exist_ok=True)
 
     def last(self) -> tuple[int, StreamState | None]:
+        """Return the number of the last commit and where it ended; -1 and None before the first (PipelineError, OSError)."""
         names = [one.name.removesuffix(COMPACT) for one in (*self._commits.iterdir(), *self._lists.iterdir())]
         number = max((int(name) for name in names if name.isdecimal()), default=-1)
         return number, self.planned(number)
 
     def planned(self, number: int) -> StreamState | None:
+        """Return what `plan` noted for a round (PipelineError)."""
         file = self._offsets / str(number)
         if not file.exists():
             return None
@@ -53,6 +56,7 @@ class ParquetCommits:
             raise PipelineError(f"{file}: not the offsets of an archive: {error}") from None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
+        """Note where a round will end before it writes; return what was noted for this number first."""
         content = json.dumps(encode_stream_offset(state), separators=(",", ":"))
         self._create(self._offsets / str(number), f"v1\n{_NO_WATERMARK}\n{content}")
         noted = self.planned(number)
@@ -60,11 +64,13 @@ class ParquetCommits:
         return noted
 
     def merges(self, number: int) -> bool:
+        """Return whether this commit can also replace files."""
         return (number + 1) % COMPACT_INTERVAL == 0
 
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
+        """Make files count, and others no longer. Raises PipelineError if another run did so meanwhile, OSError."""
         del state  # It was noted by `plan`.
         lines = [_line(file) for file in added]
         name = str(number)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from topicfs.cluster.errors import error_of
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
 from topicfs.pipeline.places.place import SparkPlace
@@ -14,7 +15,7 @@ from topicfs.pipeline.source.arrow import record_batch
 from topicfs.pipeline.source.arrow_buffers import ColumnRange
 from topicfs.pipeline.source.query.bounds import select
 from topicfs.pipeline.source.query.offsets import StreamState
-from topicfs.pipeline.source.query.options import Selection, SourceOptions, parse_source_options
+from topicfs.pipeline.source.query.options import SourceOptions, parse_source_options
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.source.stream_progress import StreamProgress
@@ -41,20 +42,16 @@ def matches(topics: str, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, one.strip()) for one in topics.split(","))
 
 
-def source_options(place: SparkPlace, topics: str) -> SourceOptions:
-    """Return the options of a source of all records but those of aborted and open transactions (PipelineError)."""
+def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> SourceOptions:
+    """Return the options of a source of all records from the earliest on (PipelineError)."""
     named = {"subscribe": topics}
     if is_pattern(topics):
         patterns = (fnmatch.translate(one.strip()) for one in topics.split(","))
         named = {"subscribePattern": rf"\A(?:{'|'.join(patterns)})"}
-    given = {
-        "path": place.path or "/",
-        "without": place.without,
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-    }
-    return parse_source_options({**given, **named}, streaming=True)
+    given = {"path": place.path or "/", "without": place.without, "isolation.level": isolation.value}
+    return parse_source_options(
+        {**given, **named, "startingOffsets": "earliest", "includeHeaders": "true"}, streaming=True
+    )
 
 
 def plan(
@@ -62,7 +59,7 @@ def plan(
 ) -> ArchiveRound:
     """Return the round after `known`, to the ends that were planned before, or to those of now (DataLossError; blocking)."""
     if place.is_kafka:
-        return _of_cluster(place, options.selection, known or StreamState({}, {}), planned)
+        return _of_cluster(place, options, known or StreamState({}, {}), planned)
     with closing(StreamProgress(TopicSource(options))) as progress:
         start = progress.begin() if known is None else known
         end = planned or progress.advance(start, most=None, now_ms=0)
@@ -90,18 +87,21 @@ def batches(
 
 
 def _of_cluster(
-    place: SparkPlace, selection: Selection, known: StreamState, planned: StreamState | None
+    place: SparkPlace, options: SourceOptions, known: StreamState, planned: StreamState | None
 ) -> ArchiveRound:
     ends, ranges = dict(known.offsets), []
     with opened_cluster(place) as engine:
         topics = engine.topics()
         present = [TopicPartition(one.name, number) for one in topics.values() for number in one.partitions()]
-        chosen = select(selection, present, must_exist=not known.offsets)
+        chosen = select(options.selection, present, must_exist=not known.offsets)
         ids = {one.topic: topics[one.topic].topic_id for one in chosen}
         gone = [
             *(known.offsets.keys() - set(chosen)),
             *(one for one in known.topic_ids if ids.get(one) != known.topic_ids[one]),
         ]
+        for topic in {partition.topic for partition in known.offsets} - ids.keys():
+            if topic in engine.leaders.metadata.topics:  # The brokers say why they do not show it.
+                raise error_of(engine.leaders.metadata.topics[topic].error, topic)
         if gone:
             raise DataLossError(
                 f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"
@@ -110,7 +110,7 @@ def _of_cluster(
             log = engine.partition(*one)
             log.find_bounds()
             start = known.offsets.get(one, log.log_start_offset)
-            end = max(start, log.visible_end(Isolation.READ_COMMITTED))
+            end = max(start, log.visible_end(options.isolation))
             if not log.log_start_offset <= start <= log.offsets().high_watermark:
                 raise DataLossError(f"{one}: the archive ends at {start}, the log has {log.offsets()}")
             ends[one] = end if planned is None else planned.offsets.get(one, start)

@@ -25,8 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, archived_files
 from topicfs.pipeline.archives.iceberg import is_iceberg
-from topicfs.pipeline.archiving.commits import ArchiveCommits, small_groups
-from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, write_batches
+from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, small_groups, write_batches
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
 from topicfs.pipeline.archiving.parquet import ParquetCommits
 from topicfs.pipeline.archiving.plan import batches, is_pattern, matches, plan, source_options
@@ -46,6 +45,7 @@ from topicfs.pipeline.tasks.output import FOR_PEOPLE
 from topicfs.pipeline.tasks.task_source import in_tasks
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     """Archive what came since the last run; return the archive's contents, one row a topic, date and partition."""
     place = place_of(options.path).resolved()
     archive_folder = options.target.absolute()
-    source = source_options(place, options.topics)
+    source = source_options(place, options.topics, Isolation.READ_COMMITTED)
     _check_archive(archive_folder, options)
     # Before the first record: a run that is killed leaves an archive, too.
     (archive_folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        commits: ArchiveCommits
+        commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
-            commits = IcebergCommits(archive_folder, _schema())
+            commits = IcebergCommits(archive_folder)
             stack.callback(commits.close)
         else:
             commits = ParquetCommits(archive_folder)
@@ -101,7 +101,11 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
 
 
 def _round(
-    spark: SparkSession, place: SparkPlace, source: SourceOptions, folder: Path, commits: ArchiveCommits
+    spark: SparkSession,
+    place: SparkPlace,
+    source: SourceOptions,
+    folder: Path,
+    commits: ParquetCommits | IcebergCommits,
 ) -> bool:
     """Archive what came since the last commit; return True for a round that another run began: more may have come."""
     last, known = commits.last()

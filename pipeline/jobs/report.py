@@ -1,7 +1,7 @@
 """Statistics of topics as a page of plots: records over time, sizes, lag, compression.
 
-Tasks read and count (`pipeline.report`); the driver adds up what they found and draws. The result has the numbers that
-the page is drawn from, one row a partition.
+Tasks read and count (`pipeline.report`); the driver adds up what they found and draws. The result has a row a
+partition.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.report.arrow_rows import SCHEMA, table_of
 from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
 from topicfs.pipeline.report.group_lags import find_lags
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
@@ -30,6 +28,11 @@ from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
 
+ROWS = """
+topic string, partition int, records bigint, segments bigint, log_bytes bigint, uncompressed_bytes bigint,
+first_time bigint, last_time bigint, groups array<struct<group: string, position: bigint, lag: bigint>>
+"""
+"""Times are milliseconds since the epoch, which any record may claim."""
 TOP = 12
 """Topics with plots of their own: a page with more panels is not read."""
 
@@ -51,7 +54,7 @@ class ReportOptions:
 
 
 def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
-    """Count everything, now, and write the page whole or not at all: one row a partition, by topic and number.
+    """Count everything, now, and write the page whole or not at all; return `ROWS`, by topic and partition.
 
     Raises PipelineError and its kinds, StorageError, OSError.
     """
@@ -63,7 +66,13 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
         one.groups = groups.get(one.partition, ())
     if options.output is not None:
         _write(options.output, page(numbers, _heading(options)))
-    return spark.createDataFrame(table_of(numbers), from_arrow_schema(SCHEMA))
+    return spark.createDataFrame([_row(one) for one in numbers], ROWS)
+
+
+def _row(numbers: PartitionNumbers) -> tuple[Any, ...]:
+    one, stored = numbers, numbers.stored
+    plain = one.records, one.segments, one.log_bytes, stored.uncompressed_bytes, one.first_time, one.last_time
+    return (*one.partition, *plain, list(one.groups))
 
 
 def _heading(options: ReportOptions) -> Heading:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from topicfs.cluster.engine import ClusterEngine
+from topicfs.pipeline.archiving.plan import plan, source_options
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.counter import Counter
 from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
-from topicfs.pipeline.source.query.bounds import select
-from topicfs.pipeline.source.query.options import Selection, parse_source_options
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
-from topicfs.pipeline.source.topic_source import TopicSource
-from topicfs.storage.disk.names import is_internal
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.model import Isolation, TopicPartition
 
@@ -41,37 +38,16 @@ def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
     They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
     PipelineError, StorageError, OSError.
     """
-    if place.is_kafka:
-        return _find_ranges(place, topics)
-    named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
-    options = {"path": place.path or "", "without": place.without, **named}
-    with closing(TopicSource(parse_source_options(options, streaming=False))) as source:
-        ranges = source.batch_ranges()
-        tasks = source.tasks(ranges)
-    segments: list[Task | OffsetRange] = [
-        replace(task, slices=(one,)) for task in tasks for one in task.slices
+    named = "*" if topics is None else ",".join(topics)
+    found = plan(place, source_options(place, named, Isolation.READ_UNCOMMITTED), None, None)
+    pieces = [
+        part
+        for one in found.pieces
+        for part in (
+            [replace(one, slices=(each,)) for each in one.slices] if isinstance(one, Task) else [one]
+        )
     ]
-    return Parts([one.partition for one in ranges], segments)
-
-
-def _find_ranges(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
-    with opened_cluster(place) as engine:
-        present = [
-            TopicPartition(one.name, number)
-            for one in engine.topics().values()
-            for number in one.partitions()
-        ]
-        if topics is None:
-            partitions = [one for one in sorted(present) if not is_internal(one.topic)]
-        else:
-            partitions = select(Selection(topics=tuple(topics)), present)
-        ranges = []
-        for name in partitions:
-            log = engine.partition(*name)
-            log.find_bounds()
-            end = log.visible_end(Isolation.READ_UNCOMMITTED)
-            ranges.append(OffsetRange(name, log.log_start_offset, end))
-    return Parts(partitions, [one for one in ranges if one.size > 0])
+    return Parts(sorted(found.end.offsets), pieces)
 
 
 def bytes_of(piece: Task | OffsetRange) -> int:

@@ -14,6 +14,8 @@ from tests.doubles.broker_away import back_again
 from tests.doubles.cluster_mount import Ran, bash, mounted_cluster
 from tests.doubles.producing import values
 from tests.doubles.waiting import wait_until
+from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.model import Isolation
 from topicfs.storage.partitioning import partition_of_key
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
@@ -81,3 +83,23 @@ def test_the_partition_is_offline_and_not_absent(
         assert [key.encode() for key in keyed[number]] == [
             one for one in values(client, TOPIC, number) if one.startswith(b"key")
         ]
+
+
+def test_a_job_does_not_take_an_offline_partition_for_a_deleted_one(
+    client: Client, three_brokers: Mapping[int, Broker]
+) -> None:
+    """An archive or a report fails and says which partition does not answer; it neither goes on nor reports a loss."""
+    pytest.importorskip("pyspark")
+    from topicfs.pipeline.archiving.plan import plan, source_options  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.places.place import place_of  # noqa: PLC0415
+
+    place = place_of(f"kafka://{client.bootstrap_server}")
+    topics = {named: source_options(place, named, Isolation.READ_COMMITTED) for named in (TOPIC, "one-*")}
+    known = plan(place, topics[TOPIC], None, None).end
+    assert [1, 1, 1] == list(known.offsets.values())
+    with back_again(three_brokers[3]):
+        three_brokers[3].kill()
+        wait_until(lambda: 3 not in client.admin.list_topics(timeout=60).brokers, "the broker is missed")
+        for options, state in ((topics[TOPIC], known), (topics["one-*"], None)):
+            with pytest.raises(PartitionOfflineError, match=f"{TOPIC}-2"):
+                plan(place, options, state, None)

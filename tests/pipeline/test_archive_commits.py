@@ -14,8 +14,14 @@ pytest.importorskip("pyspark")
 
 from topicfs.pipeline.archives.files import archived_files  # noqa: E402 (needs pyarrow, as all below)
 from topicfs.pipeline.archives.records import ArchivedRecords  # noqa: E402
-from topicfs.pipeline.archiving.commits import SMALL_FILES, small_groups  # noqa: E402
-from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, write_batches  # noqa: E402
+from topicfs.pipeline.archiving.files import (  # noqa: E402
+    SMALL_FILES,
+    FileRows,
+    merge,
+    rows_of,
+    small_groups,
+    write_batches,
+)
 from topicfs.pipeline.archiving.iceberg import IcebergCommits  # noqa: E402
 from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, LEFT_OVER_S, ParquetCommits  # noqa: E402
 from topicfs.pipeline.archiving.plan import matches  # noqa: E402
@@ -62,7 +68,7 @@ def commits(tmp_path):
 @pytest.fixture
 def iceberg(tmp_path):
     pytest.importorskip("pyiceberg")
-    made = IcebergCommits(tmp_path, SCHEMA)
+    made = IcebergCommits(tmp_path)
     yield made
     made.close()
 
@@ -158,7 +164,7 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
 
 def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
     """A commit on top of another run's is refused, not tried again, whatever the table's properties say."""
-    other = IcebergCommits(tmp_path, SCHEMA)
+    other = IcebergCommits(tmp_path)
     with table_of(iceberg).transaction() as transaction:
         transaction.remove_properties("commit.retry.num-retries")
     for one in (iceberg, other):

@@ -69,14 +69,10 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     by_partition = {(row.topic, row.partition): row for row in frames[0]}
     assert [("clicks", 0), ("empty", 0), ("orders", 0), ("orders", 1)] == list(by_partition)
     clicks, orders = by_partition["clicks", 0], by_partition["orders", 0]
-    assert (196, 196, 196, 162) == (
-        clicks.records,
-        clicks.stamped_records,
-        clicks.null_keys,
-        clicks.lags.largest,
-    )
-    codecs = [one.codec for one in orders.codecs]
-    assert (98, ["lz4"], orders.segments) == (orders.records, codecs, len(orders.segment_lags))
+    assert (196, 98) == (clicks.records, orders.records)
+    assert NEW_YEAR <= orders.first_time < orders.last_time
+    assert orders.log_bytes < orders.uncompressed_bytes
+    assert "largest 162 ms" in pages[0]
     assert 1 < clicks.segments
     assert sum(log.stat().st_size for log in (data / "orders-0").glob("*.log")) == orders.log_bytes
     assert ["1.html", f"{1 << 30}.html", "data"] == sorted(os.listdir(tmp_path))
