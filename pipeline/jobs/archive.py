@@ -10,15 +10,17 @@ Records of transactions that were aborted are not archived, those of open ones n
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -50,6 +52,8 @@ from topicfs.storage.model import Isolation
 _LOGGER = logging.getLogger(__name__)
 
 PARQUET, ICEBERG = "parquet", "iceberg"
+POLL_S = 0.2
+"""Between two rounds ^C ends the job so soon."""
 _FILES = StructType([StructField("file", StringType())])
 
 
@@ -65,7 +69,7 @@ class ArchiveOptions:
     """The archive: a directory of its own."""
     format: str = PARQUET
     every_seconds: float | None = None
-    """The time between two rounds; None for one round."""
+    """The time between two rounds, until ^C, in the main thread; None for one round."""
     committed: Callable[[Offsets], None] = lambda _: None
     """Called after each round with the next offsets."""
 
@@ -85,19 +89,43 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
             stack.callback(commits.close)
         else:
             commits = ParquetCommits(archive_folder)
+        interrupts = [] if options.every_seconds is None else stack.enter_context(_noted_interrupts())
         while True:
             write_notes(archive_folder, _notes(place, options.topics))
-            with losses_reported(
-                "this archive stays as it is; archive what is there now into another directory"
-            ):
-                while _round(spark, place, source, archive_folder, commits):
-                    pass
+            try:
+                with losses_reported(
+                    "this archive stays as it is; archive what is there now into another directory"
+                ):
+                    while _round(spark, place, source, archive_folder, commits):
+                        pass
+            except PySparkException:
+                if not interrupts:  # A terminal's ^C also ends the tasks; the next run does the round.
+                    raise
             _, state = commits.last()
             options.committed({} if state is None else state.offsets)
-            if options.every_seconds is None:
+            until = time.monotonic() + (options.every_seconds or 0)
+            while not interrupts and time.monotonic() < until:
+                time.sleep(min(POLL_S, options.every_seconds or 0))
+            if interrupts or options.every_seconds is None:
                 break
-            time.sleep(options.every_seconds)
     return spark.createDataFrame(_contents(archive_folder))
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Yield a list that gets the first ^C of the block, so that a round can end; a second one interrupts."""
+    noted: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        del frame
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _round(
