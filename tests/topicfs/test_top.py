@@ -153,7 +153,7 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.press("ord\r")
         assert "clicks" not in screen.until(r"esc: all topics.*/ord").rpartition("topic")[2]
         screen.press("\r")
-        screen.until(r"partition.*start.*end.*online.*writers.*readers")
+        screen.until(r"partition.*end.*records/s.*online.*writers.*readers")
         screen.press("\r")
         screen.until(r"orders/0/2.*value three.*any key")
         screen.press("x")

@@ -178,6 +178,6 @@ def _load(source: TopSource, screen: TopScreen, *, record: bool) -> None:
         if record and topic is not None:
             screen.record = source.newest_record(topic) or "no record"
         elif topic is not None:
-            screen.partitions = source.partitions(topic)
+            screen.show_partitions(source.partitions(topic), time.monotonic())
     except (StorageError, OSError) as error:
         screen.problem = reason_of(error)

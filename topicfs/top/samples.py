@@ -125,10 +125,10 @@ def _row(
     return TopRow(
         topic=name,
         partitions=topic.partitions,
-        records_per_second=_rate(
+        records_per_second=rate_of(
             topic.appended_records, None if earlier is None else earlier.appended_records, seconds
         ),
-        bytes_per_second=_rate(
+        bytes_per_second=rate_of(
             topic.appended_bytes, None if earlier is None else earlier.appended_bytes, seconds
         ),
         records=topic.records,
@@ -142,7 +142,8 @@ def _row(
     )
 
 
-def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+def rate_of(now: int | None, before: int | None, seconds: float) -> float | None:
+    """Return how fast a number grew; None where that is not known."""
     if now is None or before is None or seconds <= 0:
         return None
     # Fewer than before: it was deleted and made again, or retention took more than came.

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from topicfs.storage.messages import printable
 from topicfs.terminal import plain
-from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample
+from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample, rate_of
 from topicfs.top.terminal_keys import (
     BACKSPACE,
     DOWN,
@@ -128,6 +128,10 @@ class TopScreen:
     """The topic that is shown in place of the list."""
     partitions: list[PartitionSample] = field(default_factory=list)
     """The partitions of the opened topic."""
+    looked: float = 0
+    """Time of the look at them."""
+    rates: dict[int, float | None] = field(default_factory=dict)
+    """Records a second of each, since the look before."""
     first: int = 0
     """How many of its partitions are above the screen."""
     record: str | None = None
@@ -143,6 +147,14 @@ class TopScreen:
     def show(self, sample: TopSample, rows: list[TopRow]) -> None:
         """Show newer rows; the selection stays on its topic."""
         self.sample, self.rows, self.problem = sample, rows, ""
+
+    def show_partitions(self, partitions: list[PartitionSample], at: float) -> None:
+        """Show newer partitions of the opened topic, and what came since they were last shown."""
+        ends = {one.number: one.end_offset for one in self.partitions}
+        self.rates = {
+            one.number: rate_of(one.end_offset, ends.get(one.number), at - self.looked) for one in partitions
+        }
+        self.partitions, self.looked = partitions, at
 
     def visible(self) -> list[TopRow]:
         """Return the rows that pass the filter, in their order."""
@@ -221,7 +233,7 @@ class TopScreen:
             lines = self.record.splitlines() or ["no record"]
             parts: list[RenderableType] = [Text(printable(line), no_wrap=True) for line in lines[:inside]]
         elif self.opened is not None:
-            foot, parts = TOPIC_FOOT, self._topic(self.opened, inside)
+            foot, parts = TOPIC_FOOT, self._topic(self.opened, width, inside)
         else:
             parts = self._list(width, inside)
             foot = f"/{self.filter}{'▏' if self.typing else '   esc: all topics'}"
@@ -250,7 +262,7 @@ class TopScreen:
         more = [Text(f"{left:,} more topics", style="dim")] if left else []
         return [table_of(shown, width=width, sorted_by=self.sorted_by, selected=selected), *more, *groups]
 
-    def _topic(self, name: str, height: int) -> list[RenderableType]:
+    def _topic(self, name: str, width: int, height: int) -> list[RenderableType]:
         """Return one topic: its partitions, and beside them its groups, writers and readers."""
         row = next((one for one in self.rows if one.topic == name), None)
         if row is None or self.sample is None:
@@ -262,15 +274,23 @@ class TopScreen:
             (f"{_number(row.records_per_second)} records/s  {_bytes(row.bytes_per_second)}/s", "green"),
             no_wrap=True,
         )
-        partitions = _table("partition", "start", "end", "records", words=("state",))
+        wide = width >= WIDE
+        numbers = ("partition", *(("start",) if wide else ()), "end", "records", "records/s")
+        partitions = _table(*numbers, words=("state",))
+        partitions.columns[-1].max_width = 40 if wide else 10  # What is beside has to fit, too.
         for one in self.partitions[self.first : self.first + most]:
-            counts = (one.number, one.start_offset, one.end_offset, one.end_offset - one.start_offset)
+            start = (one.start_offset,) if wide else ()
+            counts = (one.number, *start, one.end_offset, one.end_offset - one.start_offset)
             style = "" if one.state == "online" else "bad"
-            partitions.add_row(*(f"{count:,}" for count in counts), plain(one.state), style=style)
+            rate = self.rates.get(one.number)
+            shown = Text(_number(rate), style=style or ("green" if rate else "dim"))
+            partitions.add_row(*(f"{count:,}" for count in counts), shown, _word(one.state), style=style)
         beside: list[RenderableType] = [_groups(_lags({name: self.sample.topics[name]}), topics=False)]
         for title_of, programs in (("writers", row.writers), ("readers", row.readers)):
             beside += [Text(""), Text(title_of, style=HEADER), *(plain(one) for one in programs or ("-",))]
         grid = Table.grid(padding=(0, 3))
+        grid.add_column(no_wrap=True)  # Names are cut before numbers.
+        grid.add_column()
         left = len(self.partitions) - partitions.row_count
         more = Text(f"{left:,} more partitions" if left else "", style="dim")
         grid.add_row(Group(partitions, more), Group(*beside))
@@ -302,13 +322,19 @@ def _moved(at: int, key: str, page: int, count: int) -> int:
 
 
 def _table(*numbers: str, words: Sequence[str]) -> Table:
-    """Return an empty table with columns of numbers, and behind them columns of words."""
+    """Return an empty table with columns of numbers, and behind them columns of words, which are cut where they do not fit."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style=HEADER)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
-    for title in words:
-        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    for title in words:  # rich narrows columns that may wrap before others; their cells may not wrap.
+        table.add_column(title, overflow="ellipsis")
     return table
+
+
+def _word(text: str) -> Text:
+    found = plain(text)
+    found.no_wrap = True
+    return found
 
 
 def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
@@ -329,7 +355,7 @@ def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
     table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
     for lag, *words in lags or [(0, "-", "-")]:
         number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")
-        table.add_row(number, *map(plain, words if topics else words[:1]))
+        table.add_row(number, *map(_word, words if topics else words[:1]))
     return table
 
 

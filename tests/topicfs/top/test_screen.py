@@ -163,11 +163,17 @@ def opened(partitions: int = 3, **given: Any) -> TopScreen:
     found = TopScreen("mnt")
     found.show(now, rows_of(now, None))
     found.press(ENTER)
-    found.partitions = [
-        PartitionSample(number=number, start_offset=10, end_offset=1010 + number, state="online")
+    found.show_partitions(looked_at(partitions), 0)
+    return found
+
+
+def looked_at(partitions: int, more: int = 0) -> list[PartitionSample]:
+    return [
+        PartitionSample(
+            number=number, start_offset=10, end_offset=1010 + number + more * number, state="online"
+        )
         for number in range(partitions)
     ]
-    return found
 
 
 def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
@@ -175,7 +181,7 @@ def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
     found = opened(lags={"billing": 7}, writers=("nginx (99)",), readers=("tail (12)", "cat (13)"))
     text = "\n".join(printed(found))
     for words in (
-        r"2 +10 +1,012 +1,002 +online",
+        r"2 +1,012 +1,002 +- +online",
         "7 +billing",
         "nginx [(]99[)]",
         "tail [(]12[)]",
@@ -185,6 +191,31 @@ def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
     assert "orders" == found.press(ENTER)
     assert found.press(ESCAPE) is None
     assert (None, False) == (found.opened, found.ended)
+
+
+def test_a_partition_shows_how_fast_it_grows():
+    """From two looks at it; there is no rate after one, of a new partition, or of another topic's."""
+    found = opened()
+    found.show_partitions(looked_at(4, more=7), 2)
+    assert {0: 0, 1: 3.5, 2: 7, 3: None} == found.rates
+    assert any(re.search(r"^ +1 +1,018 +1,008 +3.5 +online", line) for line in printed(found))
+    for key in (ESCAPE, ENTER):
+        found.press(key)
+    found.show_partitions(looked_at(2, more=9), 3)
+    assert {0: None, 1: None} == found.rates
+
+
+def test_numbers_of_an_open_topic_are_whole_in_80_columns():
+    """Names of groups and reasons are cut for them."""
+    found = opened(lags={"a group with a name as long as this one": 12_000_000}, readers=("python3 (900)",))
+    found.show_partitions(
+        [PartitionSample(number=9999, start_offset=0, end_offset=9_000_000_000, state="offline: I/O error")],
+        1,
+    )
+    text = "\n".join(printed(found))
+    assert re.search(r"9,999 +9,000,000,000 +9,000,000,000 +- +offline", text), text
+    assert re.search(r"12,000,000 +a", text), text
+    assert "start" in "\n".join(printed(found, width=200))
 
 
 def test_many_partitions_of_a_topic_are_moved_through():
