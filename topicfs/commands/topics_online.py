@@ -12,6 +12,7 @@ from topicfs.callers import completion
 from topicfs.data_directory import data_option, opened_or_mounted
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.mounted.appends import status_of
 from topicfs.paths import parse_path
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
@@ -98,11 +99,10 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
 
 
 def _state(status: Path) -> str:
-    for line in status.read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "state":
-            return value
-    raise StorageError(f"{status}: no state there; is that a mount of topicfs?")
+    state = status_of(status.parent).get("state")
+    if state is None:
+        raise StorageError(f"{status}: no state there; is that a mount of topicfs?")
+    return state
 
 
 def _is_asked_for(name: str, wanted: tuple[str, ...]) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.mounted.appends import status_of
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
@@ -113,9 +114,7 @@ class MountGroups:
         return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())  # noqa: PTH208
 
     def bounds(self, partition: TopicPartition) -> PositionBounds:
-        status = dict(
-            line.split(" ", 1) for line in (self._files(partition) / "status").read_text().splitlines()
-        )
+        status = status_of(self._files(partition))
         return PositionBounds(
             Offset(int(status["log_start_offset"])), Offset(int(status["last_stable_offset"]))
         )

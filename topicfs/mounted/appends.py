@@ -97,4 +97,5 @@ def end_offsets(topic: Path, partition: int | None) -> int:
 
 def status_of(partition: Path) -> dict[str, str]:
     """Read the `status` of a mounted partition (OSError)."""
-    return dict(line.split(" ", 1) for line in (partition / "status").read_text().splitlines())
+    lines = (line.partition(" ") for line in (partition / "status").read_text().splitlines())
+    return {name: value for name, _, value in lines}

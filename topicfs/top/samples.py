@@ -114,23 +114,15 @@ def _row(
     name: str, topic: TopicSample, earlier: TopicSample | None, now: TopSample, before: TopSample | None
 ) -> TopRow:
     seconds = 0.0 if before is None else now.at - before.at
+    records, size = (None, None) if earlier is None else (earlier.appended_records, earlier.appended_bytes)
     if before is not None and earlier is None:  # It is new: all it has came since.
-        earlier = TopicSample(
-            partitions=0,
-            records=0,
-            appended_records=0,
-            appended_bytes=None if topic.appended_bytes is None else 0,
-        )
+        records, size = 0, 0
     furthest = max(topic.lags.items(), key=lambda one: (one[1], one[0]), default=None)
     return TopRow(
         topic=name,
         partitions=topic.partitions,
-        records_per_second=rate_of(
-            topic.appended_records, None if earlier is None else earlier.appended_records, seconds
-        ),
-        bytes_per_second=rate_of(
-            topic.appended_bytes, None if earlier is None else earlier.appended_bytes, seconds
-        ),
+        records_per_second=rate_of(topic.appended_records, records, seconds),
+        bytes_per_second=rate_of(topic.appended_bytes, size, seconds),
         records=topic.records,
         end_offsets=topic.end_offsets,
         log_bytes=topic.log_bytes,

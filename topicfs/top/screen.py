@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.filesize import decimal
@@ -34,19 +34,6 @@ LINES_AROUND = 3
 HEADER = "bold cyan"
 
 
-class TopColumn(NamedTuple):
-    """A column of the table."""
-
-    key: str
-    """The key that sorts by it; empty for one that is not sorted by."""
-    title: str
-    shown: Callable[[TopRow], str]
-    value: Callable[[TopRow], float]
-    """The number by which rows are sorted, the largest first."""
-    least_width: int = 0
-    """Columns of a terminal from which on it is shown."""
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
@@ -61,39 +48,38 @@ def _programs(programs: Sequence[str]) -> str:
     return ", ".join(programs) or "-"
 
 
+class TopColumn(NamedTuple):
+    """A column of the table."""
+
+    key: str
+    """The key that sorts by it; empty for one that is not sorted by."""
+    title: str
+    field: str
+    """The field of TopRow that it shows."""
+    spelled: Callable[[Any], str]
+    least_width: int = 0
+    """Columns of a terminal from which on it is shown."""
+
+    def shown(self, row: TopRow) -> str:
+        return self.spelled(getattr(row, self.field))
+
+    def value(self, row: TopRow) -> float:
+        """Return the number by which rows are sorted, the largest first; of programs how many there are."""
+        found = getattr(row, self.field)
+        return -1 if found is None else len(found) if isinstance(found, tuple) else found
+
+
 COLUMNS = (
-    TopColumn(
-        "r", "records/s", lambda row: _number(row.records_per_second), lambda row: row.records_per_second or 0
-    ),
-    TopColumn(
-        "b",
-        "bytes/s",
-        lambda row: _bytes(row.bytes_per_second),
-        lambda row: row.bytes_per_second or 0,
-        least_width=70,
-    ),
-    TopColumn(
-        "p", "partitions", lambda row: _number(row.partitions), lambda row: row.partitions, least_width=WIDE
-    ),
-    TopColumn("c", "records", lambda row: _number(row.records), lambda row: row.records, least_width=WIDE),
-    TopColumn(
-        "e", "end", lambda row: _number(row.end_offsets), lambda row: row.end_offsets or 0, least_width=60
-    ),
-    TopColumn("s", "size", lambda row: _bytes(row.log_bytes), lambda row: row.log_bytes or 0, least_width=50),
-    TopColumn(
-        "l",
-        "lag",
-        lambda row: _number(row.lag),
-        lambda row: -1 if row.lag is None else row.lag,
-        least_width=40,
-    ),
-    TopColumn("", "group", lambda row: row.group or "-", lambda row: len(row.group), least_width=WIDE),
-    TopColumn(
-        "w", "writers", lambda row: _programs(row.writers), lambda row: len(row.writers), least_width=WIDE
-    ),
-    TopColumn(
-        "d", "readers", lambda row: _programs(row.readers), lambda row: len(row.readers), least_width=WIDE
-    ),
+    TopColumn("r", "records/s", "records_per_second", _number),
+    TopColumn("b", "bytes/s", "bytes_per_second", _bytes, least_width=70),
+    TopColumn("p", "partitions", "partitions", _number, least_width=WIDE),
+    TopColumn("c", "records", "records", _number, least_width=WIDE),
+    TopColumn("e", "end", "end_offsets", _number, least_width=60),
+    TopColumn("s", "size", "log_bytes", _bytes, least_width=50),
+    TopColumn("l", "lag", "lag", _number, least_width=40),
+    TopColumn("", "group", "group", lambda group: group or "-", least_width=WIDE),
+    TopColumn("w", "writers", "writers", _programs, least_width=WIDE),
+    TopColumn("d", "readers", "readers", _programs, least_width=WIDE),
 )
 BY_NAME = "n"
 FOOT = "↵ open  / filter  n r b e s l sort  ? help  q quit"

@@ -88,13 +88,13 @@ def test_keys_sort_and_equals_are_by_name():
 
 
 def test_every_column_that_has_a_key_sorts():
-    """Without anything known as well."""
+    """What is not known comes behind what is nothing."""
     keys = [column.key for column in COLUMNS if column.key]
     assert len(keys) == len(set(keys))
     for key in keys:
         found = screen(row("a", end_offsets=None, log_bytes=None), row("b"))
         found.press(key)
-        assert ["a", "b"] == names(found)
+        assert (["b", "a"] if key == "e" else ["a", "b"]) == names(found)
 
 
 def test_the_filter_is_part_of_a_name():
