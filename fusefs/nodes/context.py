@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.appending.handle import Appending
 from topicfs.fusefs.appending.partitioners import PartitionerFactory
@@ -44,8 +44,7 @@ class NoKernel:
         del parent_id, name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """Settings of a mount. The defaults here are the only ones."""
 
     directories: tuple[Path, ...]

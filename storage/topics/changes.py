@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -63,16 +62,17 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
             raise
 
 
-@dataclass(frozen=True, slots=True)
 class TopicChanges:
     """Changes topics on disk. One call at a time (the manager's lock)."""
 
-    directories: Directories
-    registry: TopicRegistry
-    progress: Progress = field(default_factory=Progress)
-    """Progress of a change that takes long."""
-    _deleted: dict[str, dict[int, Partition]] = field(default_factory=dict)
-    """Partitions of deleted topics whose directories are not all renamed yet."""
+    __slots__ = ("_deleted", "directories", "progress", "registry")
+
+    def __init__(self, directories: Directories, registry: TopicRegistry) -> None:
+        self.directories, self.registry = directories, registry
+        self.progress = Progress()
+        """Progress of a change that takes long."""
+        self._deleted: dict[str, dict[int, Partition]] = {}
+        """Partitions of deleted topics whose directories are not all renamed yet."""
 
     def create(
         self, name: str, *, partitions: int, overrides: Mapping[str, str], topic_id: str | None = None
@@ -132,7 +132,7 @@ class TopicChanges:
         """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
-        self.registry.put({topic.name: replace(self.registry.entries[topic.name], overrides=overrides)})
+        self.registry.put({topic.name: self.registry.entries[topic.name]._replace(overrides=overrides)})
         topic.set_overrides(config, overrides)
         for log in loaded_logs(topic.opened()):
             log.update_config(config)
@@ -156,7 +156,7 @@ class TopicChanges:
         What is in a directory that failed is renamed when that serves again.
         """
         entry = self.registry.entries[topic.name]
-        self.registry.put({topic.name: replace(entry, pending=PendingChange.DELETE)})
+        self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
         self._finish_deletion(topic.name)
 
@@ -180,7 +180,7 @@ class TopicChanges:
             return {}
         total = max(entry.partitions, partitions[-1].partition + 1)
         self.directories.check_room()
-        self.registry.put({name: replace(entry, pending=PendingChange.CREATE, partitions=total)})
+        self.registry.put({name: entry._replace(pending=PendingChange.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
             # To write that down may have taken the reserve, which is for what frees space.
@@ -196,7 +196,7 @@ class TopicChanges:
                     directory.data.sync_all()
                 else:
                     directory.data.sync()
-            self.registry.put({name: replace(entry, pending=PendingChange.NOTHING, partitions=total)})
+            self.registry.put({name: entry._replace(pending=PendingChange.NOTHING, partitions=total)})
         except (OSError, StorageError):
             self._undo(partitions, made, before)
             raise

@@ -8,7 +8,6 @@ what was done. While a directory is missing, no partition is regarded as deleted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -139,7 +138,7 @@ def _settle_registry(
             numbers = ", ".join(map(str, missing))
             warn(f"{topic}: not in {directories}: partition{'s' * (len(missing) != 1)} {numbers}")
         whole = one.numbers == tuple(range(len(one.numbers)))
-        changes[topic] = replace(one.entry, partitions=len(one.numbers)) if whole else one.entry
+        changes[topic] = one.entry._replace(partitions=len(one.numbers)) if whole else one.entry
     if not directories.read_only:
         registry.put(changes)
 
@@ -177,7 +176,7 @@ def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, lis
 def _settled(entry: TopicEntry) -> TopicEntry | None:
     if entry.pending is PendingChange.DELETE:
         return None
-    return replace(entry, pending=PendingChange.NOTHING)
+    return entry._replace(pending=PendingChange.NOTHING)
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
@@ -256,7 +255,7 @@ def _as_in_cluster(
         return entry
     own = own_overrides(topic, directories.config.creation_overrides)
     kept = {name: value for name, value in entry.overrides.items() if name not in entry.cluster}
-    return replace(entry, overrides={**own, **kept, **given}, cluster=given)
+    return entry._replace(overrides={**own, **kept, **given}, cluster=given)
 
 
 def _write_missing_ids(

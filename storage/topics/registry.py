@@ -24,7 +24,6 @@ import errno
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -50,16 +49,18 @@ class PendingChange(Enum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicEntry:
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class TopicEntry(NamedTuple):
     """The entry of one topic."""
 
     topic_id: str
-    overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    overrides: Mapping[str, str] = _NOTHING
     pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
     """Number of partitions, or the number to create while `pending` is CREATE; 0: not known."""
-    cluster: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cluster: Mapping[str, str] = _NOTHING
     """Those overrides that a broker's cluster gave, as they were when they were taken from its metadata log."""
 
 
