@@ -148,9 +148,10 @@ class ClusterEngine:
         return found
 
     def partition(self, topic: str, number: int) -> ClusterPartition:
-        found = self.topic(topic).known.get(number)
+        known = self.topic(topic).known
+        found = known.get(number)
         if found is None:
-            raise UnknownTopicError(f"{topic}: no partition {number}")
+            raise UnknownTopicError.of_partition(topic, number, known)
         return found
 
     @changes

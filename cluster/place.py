@@ -49,7 +49,7 @@ def is_cluster(text: str) -> bool:
 def cluster_address(text: str) -> ClusterAddress:
     """Read an address. Raises AddressError."""
     if not is_cluster(text):
-        raise AddressError(f"{text}: no cluster; expected {EXAMPLE}")
+        raise AddressError(f"{text}: is not a cluster; expected {EXAMPLE}")
     servers = text[len(SCHEME) :].removesuffix("/").split(",")
     return ClusterAddress(tuple(_server(server.strip(), text) for server in servers))
 
@@ -57,12 +57,12 @@ def cluster_address(text: str) -> ClusterAddress:
 def _server(server: str, text: str) -> Server:
     match = _SERVER.fullmatch(server)
     if match is None:
-        raise AddressError(f"{text}: {server!r} is no host:port; expected {EXAMPLE}")
+        raise AddressError(f"{text}: {server!r} is not host:port; expected {EXAMPLE}")
     host, port = match["host"], match["port"]
     if not host:
         raise AddressError(f"{text}: no host; expected {EXAMPLE}")
     if not port:
-        raise AddressError(f"{text}: no port of {host}; expected {EXAMPLE}")
+        raise AddressError(f"{text}: {host} has no port; expected {EXAMPLE}")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= MAX_PORT):
-        raise AddressError(f"{text}: {port!r} is no port (1 to {MAX_PORT})")
+        raise AddressError(f"{text}: {port!r} is not a port (1 to {MAX_PORT})")
     return Server(host.strip("[]"), int(port))

@@ -35,7 +35,7 @@ from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Engine
-from topicfs.storage.messages import did_you_mean
+from topicfs.storage.messages import did_you_mean, which_topic
 from topicfs.storage.model import Isolation, Offset
 
 T = TypeVar("T")
@@ -100,9 +100,12 @@ class MountReader:
         except FileError as error:
             path = f"{directory.path}/{name}" if directory.path else name
             if error.number == errno.ENOENT and isinstance(directory, Directory):
-                error.reason = (
-                    f"{error.reason or os.strerror(error.number)}{did_you_mean(name, directory.names())}"
-                )
+                hint = did_you_mean(name, directory.names())
+                if directory is self._filesystem.root and not name.startswith("@"):
+                    hint = which_topic(name, directory.context.engine.topics())
+                elif hint and isinstance(directory, PartitionDirectory):
+                    error.reason = "no such file"  # Not a selector that is written wrong.
+                error.reason = f"{error.reason or os.strerror(error.number)}{hint}"
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:

@@ -151,7 +151,9 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
 
 
 def _no_selector(name: str) -> SelectorError:
-    return SelectorError(f"{name}: no selector; those are 42, 42-99, 42-, -10, @TIME, @TIME-@TIME and @TIME-")
+    return SelectorError(
+        f"{name}: not a selector; selectors are 42, 42-99, 42-, -10, @TIME, @TIME-@TIME and @TIME-"
+    )
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:

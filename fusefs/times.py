@@ -65,7 +65,7 @@ def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Time
         spans = zip(ago.groups(), _UNITS.values(), strict=True)
         span = sum(int(count) * unit for count, unit in spans if count is not None)
         return Timestamp(max(clock() - span, -_MAX_TIMESTAMP))
-    raise TimeError(f"{text}: no time; write {SPELLINGS}")
+    raise TimeError(f"{text}: not a time; write {SPELLINGS}")
 
 
 def is_relative(text: str) -> bool:
@@ -95,7 +95,7 @@ def _in_calendar(text: str, match: re.Match[str]) -> Timestamp:
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
-        raise TimeError(f"{text}: no such time: {error}") from None
+        raise TimeError(f"{text}: not a time: {error}") from None
     nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
     milliseconds = (moment - _EPOCH) // _MILLISECOND - _zone_milliseconds(match["zone"])
     return Timestamp(milliseconds - (-nanoseconds // _NANOSECONDS_A_MILLISECOND))

@@ -5,6 +5,7 @@ Callers translate types, never texts: fusefs has the one errno table, the comman
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 
 
@@ -28,6 +29,13 @@ class UnknownTopicError(StorageError):
         error = cls(f"{topic}: no such topic")
         error.topic = topic
         return error
+
+    @classmethod
+    def of_partition(cls, topic: str, number: int, partitions: Sized) -> UnknownTopicError:
+        """Make the error for a number that is none of a topic's `partitions`."""
+        count = len(partitions)
+        present = "partition 0 alone" if count == 1 else f"{count} partitions, numbered from 0"
+        return cls(f"{topic}/{number}: no such partition; {topic} has {present}")
 
 
 class TopicExistsError(StorageError):
@@ -231,7 +239,9 @@ class DirectoryLockedError(StorageError):
 
     def __init__(self, directory: Path, holder_pid: int | None) -> None:
         holder = f"process {holder_pid}" if holder_pid else "another process"
-        super().__init__(f"{directory}: in use by {holder}; stop it first, or use --read-only")
+        super().__init__(
+            f"{directory}: in use by {holder}; stop it first, or read beside it: topicfs mount --read-only"
+        )
         self.directory = directory
         self.holder_pid = holder_pid
 

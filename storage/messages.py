@@ -16,6 +16,8 @@ from topicfs.storage.model import Timestamp
 
 _LOGGER = logging.getLogger(__name__)
 _WARNINGS_KEPT = 100
+NAMED_TOPICS = 10
+"""Topics that an error about another one lists at most."""
 
 Say: TypeAlias = Callable[[str], None]
 """Passes one line to a person, on the terminal or as a warning in the log."""
@@ -50,8 +52,18 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return "; did you mean NAME?" with the most similar of `names`, to be appended to an error; "" if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    lowered = {one.lower(): one for one in names}
+    close = get_close_matches(name.lower(), lowered, n=1)
+    return f"; did you mean {lowered[close[0]]}?" if close else ""
+
+
+def which_topic(name: str, topics: Iterable[str]) -> str:
+    """Return the end of an error about an unknown topic: the most similar of `topics`, or all; of many the first."""
+    present = sorted(topics)
+    if similar := did_you_mean(name, present):
+        return similar
+    more = ", …" if len(present) > NAMED_TOPICS else ""
+    return f"; there are {', '.join(present[:NAMED_TOPICS])}{more}" if present else "; there is no topic yet"
 
 
 class PrintableFormatter(logging.Formatter):

@@ -16,7 +16,7 @@ from topicfs.lines import say
 from topicfs.storage.config.broker import EngineConfig, FromProperties
 from topicfs.storage.config.properties import PropertiesError, parse_properties
 from topicfs.storage.errors import DirectoryLockedError, InvalidConfigError, StorageError, UnknownTopicError
-from topicfs.storage.messages import did_you_mean
+from topicfs.storage.messages import which_topic
 
 if TYPE_CHECKING:
     from topicfs.storage.engine import Engine
@@ -27,6 +27,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_DIRECTORY = "data"
 VARIABLE = "TOPICFS_DATA"
+NO_REPLICAS = (
+    "these data directories keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
+)
 _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
 """Matches `host:9092,other:9092`, and no path with a slash."""
 
@@ -34,7 +37,7 @@ _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
 def parse_directories(text: str) -> tuple[Path, ...]:
     """Split `DIR1,DIR2`, as a broker's log.dirs; a comma in the name of an existing directory belongs to it.
 
-    ValueError where nothing is named: click then prints the usage. A usage error for a cluster.
+    A usage error where nothing is named, and for a cluster.
     """
     if is_cluster(text):
         raise click.BadParameter(
@@ -45,13 +48,13 @@ def parse_directories(text: str) -> tuple[Path, ...]:
     scheme, _, rest = text.partition("://")
     if rest and not Path(text).exists():
         raise click.BadParameter(
-            f"{text}: {scheme} is no scheme of a place; a cluster is given as kafka://{rest}"
+            f"{text}: {scheme} is not a supported scheme; a cluster is given as kafka://{rest}"
         )
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
     if not found:
-        raise ValueError(f"{text!r} names no directory")
+        raise click.BadParameter(f"{text!r} names no directory")
     return found
 
 
@@ -108,20 +111,22 @@ without_option = click.option(
 )
 
 
-def require_directories(directories: Sequence[Path]) -> None:
+def require_directories(directories: Sequence[Path], *, of_broker: bool = False) -> None:
     """Raise StorageError where one of them is no directory to read."""
     from topicfs.storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
 
+    remedy = "or create a topic in a new one: topicfs topics create TOPIC --data"
     for directory in directories:
         if directory.exists() and not directory.is_dir():
-            raise StorageError(
-                f"{directory}: no data directory but a file; give the data directory that holds the topics"
-            )
+            raise StorageError(f"{directory}: is a file; name the data directory that holds the topics")
         if not directory.is_dir() or not any(directory.iterdir()):
-            raise StorageError(
-                f"{directory}: no data directory there; name one that is there, or make a topic: "
-                f"topicfs topics create orders --data {directory}"
+            found = "is empty" if directory.is_dir() else "no such directory"
+            named = (
+                "name a log directory of the broker"
+                if of_broker
+                else f"name a data directory, {remedy} {directory}"
             )
+            raise StorageError(f"{directory}: {found}; {named}")
         check_not_mounted(directory.absolute())
 
 
@@ -183,17 +188,17 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | Repl
             ) from None
         yield mountpoint
     else:
-        with closing(engine):
+        with closing(engine), suggesting(engine):
             yield engine
 
 
 @contextmanager
 def suggesting(engine: Engine) -> Iterator[None]:
-    """Add the topic with the most similar name to an error about an unknown topic."""
+    """Add the topics that could have been meant to an error about an unknown topic."""
     try:
         yield
     except UnknownTopicError as error:
-        hint = "" if error.topic is None else did_you_mean(error.topic, engine.topics())
+        hint = "" if error.topic is None else which_topic(error.topic, engine.topics())
         raise UnknownTopicError(f"{error}{hint}") from error
 
 

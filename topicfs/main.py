@@ -144,7 +144,11 @@ def describe(error: BaseException) -> str:
     from topicfs.storage.messages import reason_of  # noqa: PLC0415 - as above
 
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        message = message.replace("valid integer range", "valid whole number")
+        if isinstance(error, click.NoSuchOption) and error.ctx.parent is None:
+            message += "; options of a command follow its name"
+        return f"{message} (see `{error.ctx.command_path} --help`)"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, StorageError) or (isinstance(error, OSError) and error.strerror):

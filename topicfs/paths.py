@@ -30,6 +30,12 @@ class TopicPath(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+def check_group_name(group: str) -> None:
+    """Raise InvalidNameError for the name of a group that no directory of a mount can have."""
+    if "/" in group or group in {"", ".", ".."}:
+        raise InvalidNameError(f"{group!r}: a group's name must be a valid directory name, without '/'")
+
+
 def parse_path(text: str) -> TopicPath:
     """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`, which need not exist.
 
@@ -46,5 +52,5 @@ def parse_path(text: str) -> TopicPath:
         case [topic, second, name] if _PARTITION.fullmatch(second):
             return TopicPath(topic, int(second), name)
     raise InvalidNameError(
-        f"{text}: not of the form TOPIC/PARTITION/NAME, as in orders/0/log or orders/0/42.json"
+        f"{text or repr(text)}: not of the form TOPIC/PARTITION/NAME, as in orders/0/log or orders/0/42.json"
     )

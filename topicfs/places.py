@@ -132,7 +132,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
         if client_config is not None and place.cluster is None:
-            raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
+            raise click.UsageError("--client-config is for a cluster: --data kafka://HOST:PORT")
         given = Place(place.directories, place.cluster, client_config)
         command(*arguments, place=given, **options)
 

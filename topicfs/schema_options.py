@@ -57,10 +57,13 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _checked(url: str) -> str:
-    """Return the URL of a registry. Raises InvalidConfigError where it is none."""
+    """Return the URL of a registry; a usage error where it is none."""
     from topicfs.schemas.sources.registry import checked_url  # noqa: PLC0415 - most commands ask no registry
 
-    return checked_url(url)
+    try:
+        return checked_url(url)
+    except InvalidConfigError as error:
+        raise click.BadParameter(str(error), param_hint="'--schema-registry'") from None
 
 
 def _credentials(file: Path | None) -> str | None:

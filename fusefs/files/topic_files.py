@@ -54,9 +54,8 @@ class TopicFiles:
         if files is None:
             partition = self.topic.partitions().get(number)
             if partition is None or self.deleted:
-                raise FileError(
-                    errno.ENOENT, f"no such partition; {self.topic.name} has {_counted(self.topic)}"
-                )
+                error = UnknownTopicError.of_partition(self.topic.name, number, self.topic.partitions())
+                raise FileError(errno.ENOENT, str(error).partition(": ")[2])
             files = self._partitions[number] = PartitionFiles(
                 self.context, partition, internal=self.topic.internal
             )
@@ -128,11 +127,6 @@ class TopicFiles:
         for files in self._partitions.values():
             files.delete()
         self._news.signal()
-
-
-def _counted(topic: Topic) -> str:
-    count = len(topic.partitions())
-    return "partition 0 alone" if count == 1 else f"{count} partitions, numbered from 0"
 
 
 class AllTopics:

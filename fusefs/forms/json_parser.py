@@ -55,7 +55,7 @@ def parse_records(
 def _record(fields: dict[str, Any], offset: Offset, timestamp: int, octets: Octets) -> Record:
     time = fields.get("ts", timestamp)
     if type(time) is not int or not -_INT64_END <= time < _INT64_END:
-        raise RefusedLineError("ts is no integer of 64 bits")
+        raise RefusedLineError("ts is not a 64-bit integer")
     if "payload" not in fields and "payload_base64" not in fields:
         raise RefusedLineError("payload is missing (null stands for a tombstone)")
     return Record(offset, Timestamp(time), octets(fields, "key"), octets(fields, "payload"), _headers(fields))
@@ -66,22 +66,24 @@ def _fields(line: bytes, ignored: frozenset[str]) -> dict[str, Any]:
     try:
         value = _DECODER.decode(line.decode())
     except UnicodeDecodeError:
-        raise RefusedLineError("no UTF-8") from None
+        raise RefusedLineError("not UTF-8") from None
     except RecursionError:
         raise RefusedLineError("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise RefusedLineError(f"not JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
-        raise RefusedLineError(f"no JSON: {error}") from None
+        raise RefusedLineError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise RefusedLineError("no JSON object")
+        raise RefusedLineError("not a JSON object")
     unknown = value.keys() - TAKEN - ignored
     if unknown:
-        raise RefusedLineError(f"unknown field {min(unknown)!r}")
+        raise RefusedLineError(f"unknown field {min(unknown)!r}; fields are {', '.join(sorted(TAKEN))}")
     return value
 
 
 def _no_constant(name: str) -> Never:
     """NaN and Infinity are Python's idea."""
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not allowed")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
@@ -91,18 +93,18 @@ def plain_octets(fields: dict[str, Any], name: str) -> bytes | None:
     """A key or payload, plain or in base64; None for null, and for a key that is missing."""
     if f"{name}_base64" in fields:
         if name in fields:
-            raise RefusedLineError(f"{name} stands there twice, plain and in base64")
+            raise RefusedLineError(f"{name} is given twice, plain and in base64")
         return _from_base64(fields[f"{name}_base64"], f"{name}_base64")
     return _from_text(fields.get(name), name)
 
 
 def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
     if "headers" in fields and "headers_base64" in fields:
-        raise RefusedLineError("headers stand there twice, plain and in base64")
+        raise RefusedLineError("headers are given twice, plain and in base64")
     name = "headers_base64" if "headers_base64" in fields else "headers"
     flat = fields.get(name, [])
     if not isinstance(flat, list) or len(flat) % 2:
-        raise RefusedLineError(f"{name} is no array of names and values in turn")
+        raise RefusedLineError(f"{name} is not an array of alternating names and values")
     value_of = _from_base64 if name == "headers_base64" else _from_text
     return tuple(
         Header(_header_name(flat[at]), value_of(flat[at + 1], f"a value of {name}"))
@@ -112,7 +114,7 @@ def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
 
 def _header_name(value: object) -> bytes:
     if not isinstance(value, str):
-        raise RefusedLineError("a header's name is no string")
+        raise RefusedLineError("a header's name is not a string")
     try:
         return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -123,7 +125,7 @@ def _from_text(value: object, name: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise RefusedLineError(f"{name} is no string")
+        raise RefusedLineError(f"{name} is not a string")
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -134,8 +136,8 @@ def _from_base64(value: object, name: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise RefusedLineError(f"{name} is no string")
+        raise RefusedLineError(f"{name} is not a string")
     try:
         return binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise RefusedLineError(f"{name} is no base64: {error}") from None
+        raise RefusedLineError(f"{name} is not base64: {error}") from None

@@ -31,7 +31,7 @@ def parse_metrics_address(text: str) -> MetricsAddress:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > MOST_PORT:
         raise MetricsAddressError(
-            f"{text}: no address to listen at; name HOST:PORT, or a PORT from 0 to {MOST_PORT} of this machine alone"
+            f"{text}: not an address to listen at; name HOST:PORT, or a PORT from 0 to {MOST_PORT} of this machine alone"
         )
     host = (found["host"] or LOOPBACK).removeprefix("[").removesuffix("]")
     return MetricsAddress(host, int(found["port"]))

@@ -104,7 +104,7 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
         data = directory.resolve()
         if real == data or data in real.parents or real in data.parents:
             raise MountError(
-                f"{mountpoint}: the mountpoint and the data directory {directory} must not contain each other"
+                f"{mountpoint}: the mountpoint must be outside of the data directory {directory}, and must not contain it"
             )
     if not nonempty:
         _check_empty(mountpoint)

@@ -55,10 +55,10 @@ def _times(parent: TopicDirectory, name: str) -> Node:
     """Make the file of a range of times. Raises FileError (ENOENT) for any other name."""
     try:
         selector = parse(name)
-    except SelectorError:
-        raise FileError(errno.ENOENT) from None
+    except SelectorError as error:
+        raise FileError(errno.ENOENT, str(error) if name[0] == "@" else NOT_IN_A_TOPIC) from None
     if not isinstance(selector, TimeRange) or selector.suffix == BATCH.suffix:
-        raise FileError(errno.ENOENT)
+        raise FileError(errno.ENOENT, NOT_IN_A_TOPIC)
     form = parent.context.decoding.form(selector.suffix)
     return TopicTimesFile(parent, name, parent.files, form, selector)
 
@@ -71,6 +71,9 @@ NAMES: dict[str, tuple[bool, Callable[[Directory, str, TopicFiles], Node]]] = {
     **{f"follow{suffix}": (False, _follow) for suffix in LINE_SUFFIXES},
 }
 """Every fixed name of a topic: whether it is listed, and how its node is made."""
+NOT_IN_A_TOPIC = (
+    "no such file; a topic has its partitions (0, 1, …), log, follow, config, status, @TIME- and @TIME-@TIME"
+)
 
 
 class TopicDirectory(Directory):

@@ -140,7 +140,7 @@ class SourceDirectories:
             contents = contents_of(path, self._files)
         except FileNotFoundError:
             raise PipelineError(
-                f"{path}: no data directory there; each machine that runs tasks must have it under this path"
+                f"{path}: no such directory; each machine that runs tasks must have it under this path"
             ) from None
         holder = find_holder(path)
         return _DataDirectory(

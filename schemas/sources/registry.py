@@ -223,5 +223,5 @@ def checked_url(url: str) -> str:
             "the URL of a schema registry shows in lists of processes: name its user and password in a file or a variable"
         )
     if bad:
-        raise InvalidConfigError(f"{url}: no URL of a schema registry, as http://host:8081")
+        raise InvalidConfigError(f"{url}: not the URL of a schema registry, such as http://host:8081")
     return url.rstrip("/")

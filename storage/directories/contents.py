@@ -47,7 +47,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
     for entry in entries:
         if entry.name == PARTITION_METADATA:
             raise NotALogDirectoryError(
-                f"{directory}: a partition's directory; give the data directory above it"
+                f"{directory}: a partition's directory; name the data directory above it"
             )
         if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
             beside.add(entry.name)
@@ -66,8 +66,8 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
     foreign = min(beside - {LOCK}, default=None)
     if foreign and not (partitions or marked or any(map(_is_ours, beside))):
         raise NotALogDirectoryError(
-            f"{directory}: no data directory: it holds {foreign} and nothing of Kafka's; "
-            f"give a data directory, or an empty or a new one"
+            f"{directory}: is not a data directory: it holds {foreign} and none of Kafka's files; "
+            f"name a data directory, or an empty or new one for new topics"
         )
     return Contents(frozenset(partitions), marked)
 

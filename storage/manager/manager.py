@@ -153,9 +153,10 @@ class LogManager:
         return found
 
     def partition(self, topic: str, number: int) -> Partition:
-        found = self.topic(topic).partitions().get(number)
+        partitions = self.topic(topic).partitions()
+        found = partitions.get(number)
         if found is None:
-            raise UnknownTopicError(f"{topic}: no partition {number}")
+            raise UnknownTopicError.of_partition(topic, number, partitions)
         return found
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

@@ -70,4 +70,6 @@ def open_directories(
         from topicfs.storage.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
 
         return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
+    if left_out and not read_only:
+        raise StorageError(f"{', '.join(map(str, directories))}: keeps no replicas; leave out --without")
     return open_engine(directories, read_only=read_only, config=config)

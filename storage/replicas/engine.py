@@ -188,9 +188,10 @@ class ReplicatedEngine:
 
     def replicated(self, name: TopicPartition) -> ReplicatedPartition:
         """Return a partition with what there is to know of its replicas. Raises UnknownTopicError."""
-        found = self.topic(name.topic).served.get(name.partition)
+        partitions = self.topic(name.topic).served
+        found = partitions.get(name.partition)
         if found is None:
-            raise UnknownTopicError(f"{name.topic}: no partition {name.partition}")
+            raise UnknownTopicError.of_partition(*name, partitions)
         return found
 
     def _partitions(self) -> Iterator[ReplicatedPartition]:

@@ -198,8 +198,8 @@ def _check_enough(
     paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
     if wanted > len(paths):
         raise StorageError(
-            f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and "
-            f"there is {', '.join(sorted(paths))}; name more, or give --replicas {len(paths)}"
+            f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and only "
+            f"{len(paths)} are named: {', '.join(sorted(paths))}; name more, or give --replicas {len(paths)}"
         )
 
 

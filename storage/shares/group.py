@@ -362,7 +362,7 @@ class QueueGroup:
         topic = self._services.engine.topic(partition.topic)
         found = topic.partitions().get(partition.partition)
         if found is None:
-            raise UnknownTopicError(f"{partition.topic}: no partition {partition.partition}")
+            raise UnknownTopicError.of_partition(*partition, topic.partitions())
         bounds = found.offsets()
         if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
             raise OffsetOutOfRangeError(

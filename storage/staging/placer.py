@@ -70,7 +70,7 @@ def find_partition(engine: Engine, name: TopicPartition, topic_id: str | None = 
         raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
     partition = topic.partitions().get(name.partition)
     if partition is None:
-        raise UnknownTopicError(f"{name.topic}: no partition {name.partition}")
+        raise UnknownTopicError.of_partition(*name, topic.partitions())
     return partition
 
 

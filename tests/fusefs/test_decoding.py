@@ -236,7 +236,7 @@ async def test_what_is_shown_is_taken_back(shop: MountClient):
         (b'{"payload":{"id":1},"key":[1]}', "line 2: key: subject orders-key has no schema"),
         (b'{"key":"k"}', "line 2: payload is missing"),
         (b'{"payload":{"id":1},"unknown":1}', "line 2: unknown field 'unknown'"),
-        (b"no json", "line 2: no JSON"),
+        (b"no json", "line 2: not JSON"),
     ],
 )
 async def test_a_bad_line_refuses_the_write_and_says_why(shop: MountClient, line_: bytes, reason: str):

@@ -133,7 +133,7 @@ def test_directories_left_out_need_not_exist(roots, tmp_path):
     given = {"path": f"{tmp_path}/r*,{lost}", "WITHOUT": f"{roots[0]},{lost}"}
     options = parse_sink_options(given)
     assert (roots[1:], (roots[0], lost)) == (options.directories, options.left_out)
-    with pytest.raises(PipelineError, match=f"{lost}: no data directory there"):
+    with pytest.raises(PipelineError, match=f"{lost}: no such directory"):
         data_directories(str(lost))
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
 
     output = tmp_path / "report.html"
     output.write_text("old")
-    with pytest.raises(UnknownTopicError, match="no such topic: nothing"):
+    with pytest.raises(UnknownTopicError, match="nothing: no such topic"):
         report(spark, ReportOptions(place=place_of(str(data)), topics=("nothing",), output=output))
     with pytest.raises(PipelineError, match="no such directory"):
         report(spark, ReportOptions(place=place_of(str(data)), output=tmp_path / "none" / "report.html"))

@@ -29,7 +29,7 @@ def test_options_in_any_case(tmp_path):
     ("given", "said"),
     [
         ({}, "path: name a data directory"),
-        ({"path": "/nowhere/at/all"}, "no data directory there"),
+        ({"path": "/nowhere/at/all"}, "no such directory"),
         ({"topci": "t"}, "topci: no option of writing to topicfs; did you mean topic?"),
         ({"topic": "a/b"}, "topic: .*a/b"),
         ({"commitTimeout": "soon"}, "commitTimeout: expected e.g. 60s"),

@@ -68,12 +68,12 @@ def told(error, condition):
 
 ASKED = [
     ({"color": "red"}, "INVALID_OPTION", "color: no option of topicfs"),
-    ({"subscribe": "payments"}, "UNKNOWN_TOPIC", "subscribe: no such topic: payments; there are bad, orders"),
+    ({"subscribe": "payments"}, "UNKNOWN_TOPIC", "payments: no such topic; there are bad, orders"),
     ({"path": "empty"}, "PIPELINE", EMPTY),
     (
         {"path": "nowhere"},
         "PIPELINE",
-        "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
+        "{folder}/nowhere: no such directory; path names one, several after commas, or a glob",
     ),
     (
         {"subscribe": "bad"},
@@ -136,8 +136,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
         (
             {"path": "nowhere"},
             "PIPELINE",
-            "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob; "
-            + LOST,
+            "{folder}/nowhere: no such directory; path names one, several after commas, or a glob; " + LOST,
         ),
     ],
 )

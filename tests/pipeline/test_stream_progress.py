@@ -341,7 +341,7 @@ def test_beside_a_broker_up_to_the_high_watermark(data, follow):
 
 def test_a_topic_that_is_not_there(follow):
     """A query does not begin without it."""
-    with pytest.raises(UnknownTopicError, match="no such topic: payments"):
+    with pytest.raises(UnknownTopicError, match="payments: no such topic"):
         follow(subscribe="payments").begin()
 
 

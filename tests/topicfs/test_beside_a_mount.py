@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.mounted import appends
+from topicfs.mounted.reasons import explained
 from topicfs.places import Place
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import Codec
@@ -80,7 +82,7 @@ def test_lines_are_appended_through_the_mount(orders, mnt):
     assert "one two three four five six" == " ".join((mnt / "orders/0/log").read_text().split())
     Path("wrong").write_text('{"payload":"seven"}\nno JSON\n')
     ran = orders("append", "orders/0/log.json", "wrong")
-    assert (1, True) == (ran.status, b"line 2: no JSON" in ran.errors)
+    assert (1, True) == (ran.status, b"line 2: not JSON" in ran.errors)
     assert b"nothing was appended" in ran.errors
     assert 6 == len((mnt / "orders/0/log").read_text().split())
     batches = orders("cat", "orders/0/log.batch").output
@@ -118,6 +120,27 @@ def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
     Path("lines").write_text('{"payload":4}\n')
     assert (0, b"") == orders("append", "orders/0/log.avro.json", "lines")[:2]
     assert 4 == json.loads((mnt / "orders/0/3.avro.json").read_text())["payload"]
+
+
+def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
+    """The errno that a write gets says little; the reason is in `@status`, and one of an earlier write is not shown."""
+    Path("words").write_text("four\n")
+    ran = orders("append", "orders/0/log.avro.json", "words")
+    assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1\n") == (ran.status, ran.errors)
+    with (
+        pytest.raises(FileNotFoundError),
+        explained(mnt, "orders/0/log.avro.json"),
+    ):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "orders/0/log.avro.json")
+
+
+def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
+    """Nothing but the group's own directory is looked at."""
+    for name in ("", ".", "..", "a/b"):
+        ran = orders("groups", "describe", name)
+        assert (1, True) == (ran.status, f"{name}: no such group" in ran.errors.decode()), ran
+        ran = orders("work", name, "orders", "--drain", "true")
+        assert (1, True) == (ran.status, b"a group's name must be a valid directory name" in ran.errors), ran
 
 
 def test_a_producer_needs_the_directory_for_itself(orders, mnt):

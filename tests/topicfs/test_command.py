@@ -97,7 +97,10 @@ def test_the_version_is_the_distributions(topicfs):
         (("nonsense",), "topicfs: No such command 'nonsense'"),
         (("cat",), "topicfs: Missing argument"),
         (("cat", "--nonsense", "a/0"), "topicfs: No such option"),
-        (("mount", "--acks", "2", "data", "mnt"), "topicfs: acks=2: must be 0, 1, all or -1"),
+        (
+            ("mount", "--acks", "2", "data", "mnt"),
+            "topicfs: Invalid value for '--acks': acks=2: must be 0, 1, all or -1",
+        ),
         (("dump",), "topicfs: name a file to dump"),
     ],
 )
@@ -255,7 +258,7 @@ def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targe
     ("place", "message"),
     [
         ("g-none/0/5000", "g-none-0: no offset 5000; offsets 0 to 399 exist"),
-        ("g-none/0/log", "log: no selector"),
+        ("g-none/0/log", "log: not a selector"),
         ("g-none/0/@9999-12-31", "no record at or after"),
         ("g-none", "name a partition too"),
     ],

@@ -78,11 +78,11 @@ def test_a_dry_run_changes_nothing(orders: Topicfs):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--topic", "orders"), "says where to"),
-        (("--topic", "orders", "--to-latest", "--to-earliest"), "says where to"),
-        (("--to-latest",), "says which partitions"),
+        (("--topic", "orders"), "name one new position"),
+        (("--topic", "orders", "--to-latest", "--to-earliest"), "name one new position"),
+        (("--to-latest",), "choose the partitions"),
         (("--topic", "clicks", "--to-latest"), "clicks: no such topic"),
-        (("--topic", "orders:7", "--to-latest"), "orders-7: no such partition"),
+        (("--topic", "orders:7", "--to-latest"), "orders/7: no such partition; orders has partition 0 alone"),
         (("--topic", "orders:x", "--to-latest"), "partitions are numbers"),
         (("--topic", "orders", "--shift-by", "1"), "no position there"),
         (("--topic", "orders", "--to-datetime", "soon"), "a time is written as"),
@@ -160,7 +160,7 @@ def test_reading_as_a_member(orders: Topicfs):
     ("words", "reason"),
     [
         (("nothere/log",), "no such topic"),
-        (("orders/0/42",), "a group reads TOPIC/log"),
+        (("orders/0/42",), "a group reads whole topics; name TOPIC/log"),
         (("a", "b"), "takes one path"),
     ],
 )

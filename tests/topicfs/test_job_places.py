@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("kafka://host", "no port of host"),
+        ("kafka://host", "host has no port"),
         ("http://host:1", "no places of the kind http://"),
         ("", "a place is"),
     ],
@@ -30,10 +30,10 @@ def test_the_target_of_a_replay_is_a_place_too(orders):
     ran = orders("pipeline", "replay", "orders", "copy", "--to", "kafka://host:x")
     assert (2, True) == (
         ran.status,
-        b"Invalid value for '--to': kafka://host:x: 'x' is no port" in ran.errors,
+        b"Invalid value for '--to': kafka://host:x: 'x' is not a port" in ran.errors,
     )
     ran = orders("pipeline", "replay", "orders", "copy", "--to", "/no/where")
-    assert (1, b"topicfs: /no/where: no data directory there") == (ran.status, ran.errors[:43])
+    assert (1, True) == (ran.status, ran.errors.startswith(b"topicfs: /no/where: no such directory;"))
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once(orders):

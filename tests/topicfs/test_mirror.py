@@ -10,11 +10,11 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["/srv/topics", "copy"], "no cluster; expected kafka://host:9092"),
-        (["kafka://host", "copy"], "no port of host"),
+        (["/srv/topics", "copy"], "is not a cluster; expected kafka://host:9092"),
+        (["kafka://host", "copy"], "host has no port"),
         (["kafka://host:9092"], "Missing argument 'DIR'"),
         (["kafka://host:9092", "copy", "--from", "yesterday"], "'yesterday': earliest, latest or @TIME"),
-        (["kafka://host:9092", "copy", "--from", "@tomorrow"], "tomorrow: no time"),
+        (["kafka://host:9092", "copy", "--from", "@tomorrow"], "tomorrow: not a time"),
     ],
 )
 def test_what_is_not_understood(topicfs, words, said):

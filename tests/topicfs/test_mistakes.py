@@ -27,6 +27,7 @@ FILES = {
     "notes/a.log": "this is the log of another program\n",
     "notes/todo.txt": "buy milk\n",
     "bad.properties": "log.segment.bytes=1\n",
+    "typo.properties": "log.retention.mss=1\n",
 }
 TOPICS = {
     "orders": ("one", "two", "three"),
@@ -135,6 +136,7 @@ def _mounted(folder: Path) -> Iterator[None]:
     mount = Mount(folder)
     try:
         mount.start()
+        (mount.path / "@groups" / "g").mkdir()
         yield
     finally:
         mount.clean_up()

@@ -94,13 +94,13 @@ def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
 @pytest.mark.parametrize(
     ("option", "value", "reason"),
     [
-        ("--uid", "no-such-user", "no such user here; its number will do as well"),
-        ("--gid", "no-such-group", "no such group here; its number will do as well"),
+        ("--uid", "no-such-user", "no such user on this machine; give another name, or a number"),
+        ("--gid", "no-such-group", "no such group on this machine; give another name, or a number"),
         ("--uid", "4294967295", "no user has a number above 4294967294"),
-        ("--uid", "-1", "no such user here"),
-        ("--umask", "088", "no mask of permissions in octal digits"),
-        ("--umask", "1000", "no mask of permissions in octal digits"),
-        ("--umask", "-2", "no mask of permissions in octal digits"),
+        ("--uid", "-1", "no such user on this machine"),
+        ("--umask", "088", "not a mask of permissions in octal digits"),
+        ("--umask", "1000", "not a mask of permissions in octal digits"),
+        ("--umask", "-2", "not a mask of permissions in octal digits"),
         ("--max-waiting", "0", "0 is not in the range"),
         ("--log-format", "xml", "is not one of"),
     ],
@@ -213,4 +213,4 @@ def test_an_address_that_is_none_is_a_misuse(topicfs, asked, address):
     """One line that names it, before anything is mounted."""
     ran = topicfs("mount", "--metrics", address, "data", "mnt")
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
-    assert f"{address}: no address to listen at" in ran.errors.decode()
+    assert f"{address}: not an address to listen at" in ran.errors.decode()

@@ -119,8 +119,37 @@ def test_directories_without_replicas_say_how_to_begin(topicfs):
     topicfs("topics", "create", "orders")
     ran = topicfs("topics", "replicas", "orders", "2")
     assert 1 == ran.status
-    assert b"do not replicate; mount them with --replicas N first" in ran.errors
-    assert 1 == topicfs("topics", "create", "more", "--replicas", "2").status
+    remedy = b"keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
+    assert remedy in ran.errors
+    ran = topicfs("topics", "create", "more", "--replicas", "2", "--data", "new")
+    assert (1, True, False) == (ran.status, remedy in ran.errors, Path("new").exists())
+
+
+def test_no_directory_is_left_out_where_there_are_no_replicas(topicfs, tmp_path):
+    """A mistyped --without must not make one of several replicas of an ordinary directory."""
+    topicfs("topics", "create", "orders")
+    (tmp_path / "mnt").mkdir()
+    before = sorted(Path("data").iterdir())
+    ran = topicfs("mount", "--without", "lost", "data", "mnt")
+    assert (1, b"topicfs: data: keeps no replicas; leave out --without\n") == (ran.status, ran.errors)
+    assert before == sorted(Path("data").iterdir())
+
+
+@pytest.mark.fuse
+def test_what_a_daemon_refuses_is_said_with_its_reason(two, tmp_path):
+    """Through the mount, as without one."""
+    (tmp_path / "mnt").mkdir()
+    assert 0 == two("mount", "a,b", "mnt").status
+    try:
+        for words, reason in (
+            (("move", "orders/0", "c"), "is none of the data directories"),
+            (("move", "nosuch/0", "a"), "nosuch: no such topic"),
+            (("elect", "--unclean", "orders/0", "c"), "no replica of it is there in"),
+        ):
+            ran = two("replicas", *words)
+            assert (1, True) == (ran.status, reason in ran.errors.decode()), ran
+    finally:
+        assert 0 == two("umount", "mnt").status
 
 
 def test_a_check_of_both_finds_nothing(two):

@@ -225,5 +225,5 @@ def test_no_data_directory_is_no_success(topicfs):
     """Nothing is made."""
     ran = topicfs("scrub", "nothing-here")
     assert 1 == ran.status
-    assert b"no data directory there" in ran.errors
+    assert b"no such directory" in ran.errors
     assert not Path("nothing-here").exists()

@@ -67,7 +67,7 @@ def test_an_empty_list_is_a_misuse(two):
 
 def test_a_missing_directory_is_told(two):
     """Reading makes none."""
-    assert b"c: no data directory there" in two("topics", "list", "--data", "a,c").errors
+    assert b"c: no such directory" in two("topics", "list", "--data", "a,c").errors
     assert not Path("c").exists()
 
 

@@ -29,7 +29,11 @@ class _Account(click.ParamType):  # type: ignore[type-arg] # generic in newer re
         try:
             return self._number_of(value)
         except (KeyError, ValueError):
-            self.fail(f"{value}: no such {self.name} here; its number will do as well", param, ctx)
+            self.fail(
+                f"{value or repr(value)}: no such {self.name} on this machine; give another name, or a number",
+                param,
+                ctx,
+            )
 
 
 class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
@@ -44,7 +48,7 @@ class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
         except ValueError:
             mask = -1
         if not 0 <= mask <= _PERMISSIONS:
-            self.fail(f"{value}: is no mask of permissions in octal digits, such as 022", param, ctx)
+            self.fail(f"{value}: is not a mask of permissions in octal digits, such as 022", param, ctx)
         return mask
 
 

@@ -132,6 +132,7 @@ def append(
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
     codec = None if compression is None else Codec[compression.upper()]
     source = "-" if str(file) == "-" else str(file)
+    _check_order(target, file)
     with click.open_file(source, "rb") as stream:
         mountpoint = serving_mount(place)
         if mountpoint is not None:
@@ -180,10 +181,16 @@ def _check_options(
         raise click.UsageError("--compression is for lines; batches keep the codecs that they have")
     if acks is not None and place.cluster is None:
         raise click.UsageError(
-            "--acks is for a cluster: of a data directory everything is on disk in the end"
+            "--acks is for a cluster; in a data directory all lines are on disk when the command ends"
         )
     if producer is not None and place.cluster is not None:
         raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
+
+
+def _check_order(target: str, file: Path) -> None:
+    """Raise click.UsageError if the topic and the file are most likely swapped."""
+    if Path(target).is_file() and str(file) != "-" and not file.exists():
+        raise click.UsageError(f"name the topic before the file: topicfs append {file} {target}")
 
 
 def _append_through(

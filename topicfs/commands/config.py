@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from topicfs.callers import completion
-from topicfs.data_directory import parse_settings, read_config
+from topicfs.data_directory import parse_settings, read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
@@ -31,6 +31,7 @@ from topicfs.storage.messages import did_you_mean, printable
 from topicfs.storage.topics.topic import merge_overrides
 from topicfs.terminal import console, is_terminal, plain
 
+SET_BY = "; a setting is changed by NAME=VALUE"
 NOTHING_GIVEN: Mapping[str, str] = {}
 STYLES = {
     ConfigSource.TOPIC: "good",
@@ -93,10 +94,15 @@ def config(
         given_changes = {name: value or None for name, value in parse_settings(changes).items()}
         _change(topic, given_changes, place)
         return
+    if topic is not None and "=" in topic:
+        raise click.UsageError(
+            f"name the topic first: topicfs config TOPIC {topic}; --config FILE shows a broker's settings"
+        )
     engine_config, given = EngineConfig(), NOTHING_GIVEN
     if file is not None:
         found_there = read_config(file)
         engine_config, given = found_there.config, found_there.given
+        warn_of_ignored(file, found_there.ignored)
     if topic is None:
         settings = [
             *topic_settings(engine_config.topic_defaults, overrides={}, given=given),
@@ -108,7 +114,7 @@ def config(
     names = [one.name for one in settings]
     for name in changes:
         if name not in names:
-            raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, names)}")
+            raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, names) or SET_BY}")
     _print(matching(settings, (*patterns, *changes), only_set=only_set), as_program=as_program)
 
 

@@ -30,7 +30,7 @@ from topicfs.groups.scenarios import (
 from topicfs.groups.view import EMPTY, GroupsPlace, GroupView
 from topicfs.places import Place, place_option
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.errors import GroupNotEmptyError, UnknownGroupError
+from topicfs.storage.errors import GroupNotEmptyError, InvalidPositionError, UnknownGroupError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 
@@ -110,9 +110,9 @@ def reset(
     }
     chosen = {word: value for word, value in given.items() if value not in (None, False)}
     if len(chosen) != 1:
-        raise click.UsageError(f"one of {', '.join(given)} says where to")
+        raise click.UsageError(f"name one new position: {', '.join(given)}")
     if bool(topics) + all_topics + (file is not None) != 1:
-        raise click.UsageError("--topic, --all-topics or --from-file says which partitions")
+        raise click.UsageError("choose the partitions by one of --topic, --all-topics, --from-file")
     (word, value), *_ = chosen.items()
     with opened_groups(place, writing=not dry_run) as found:
         group = _group(found, name)
@@ -141,7 +141,10 @@ def _positions(group: GroupView | None) -> dict[TopicPartition, Offset]:
 
 
 def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
-    asked = parse_export(file.read_text())
+    try:
+        asked = parse_export(file.read_text())
+    except InvalidPositionError as error:
+        raise InvalidPositionError(f"{file}: {error}") from None
     there = parse_topics(place, [f"{topic}:{number}" for topic, number in asked])
     return [
         one for partition in there for one in plan(place, to_offset(asked[partition]), [partition], present)

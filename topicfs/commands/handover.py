@@ -90,7 +90,8 @@ def handover(
     default) the broker takes its first batches there for repeated or out of order. If that may happen, hand over topics
     whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
-    require_directories((*directories, *log_dirs))
+    require_directories(directories)
+    require_directories(log_dirs, of_broker=True)
     connect = partial(Connection, security=security_of(client_config))
     settings = {} if client_config is None else for_librdkafka(client_config)
     brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"), connect)
@@ -173,7 +174,7 @@ def takeover(
     rest of Kafka's own topics is left out. LOG_DIR is only read; name all of its log.dirs where the broker has several.
     With --link, too: a segment that has to change here later is copied first. Run it again after an interruption.
     """
-    require_directories(log_dirs)
+    require_directories(log_dirs, of_broker=True)
     source = BrokerDirectories(
         log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings
     )

@@ -24,7 +24,6 @@ from topicfs.storage.model import Isolation
 
 if TYPE_CHECKING:
     from topicfs.cluster.place import ClusterAddress
-    from topicfs.fusefs.metrics.address import MetricsAddress
     from topicfs.storage.engine import Engine
 
 CACHE_BYTES = 1 << 30
@@ -191,6 +190,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     try:
         from topicfs.fusefs.appending.handle import Acks  # noqa: PLC0415 - needs pyfuse3
         from topicfs.fusefs.daemon import MountOptions, run  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.metrics.address import parse_metrics_address  # noqa: PLC0415 - as above
         from topicfs.fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415 - needs pyfuse3
         from topicfs.fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415 - needs pyfuse3
         from topicfs.fusefs.nodes.ownership import Ownership  # noqa: PLC0415 - needs pyfuse3
@@ -203,9 +203,13 @@ def mount(context: click.Context, /, **given: object) -> None:
         "isolation": Isolation,
         "request_loop": RequestLoop,
         "log_format": LogFormat,
-        "metrics": _metrics_address,
+        "metrics": parse_metrics_address,
     }
-    options |= {name: read(str(options[name])) for name, read in types.items() if name in options}
+    for name in types.keys() & options.keys():
+        try:
+            options[name] = types[name](str(options[name]))
+        except (StorageError, ValueError) as error:
+            raise click.BadParameter(str(error), param_hint=f"'--{name}'") from None
     owner = {name: options.pop(name) for name in ("uid", "gid", "umask") if name in options}
     options["owner"] = Ownership.of_process()._replace(**owner)  # type: ignore[arg-type] # as below
     places, config = options.pop("places"), options.pop("config", None)
@@ -239,32 +243,19 @@ def mount(context: click.Context, /, **given: object) -> None:
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
-def _metrics_address(text: str) -> MetricsAddress:
-    from topicfs.fusefs.metrics.address import MetricsAddressError, parse_metrics_address  # noqa: PLC0415 - as above
-
-    try:
-        return parse_metrics_address(text)
-    except MetricsAddressError as error:
-        raise click.BadParameter(str(error), param_hint="--metrics") from None
-
-
 def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
     """Put into the options of a mount how its directories replicate. Raises click.UsageError."""
     replicas, without = options.pop("replicas", None), options.pop("without", ())
-    if replicas is None and not without:
-        engine = options.get("engine")
-        options["replicated"] = isinstance(engine, EngineConfig) and engine.replication_factor > 1
-        return
-    if of_cluster:
+    if of_cluster and (replicas is not None or without):
         raise click.UsageError(
             "--replicas and --without are for data directories: a cluster has its own replicas"
         )
     assert isinstance(without, tuple)
     options["left_out"] = tuple(path.absolute() for path in without)
-    options["replicated"] = True
+    engine = options.get("engine") or EngineConfig()
+    assert isinstance(engine, EngineConfig)
+    options["replicated"] = isinstance(replicas, int) or engine.replication_factor > 1
     if isinstance(replicas, int):
-        engine = options.get("engine") or EngineConfig()
-        assert isinstance(engine, EngineConfig)
         options["engine"] = replace(engine, replication_factor=replicas)
 
 
@@ -318,10 +309,10 @@ def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tup
     match places:
         case [place, mountpoint] if is_cluster(mountpoint):
             raise click.UsageError(f"the cluster is named first: topicfs mount {mountpoint} {place}")
-        case [place, mountpoint]:
+        case [place, mountpoint] if mountpoint:
             return parse_place(place), Path(mountpoint)
         case [mountpoint] if named:
             return Place(tuple(map(Path, named))), Path(mountpoint)
-        case [_]:
+        case [_] | [_, ""]:
             raise click.UsageError("name a data directory and a mountpoint, as in topicfs mount ./data ./mnt")
     raise click.UsageError("name one mountpoint; several data directories are separated by commas")

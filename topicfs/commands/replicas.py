@@ -11,12 +11,18 @@ import click
 
 from topicfs.callers import completion
 from topicfs.commands.replicas_resolve import resolve
-from topicfs.data_directory import data_option, opened_for_reading, opened_or_mounted
+from topicfs.data_directory import (
+    NO_REPLICAS,
+    data_option,
+    opened_for_reading,
+    opened_or_mounted,
+)
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
+from topicfs.mounted.reasons import explained
 from topicfs.paths import parse_path
 from topicfs.storage.engine import Engine, Replication
-from topicfs.storage.errors import StorageError
+from topicfs.storage.errors import StorageError, UnknownTopicError
 
 
 @click.group(
@@ -78,7 +84,7 @@ def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> 
 def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories: tuple[Path, ...]) -> None:
     """Elect leaders. A daemon that owns the directories is asked through its mount."""
     if preferred == unclean or len(names) != (2 if unclean else 0):
-        raise click.UsageError("elect --preferred, or elect --unclean TOPIC/PARTITION DIR")
+        raise click.UsageError("give either --preferred, or --unclean TOPIC/PARTITION DIR")
     with _replication(directories) as owner:
         if preferred:
             for topic in owner.topics():
@@ -161,17 +167,17 @@ class _Owner:
             target.append(f"{line}\n".encode())
             return
         path = self._owner / topic / "replicas"
+        if not path.parent.is_dir():
+            raise UnknownTopicError.of(topic)
         if not path.exists():
-            raise StorageError(
-                f"{topic}: no such topic in {self._owner}, or its directories do not replicate"
-            )
-        with path.open("a") as file:
+            raise StorageError(NO_REPLICAS)
+        with explained(self._owner, f"{topic}/replicas"), path.open("a") as file:
             file.write(f"{line}\n")
 
 
 def _checked(replication: Replication | None) -> Replication:
     if replication is None:
-        raise StorageError("the directories do not replicate; mount them with --replicas N first")
+        raise StorageError(NO_REPLICAS)
     return replication
 
 

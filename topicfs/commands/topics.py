@@ -9,7 +9,7 @@ from rich.table import Table
 from topicfs.callers import completion
 from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
-from topicfs.data_directory import parse_settings
+from topicfs.data_directory import NO_REPLICAS, parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
 from topicfs.groups.location import serving_mount
@@ -84,9 +84,13 @@ def create(
     place: Place,
 ) -> None:
     """Create topics."""
+    from topicfs.storage.replicas import holds_replicas  # noqa: PLC0415 - `--help` needs no engine
+
     overrides = parse_settings(settings)
     for name in filter(is_internal, names):
         raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+    if replicas is not None and not holds_replicas(place.directories):
+        raise StorageError(f"--replicas: {NO_REPLICAS}")
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         made = mounted.create(
@@ -96,8 +100,6 @@ def create(
             _say_created(name, count)
         return
     with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
-        if replicas is not None and engine.replication is None:
-            raise StorageError(mounted.NO_REPLICATION)
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             if replicas is not None and engine.replication is not None:

@@ -20,6 +20,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
+from topicfs.paths import check_group_name
 from topicfs.places import Place, place_option
 from topicfs.storage.errors import RecordNotHeldError, StorageError
 from topicfs.storage.messages import reason_of
@@ -92,6 +93,7 @@ def _sources(
     """Give what opens a session: of the daemon's mount, or of an engine of one's own."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
+        check_group_name(group)
         if not (mountpoint / topic).is_dir():
             raise StorageError(f"{topic}: no such topic")
         if (mountpoint / "@groups" / group).is_dir():

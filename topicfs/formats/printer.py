@@ -50,12 +50,13 @@ def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrint
         return TextPrinter(output, rows.fill, isolation, header=rows.header())
     if "%" not in text:
         raise click.BadParameter(
-            f"{text!r}: csv, arrow, parquet, or a text with tokens, such as '%o %k %s\\n'"
+            f"{text!r}: write csv, arrow, parquet, or a text with tokens, such as '%o %k %s\\n'",
+            param_hint="'--format'",
         )
     try:
         return TextPrinter(output, Template(text).fill, isolation)
     except TemplateError as error:
-        raise click.BadParameter(str(error)) from None
+        raise click.BadParameter(str(error), param_hint="'--format'") from None
 
 
 class TextPrinter:

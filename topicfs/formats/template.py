@@ -56,7 +56,7 @@ def _part(match: re.Match[str]) -> Part:
     if match["token"] is not None and match["token"] in _TOKENS:
         return _TOKENS[match["token"]]
     raise TemplateError(
-        f"{match[0]}: no token; there are {' '.join(f'%{name}' for name in _TOKENS)}, \\n \\r \\t \\\\ and \\xHH"
+        f"{match[0]}: not a token; tokens are {' '.join(f'%{name}' for name in _TOKENS)}, \\n \\r \\t \\\\ and \\xHH"
     )
 
 

@@ -47,7 +47,9 @@ class EngineGroups:
         queue = self._engine.share_groups.groups().get(name)
         if queue is None:
             reason = self._engine.share_groups.unavailable
-            raise UnknownGroupError(f"{name}: no such group" + (f" ({reason})" if reason else ""))
+            raise UnknownGroupError(
+                f"{name}: no such group; topicfs groups list shows all" + (f" ({reason})" if reason else "")
+            )
         places = [
             PlaceView(
                 one.partition,

@@ -103,9 +103,9 @@ class MountGroups:
 
     def _group(self, group: str) -> Path:
         for directory in (self._groups / group, self._queues / group):
-            if "/" not in group and directory.is_dir():
+            if "/" not in group and group not in {"", ".", ".."} and directory.is_dir():
                 return directory
-        raise UnknownGroupError(f"{group}: no such group")
+        raise UnknownGroupError(f"{group}: no such group; topicfs groups list shows all")
 
     def partitions(self, topic: str) -> Sequence[int]:
         directory = self._mountpoint / topic

@@ -13,6 +13,7 @@ import trio
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.reader import MountReader, PathError
 from topicfs.groups.location import serving_mount
+from topicfs.paths import check_group_name
 from topicfs.places import Place
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.engine import Engine
@@ -32,13 +33,12 @@ class Shown(NamedTuple):
 
 def file_of(group: str, path: str, *, follow: bool) -> str:
     """Return the path of `orders/log.kv` as a member reads it, to its end or for ever. Raises InvalidNameError."""
-    if "/" in group or group in {"", ".", ".."}:
-        raise InvalidNameError(f"{group!r}: a group is a directory of a mount, and this is the name of none")
+    check_group_name(group)
     topics, _, name = path.strip("/").partition("/")
     suffix = (name or "log").removeprefix("log")
     if suffix not in {"", *SUFFIXES}:
         raise InvalidNameError(
-            f"{path}: a group reads TOPIC/log, {', '.join(SUFFIXES)}; of all partitions it is assigned"
+            f"{path}: a group reads whole topics; name TOPIC/log, or TOPIC/log with {', '.join(SUFFIXES)}"
         )
     return f"@groups/{group}/{topics}/{'log' if follow else 'drain'}{suffix}"
 

@@ -119,7 +119,7 @@ def parse_topics(place: GroupsPlace, texts: Sequence[str]) -> list[TopicPartitio
         wanted = there if not colon else [_number(text, one) for one in numbers.split(",")]
         for number in wanted:
             if number not in there:
-                raise UnknownTopicError(f"{topic}-{number}: no such partition")
+                raise UnknownTopicError.of_partition(topic, number, there)
             partitions.append(TopicPartition(topic, number))
     return partitions
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from topicfs.fusefs.times import written
+from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import StorageError
 
 _TOLD = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EAGAIN, errno.EPERM})
@@ -16,7 +18,8 @@ _TOLD = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EAGAIN, errno.
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """Raise the reason that `@status` has for an error at the file `name`, where it has one."""
+    """Raise the reason that `@status` has for an error at the file `name`, where it has one of this moment."""
+    began = written(system_clock())
     try:
         yield
     except OSError as error:
@@ -24,7 +27,7 @@ def explained(mountpoint: Path, name: str) -> Iterator[None]:
         if error.errno in _TOLD:
             with suppress(OSError):
                 lines = (mountpoint / "@status").read_text(encoding="utf-8").splitlines()
-        told = [line.partition(f" error {name}: ")[2] for line in lines]
+        told = [line.partition(f" error {name}: ")[2] for line in lines if line[: len(began)] >= began]
         reason = next(filter(None, reversed(told)), None)
         if reason is None:
             raise

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from topicfs.data_directory import NO_REPLICAS
 from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
 from topicfs.places import Place
@@ -59,14 +60,11 @@ def _create(
             raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
         if replicas is not None:
             if not (topic / "replicas").exists():
-                raise StorageError(NO_REPLICATION)
+                raise StorageError(f"--replicas: {NO_REPLICAS}")
             with explained(mountpoint, f"{name}/replicas"):
                 (topic / "replicas").write_text(f"{replicas}\n")
         undo.pop_all()
     return count
-
-
-NO_REPLICATION = "--replicas: the data directories do not replicate; mount them with --replicas N first"
 
 
 def delete(mountpoint: Path, name: str, *, with_records: bool) -> None:

@@ -21,11 +21,10 @@ from topicfs.pipeline.source.query.options import Selection
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.messages import which_topic
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
-
-_NAMED_TOPICS = 10
 
 
 class PartitionEnds(Protocol):
@@ -56,12 +55,13 @@ def select(
     if selection.pattern is not None:
         pattern = re.compile(selection.pattern)
         return [one for one in everything if pattern.search(one.topic) and not is_internal(one.topic)]
-    option, topics = "subscribe", set(selection.topics or ())
+    topics = set(selection.topics or ())
     if selection.assigned is not None:
-        option, topics = "assign", {one.topic for one in selection.assigned}
-    absent = sorted(topics - {one.topic for one in everything})
+        topics = {one.topic for one in selection.assigned}
+    names = {one.topic for one in everything}
+    absent = sorted(topics - names)
     if absent and must_exist:
-        raise UnknownTopicError(f"{option}: no such topic: {', '.join(absent)}; {_there_are(everything)}")
+        raise UnknownTopicError(f"{', '.join(absent)}: no such topic{which_topic(absent[0], names)}")
     found = [one for one in everything if one.topic in topics]
     if selection.assigned is None:
         return found
@@ -69,15 +69,6 @@ def select(
     if missing and must_exist:
         _LOGGER.warning("assign: passed over what is not there: %s", ", ".join(missing))
     return [one for one in found if one in selection.assigned]
-
-
-def _there_are(present: list[TopicPartition]) -> str:
-    """Name the topics that could have been meant; of many the first ones."""
-    topics = sorted({one.topic for one in present})
-    if not topics:
-        return "there is no topic yet"
-    named = ", ".join(topics[:_NAMED_TOPICS])
-    return f"there are {named}" + (", …" if len(topics) > _NAMED_TOPICS else "")
 
 
 def offsets_at(

@@ -40,7 +40,7 @@ def base_offset_of(path: Path) -> Offset:
     digits = path.name.partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()):
         raise InvalidNameError(
-            f"{path}: a segment's file is named by its base offset: 00000000000000000000.log"
+            f"{path}: not a segment: its name must be its base offset, such as 00000000000000000000.log"
         )
     return Offset(int(digits))
 

@@ -45,7 +45,7 @@ def test_what_is_no_address_is_refused_with_the_remedy(text: str):
     """In one line that names it."""
     with pytest.raises(MetricsAddressError) as raised:
         parse_metrics_address(text)
-    assert str(raised.value).startswith(f"{text}: no address to listen at; name HOST:PORT")
+    assert str(raised.value).startswith(f"{text}: not an address to listen at; name HOST:PORT")
 
 
 def test_an_address_is_shown_as_it_is_written_in_an_url():

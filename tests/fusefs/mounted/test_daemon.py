@@ -142,9 +142,9 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
     [
         ({"mountpoint": "BASE/missing"}, "no such directory"),
         ({"mountpoint": "BASE/file"}, "not a directory"),
-        ({"mountpoint": "BASE/data"}, "must not contain each other"),
-        ({"mountpoint": "BASE/data/inside"}, "must not contain each other"),
-        ({"directories": "BASE/mnt/data"}, "must not contain each other"),
+        ({"mountpoint": "BASE/data"}, "must be outside of the data directory"),
+        ({"mountpoint": "BASE/data/inside"}, "must be outside of the data directory"),
+        ({"directories": "BASE/mnt/data"}, "must be outside of the data directory"),
         ({"directories": "BASE/foreign"}, "foreign"),
         ({"partitioner": "fancy"}, "partitioner=fancy"),
         ({"directories": "BASE/no/such/parent"}, "no"),

@@ -151,7 +151,10 @@ def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: P
     second = Mount(tmp_path / "second", directories=str(mount.data))
     with pytest.raises(AssertionError):
         second.start()
-    assert f"in use by process {mount.pid}; stop it first, or use --read-only" in second.said.read_text()
+    assert (
+        f"in use by process {mount.pid}; stop it first, or read beside it: topicfs mount --read-only"
+        in second.said.read_text()
+    )
     try:
         second.start(read_only=True)
         told = second.bash(

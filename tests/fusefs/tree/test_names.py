@@ -209,7 +209,7 @@ async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
         orders.lookup("orders/0/.git")
 
     (line,) = orders.context.reports.lines()
-    assert "orders/0/5x: 5x: no selector; those are 42, 42-99, 42-, -10, @TIME" in line
+    assert "orders/0/5x: 5x: not a selector; selectors are 42, 42-99, 42-, -10, @TIME" in line
 
 
 async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountClient):
