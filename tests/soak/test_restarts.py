@@ -39,6 +39,7 @@ def quiet() -> Iterator[None]:
             910451, (1, 3, 4, 5, 9, 10), True, id="a lost start that a copy with damaged epochs forgot"
         ),
         pytest.param(910451, range(12), True, id="a lost start that the only copy forgot"),
+        pytest.param(910452, (0, 2, 3, 7, 8, 10), True, id="a new disk alone that got one of two partitions"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
     ],
 )
