@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import NamedTuple
 
 from topicfs.storage.directories.data_directory import DataDirectory
@@ -53,7 +53,8 @@ class StagedWrites:
         self._record = record or CommitRecord(
             directories.files, lambda: [one.data.path for one in directories.online]
         )
-        self._running = Lock()
+        # Members of one engine have copies of each other's writes, and must not append one at the same time.
+        self._running = self._record.committing
         self._stopping = Event()
         self._empty: dict[Path, _Empty] = {}
         self._bell: Bell | None = None

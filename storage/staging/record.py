@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from topicfs.storage.checkpoints.atomic import write_atomically
@@ -60,6 +62,11 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
     file_name, version, meaning = names.COMMITTED_WRITES, 1, "record of committed writes"
     age = attrgetter("batch")
+
+    @cached_property
+    def committing(self) -> Lock:
+        """Held by the thread that appends writes that are noted here."""
+        return Lock()
 
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from threading import Thread
+from typing import Any
+
 import pytest
 
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
@@ -10,6 +13,7 @@ from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, write_file
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
+from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.manifest import Manifest, encode_manifest
 from topicfs.storage.staging.placement import LogPlacement, NewTopic, Placement
 from topicfs.storage.staging.record import CommitRecord
@@ -141,3 +145,20 @@ def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) ->
     assert ["0"] == two.lines()
     submit(two, 1, through=3 - number)
     assert ["0", "1"] == two.lines()
+
+
+def test_two_threads_do_not_append_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a directory's write is appended, its copy in another directory is left alone by that one's duty."""
+    two, entered, append = served(), [], Committer._append
+
+    def append_while_another_looks(*arguments: Any) -> None:
+        entered.append(1)
+        other = Thread(target=two.engine.commit_staged_writes)
+        other.start()
+        other.join()
+        append(*arguments)
+
+    monkeypatch.setattr(Committer, "_append", append_while_another_looks)
+    submit(two, 0, through=1)
+    assert ([1], ["0"]) == (entered, two.lines())
+    assert () == two.engine.warnings
