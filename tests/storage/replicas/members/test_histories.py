@@ -459,7 +459,7 @@ def test_a_directory_of_a_set_that_has_no_mark_gets_it() -> None:
     """As one that was written by an earlier version, or taken over and given back by a broker that rewrote the file."""
     two = two_with("a\n")
     marked = meta_properties(two, B)
-    unmarked = replace(marked, set_id=None)
+    unmarked = marked._replace(set_id=None)
     write_meta_properties(two.disks, B, unmarked, written_at=two.clock())
     two.open()
     assert (["a"], (1, 2), marked) == (two.lines(), two.in_sync(), meta_properties(two, B))
