@@ -243,7 +243,7 @@ MOST_QUOTED = 300
 
 
 def quoted(text: str, *secrets: str) -> str:
-    """Return a peer's own words for a message, shortened, and without the secrets that it was told."""
+    """Return what a peer said, for a message: shortened, and without the secrets that the client had sent."""
     for one in filter(None, secrets):
         text = text.replace(one, "…")
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"

@@ -296,7 +296,7 @@ class Connection:
                     raise error_of(answer["errorCode"], who, said)
                 lifetime_ms = answer["sessionLifetimeMs"]
                 say = exchange.send(answer["authBytes"])
-        except StopIteration:  # Not before: a request of a session that has ended begins with this.
+        except StopIteration:  # Set it now: `call` authenticates first once a session has ended.
             if lifetime_ms > 0:
                 self._session_ends = time.monotonic() + lifetime_ms * SESSION_SHARE / 1000
         except (ValueError, KeyError) as error:
