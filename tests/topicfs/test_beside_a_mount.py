@@ -126,7 +126,7 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
     """The errno that a write gets says little; the reason is in `@status`, and one of an earlier write is not shown."""
     Path("words").write_text("four\n")
     ran = orders("append", "orders/0/log.avro.json", "words")
-    assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1\n") == (ran.status, ran.errors)
+    assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (ran.status, ran.errors)
     with (
         pytest.raises(FileNotFoundError),
         explained(mnt, "orders/0/log.avro.json"),
@@ -171,7 +171,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
         assert lines * 2 == (mnt / f"keyed/{number}/log.kv").read_text().splitlines()
     Path("wrong").write_text('{"payload":"five"}\nno JSON\n')
     ran = orders("append", "--compression", "zstd", "orders/0/log.json", "wrong")
-    assert (1, True) == (ran.status, b"line 2: no JSON" in ran.errors)
+    assert (1, True) == (ran.status, b"line 2: not JSON" in ran.errors)
     assert 3003 == len((mnt / "orders/0/log").read_text().splitlines())
 
 
@@ -304,5 +304,5 @@ def test_topics_with_replicas_are_created_through_the_mount(topicfs, tmp_path):
 def test_directories_without_replicas_say_so_through_the_mount(orders, mnt):
     """No topic is left behind."""
     ran = orders("topics", "create", "many", "--replicas", "2")
-    assert (1, True) == (ran.status, b"the data directories do not replicate" in ran.errors)
+    assert (1, True) == (ran.status, b"these data directories keep no replicas" in ran.errors)
     assert not (mnt / "many").exists()
