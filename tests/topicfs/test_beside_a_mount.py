@@ -126,7 +126,10 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
     """The errno that a write gets says little; the reason is in `@status`, and one of an earlier write is not shown."""
     Path("words").write_text("four\n")
     ran = orders("append", "orders/0/log.avro.json", "words")
-    assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (ran.status, ran.errors)
+    assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (
+        ran.status,
+        ran.errors,
+    )
     with (
         pytest.raises(FileNotFoundError),
         explained(mnt, "orders/0/log.avro.json"),
