@@ -103,8 +103,9 @@ class Place:
         return replaced
 
     def replace_disk(self) -> None:
-        """Put an empty disk in the place of the one that is there."""
-        shutil.rmtree(self.path)
+        """Put an empty disk in the place of the one that is there; after a start that died early none is."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
         self.damaged.clear()
 
     def release_lock(self) -> None:
