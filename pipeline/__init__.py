@@ -43,7 +43,7 @@ def offsets_behind_latest(progress: StreamingQueryProgress) -> dict[str, str]:
     """Return the metrics that Spark's Kafka connector reports of a source, for the topics that a stream reads here.
 
         def onQueryProgress(self, event):
-            print(pipeline.offsets_behind_latest(event.progress))
+            print(topicfs.spark.offsets_behind_latest(event.progress))
 
     `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the partitions of all of the
     query's sources of this format; empty before the first micro-batch, and in Spark 4.1.

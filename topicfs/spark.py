@@ -1,6 +1,13 @@
 """Topics in and out of Apache Spark, for programs: `topicfs.spark.register(session)`. Needs the extra `topicfs[spark]`."""
 
-from topicfs.pipeline import from_topicfs_avro, from_topicfs_json, from_topicfs_protobuf, kafka_jars, register
+from topicfs.pipeline import (
+    from_topicfs_avro,
+    from_topicfs_json,
+    from_topicfs_protobuf,
+    kafka_jars,
+    offsets_behind_latest,
+    register,
+)
 from topicfs.pipeline.errors import Raised, raised_in
 
 __all__ = [
@@ -9,6 +16,7 @@ __all__ = [
     "from_topicfs_json",
     "from_topicfs_protobuf",
     "kafka_jars",
+    "offsets_behind_latest",
     "raised_in",
     "register",
 ]
