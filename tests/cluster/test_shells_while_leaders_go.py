@@ -96,8 +96,10 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 listing = f"ls {topic}/0; stat -c %n {topic}/0/log; cat {topic}/0/start; cat @status"
                 with ThreadPoolExecutor(1) as meanwhile:
                     listed = meanwhile.submit(bash, mountpoint, listing)
-                    if how != "stopped":  # Otherwise a successor is there at once.
-                        # A killed leader has a successor within three seconds: nothing slow may come before this.
+                    if how in (
+                        "standing still",
+                        "cut off",
+                    ):  # Otherwise a successor may be there before that.
                         wait_until(
                             lambda: (
                                 f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()

@@ -84,7 +84,7 @@ def options_of(chosen, *, streaming):
     an_option(chosen, options, "failOnDataLoss", "true", "false")
     an_option(chosen, options, "kafka.isolation.level", "read_committed", "read_uncommitted")
     # The connector keeps consumers by their group, and each has one isolation level.
-    options["kafka.group.id"] = options.get("kafka.isolation.level", "readers")
+    options["kafka.group.id"] = f"random-{options.get('kafka.isolation.level', 'readers')}"
     options["includeHeaders"] = chosen.choice(["true", "false"])
     if streaming:
         an_option(chosen, options, "maxOffsetsPerTrigger", "3", "10", "1000")

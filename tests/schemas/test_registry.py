@@ -211,7 +211,7 @@ def test_a_registry_that_is_not_there_is_none():
 )
 def test_what_is_no_url_is_refused(url):
     """HTTP alone."""
-    with pytest.raises(InvalidConfigError, match="no URL"):
+    with pytest.raises(InvalidConfigError, match="not the URL of a schema registry"):
         RegistrySource(url)
 
 

@@ -110,11 +110,16 @@ def _shown(folder: Path, said: str, status: int) -> str:
 
 
 def kept(folder: Path) -> dict[str, int | None]:
-    """List all files and folders, with the sizes of segments and of files that are not ours."""
+    """List all files and folders, with the sizes of segments and of files that are not ours.
+
+    A `.tmp` is a checkpoint that a daemon is writing meanwhile.
+    """
     return {
         str(path.relative_to(folder)): path.stat().st_size if path.suffix in {".log", ".txt"} else None
         for path in folder.rglob("*")
-        if not path.is_relative_to(folder / "mnt") and not path.name.startswith((".", "daemon"))
+        if not path.is_relative_to(folder / "mnt")
+        and not path.name.startswith((".", "daemon"))
+        and path.suffix != ".tmp"
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import topicfs.fusefs.daemon
+from topicfs.fusefs import daemon
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions
 from topicfs.fusefs.metrics.address import MetricsAddress
@@ -26,7 +26,7 @@ def asked(monkeypatch) -> list[MountOptions]:
         options.append(asked_for)
         return 0
 
-    monkeypatch.setattr(topicfs.fusefs.daemon, "run", run)
+    monkeypatch.setattr(daemon, "run", run)
     return options
 
 
@@ -169,7 +169,7 @@ def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, messa
 
 def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     """A mount that did not come to be fails the command."""
-    monkeypatch.setattr(topicfs.fusefs.daemon, "run", lambda _: 1)
+    monkeypatch.setattr(daemon, "run", lambda _: 1)
     assert 1 == topicfs("mount", "data", "mnt").status
 
 

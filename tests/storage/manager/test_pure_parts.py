@@ -103,7 +103,9 @@ def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[Directo
 @pytest.mark.parametrize("also", [(), (".lock",), ("topicfs.cache",)])
 def test_foreign_files_alone_are_no_data_directory(also: tuple[str, ...]) -> None:
     """A folder of other programs' files is refused by the name of one of them."""
-    with pytest.raises(NotALogDirectoryError, match=r"^/data: no data directory: it holds notes.txt and "):
+    with pytest.raises(
+        NotALogDirectoryError, match=r"^/data: is not a data directory: it holds notes.txt and "
+    ):
         read_contents(files("notes.txt", *also), DATA)
 
 
