@@ -185,8 +185,8 @@ class World:
                 return
             self.disk.kill()
             self._note("killed")
-        except Killed as killed:
-            self._note(f"killed at {killed}")
+        except (Killed, AssertionError) as error:
+            self._note(f"killed at {_death_behind(error)}")
         self.counts["kills"] += 1
         self._die()
 
@@ -225,8 +225,8 @@ class World:
                     left_out=sorted(left_out),
                     in_background=False,
                 )
-            except Killed as killed:
-                self._note(f"killed in the start at {killed}")
+            except (Killed, AssertionError) as error:
+                self._note(f"killed in the start at {_death_behind(error)}")
                 self.counts["kills in starts"] += 1
                 self._die()
                 return None
@@ -430,3 +430,13 @@ def _command(words: Sequence[str]) -> tuple[int, str]:
         status = run(words, sys.stderr)
     text.flush()
     return status, text.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+def _death_behind(error: BaseException) -> Killed:
+    """Return the death in whose handling, which no process lives to do, the error came; raise another error again."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, Killed):
+        found = found.__context__
+    if found is None:
+        raise error
+    return found
