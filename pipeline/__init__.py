@@ -31,7 +31,7 @@ __all__ = [
 def register(spark: SparkSession) -> None:
     """Make `format("topicfs")` known to a session, with filter pushdown. SparkMissingError without pyspark."""
     try:
-        from topicfs.pipeline import data_source  # noqa: PLC0415 (everything else works without Spark)
+        from topicfs.pipeline import data_source
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
@@ -48,7 +48,7 @@ def offsets_behind_latest(progress: StreamingQueryProgress) -> dict[str, str]:
     `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the partitions of all of the
     query's sources of this format; empty before the first micro-batch, and in Spark 4.1.
     """
-    from topicfs.pipeline.source.query.ranges import lag_by_partition  # noqa: PLC0415 (as in `register`)
+    from topicfs.pipeline.source.query.ranges import lag_by_partition
 
     behind = list(lag_by_partition(json.loads(progress.json)).values())
     if not behind:
@@ -87,7 +87,7 @@ def from_topicfs_avro(
     from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is
     now, and from `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
-    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.AVRO, _Payloads(column, headers, of_key), path, client_config, schemas)
 
@@ -102,7 +102,7 @@ def from_topicfs_protobuf(
     **schemas: Unpack[SchemaOptions],
 ) -> Column:
     """Decode a column of messages of Protobuf, as `from_topicfs_avro` does."""
-    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.PROTOBUF, _Payloads(column, headers, of_key), path, client_config, schemas)
 
@@ -111,7 +111,7 @@ def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
     """Decode a column of messages of JSON Schema, as `from_topicfs_avro` does: what is in the frame is JSON."""
-    from topicfs.schemas.schema import Kind  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
 
@@ -127,10 +127,10 @@ class _Payloads(NamedTuple):
 def _decoded(
     kind: Kind, payloads: _Payloads, path: str | None, client_config: str | None, schemas: SchemaOptions
 ) -> Column:
-    from topicfs.schemas.places import SchemaPlaces  # noqa: PLC0415 (as in `register`)
+    from topicfs.schemas.places import SchemaPlaces
 
     try:
-        from topicfs.pipeline.payload_columns import decoded_column, header_column  # noqa: PLC0415 (everything else works without Spark)
+        from topicfs.pipeline.payload_columns import decoded_column, header_column
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
@@ -153,7 +153,7 @@ def kafka_jars() -> str:
     Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
     them. PipelineError where they cannot be had.
     """
-    from topicfs.pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed here alone)
-    from topicfs.pipeline.connector.settings import joined  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.connector.maven import CONNECTOR
+    from topicfs.pipeline.connector.settings import joined
 
     return joined(CONNECTOR.folder())

@@ -82,8 +82,8 @@ def _opened(path: str, client_config: str | None) -> Engine:
     """Open data directories, or a cluster, to be read. Raises PipelineError, StorageError, OSError."""
     if not is_cluster(path):
         return open_directories(data_directories(path), read_only=True)
-    from topicfs.cluster.engine import open_engine  # noqa: PLC0415 - a cluster alone needs its client
-    from topicfs.cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import open_engine
+    from topicfs.cluster.protocol.security import PLAINTEXT, read_security
 
     security = PLAINTEXT if client_config is None else read_security(Path(client_config))
     return open_engine(cluster_address(path), security, read_only=True)

@@ -31,7 +31,7 @@ NO_REPLICAS = (
     "these data directories keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
 )
 _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
-"""Matches `host:9092,other:9092`, and no path with a slash."""
+"""Matches a list of servers, such as `host:9092,other:9092`. A path with a slash does not match."""
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
@@ -113,7 +113,7 @@ without_option = click.option(
 
 def require_directories(directories: Sequence[Path], *, of_broker: bool = False) -> None:
     """Raise StorageError where one of them is no directory to read."""
-    from topicfs.storage.directories.contents import check_not_mounted  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.directories.contents import check_not_mounted
 
     remedy = "or create a topic in a new one: topicfs topics create TOPIC --data"
     for directory in directories:
@@ -135,7 +135,7 @@ def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories
 
     require_directories(directories)
     with closing(open_directories(directories, read_only=True, config=config)) as engine, suggesting(engine):
@@ -156,7 +156,7 @@ def opened_for_writing(
     Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
     owns one: `through_mount` is what to type instead.
     """
-    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories
 
     if make:
         for directory in directories:
@@ -174,7 +174,7 @@ def opened_for_writing(
 @contextmanager
 def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | ReplicatedEngine | Path]:
     """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
-    from topicfs.storage.replicas import open_directories  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import open_directories
 
     require_directories(directories)
     try:
@@ -210,7 +210,7 @@ def opened_alone(
 
     Raises what `opened_for_reading` and `opened_for_writing` do.
     """
-    from topicfs.storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.manager import open_engine
 
     require_directories(directories)
     try:
@@ -238,8 +238,8 @@ def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
 def mountpoint_of(pid: int | None) -> Path | None:
     """Find the mount that the process serves; None where there is none that can be seen."""
     # Only here: what it is found with belongs to machines with FUSE.
-    from topicfs.fusefs.mounting.limits import mounters  # noqa: PLC0415 - only beside a daemon
-    from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.limits import mounters
+    from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of
 
     try:
         # Not those of other users, whose `@status` may never end.

@@ -19,8 +19,8 @@ def fitted(text: str, stream: TextIO) -> str:
     """Wrap a message between words to the width of a terminal; leave it on one line for any other stream."""
     if not stream.isatty():
         return text
-    from shutil import get_terminal_size  # noqa: PLC0415 - a pipe needs none of it
-    from textwrap import fill  # noqa: PLC0415 - as above
+    from shutil import get_terminal_size
+    from textwrap import fill
 
     width = get_terminal_size().columns
     return fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -76,7 +76,7 @@ class LazyGroup(ExampleGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
         if cmd_name not in COMMANDS:
-            from topicfs.storage.messages import did_you_mean  # noqa: PLC0415 - as in `describe`
+            from topicfs.storage.messages import did_you_mean
 
             hint = "" if ctx.resilient_parsing else did_you_mean(cmd_name, COMMANDS)
             if hint:
@@ -97,7 +97,7 @@ class LazyGroup(ExampleGroup):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer commands without importing them, and options."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - a shell alone needs it
+        from click.shell_completion import CompletionItem
 
         found = [
             CompletionItem(name, help=short_help)
@@ -128,9 +128,9 @@ def cli(*, debug: bool) -> None:
     A mount shows topics as directories and records as lines. Without FUSE `topicfs append` and `topicfs cat` do the
     same on the data directory. Every command explains itself by examples: topicfs COMMAND --help.
     """
-    import logging  # noqa: PLC0415 - `--help` needs none of it
+    import logging
 
-    from topicfs.storage.messages import PrintableFormatter  # noqa: PLC0415 - as above
+    from topicfs.storage.messages import PrintableFormatter
 
     del debug
     handler = logging.StreamHandler()
@@ -140,8 +140,8 @@ def cli(*, debug: bool) -> None:
 
 def describe(error: BaseException) -> str:
     """Return one line for a person: the thing, the cause, and the remedy where the error knows one."""
-    from topicfs.storage.errors import StorageError  # noqa: PLC0415 - `--help` needs no engine
-    from topicfs.storage.messages import reason_of  # noqa: PLC0415 - as above
+    from topicfs.storage.errors import StorageError
+    from topicfs.storage.messages import reason_of
 
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message = " ".join(error.format_message().split()).rstrip(".")
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _answer_shell() -> int | None:
     if "_TOPICFS_COMPLETE" not in os.environ:
         return None
-    from topicfs.callers.completion import instructed  # noqa: PLC0415 - a shell alone needs it
+    from topicfs.callers.completion import instructed
 
     return instructed(cli)
 
@@ -199,11 +199,11 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
 
 
 def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
-    from topicfs.lines import fitted  # noqa: PLC0415 - as above
-    from topicfs.storage.messages import printable  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.lines import fitted
+    from topicfs.storage.messages import printable
 
     if debug:
-        import traceback  # noqa: PLC0415 - for the one who asks for it
+        import traceback
 
         traceback.print_exception(error, file=errors)
     click.echo(fitted(f"topicfs: {printable(describe(error))}", errors), file=errors)

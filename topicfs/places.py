@@ -86,8 +86,8 @@ def open_cluster(
 
     Raises ClusterError, OSError.
     """
-    from topicfs.cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
-    from topicfs.storage.codec.headers import Codec  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import CachePlace, open_engine
+    from topicfs.storage.codec.headers import Codec
 
     codec = None if compression is None else Codec[compression.upper()]
     kept = None if cache is None else CachePlace(*cache)
@@ -96,7 +96,7 @@ def open_cluster(
 
 def security_of(client_config: Path | None) -> Security:
     """Read how connections are secured; what has no meaning is named once. Raises StorageError, OSError."""
-    from topicfs.cluster.protocol.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.cluster.protocol.security import PLAINTEXT, read_security
 
     if client_config is None:
         return PLAINTEXT

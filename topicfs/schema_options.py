@@ -58,7 +58,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _checked(url: str) -> str:
     """Return the URL of a registry; a usage error where it is none."""
-    from topicfs.schemas.sources.registry import checked_url  # noqa: PLC0415 - most commands ask no registry
+    from topicfs.schemas.sources.registry import checked_url
 
     try:
         return checked_url(url)

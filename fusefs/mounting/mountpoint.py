@@ -228,7 +228,7 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError; ValueError for any other file, which is not opened."""
+    """Open the daemon's memory file. Raises OSError, and ValueError if the path is another file, which it does not open."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")
@@ -270,4 +270,4 @@ def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
             )
         if "busy" not in result.stderr or time.monotonic() > deadline:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
-        time.sleep(BUSY_PAUSE_SECONDS)
+        time.sleep(BUSY_PAUSE_SECONDS)  # The kernel does not tell when a mount is no longer busy.

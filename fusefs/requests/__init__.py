@@ -11,6 +11,6 @@ import sys
 _flags = sys.getdlopenflags()
 sys.setdlopenflags(_flags | os.RTLD_GLOBAL)  # See `in_front`.
 try:
-    import topicfs.fusefs.requests.common_requests  # noqa: F401
+    import topicfs.fusefs.requests.common_requests  # noqa: F401 - importing it is all that is needed, under these flags
 finally:
     sys.setdlopenflags(_flags)

@@ -25,7 +25,7 @@ def is_iceberg(archive: Path) -> bool:
 def open_catalog(archive: Path) -> Any:
     """Return the catalog in an archive, which is made where there is none (IcebergMissingError)."""
     try:
-        from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 (only of such archives)
+        from pyiceberg.catalog.sql import SqlCatalog
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"pyiceberg", "sqlalchemy"}:
             raise
@@ -38,7 +38,7 @@ def open_catalog(archive: Path) -> Any:
 def table_files(archive: Path) -> list[str]:
     """Return the addresses of the table's files ; none where a run was killed before it made the table (IcebergMissingError)."""
     catalog = open_catalog(archive)
-    from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 (as above)
+    from pyiceberg.exceptions import NoSuchTableError
 
     try:
         table = catalog.load_table(NAME)

@@ -96,7 +96,7 @@ class ArchivedRecords:
     @staticmethod
     def _asked(file: Path, ask: Any) -> Arrow:
         """Return what pyarrow answers. PipelineError where the file is damaged, OSError where it cannot be read."""
-        import pyarrow as pa  # noqa: PLC0415 - known to be there
+        import pyarrow as pa
 
         try:
             return ask()
@@ -124,14 +124,14 @@ class _Rows:
     """The rows of a group, found by partition and offset."""
 
     def __init__(self, table: Arrow) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - known to be there
+        import pyarrow as pa
 
         times = table.column("timestamp").cast(pa.timestamp("us")).cast(pa.int64())
         self._table = table.set_column(table.column_names.index("timestamp"), "timestamp", times)
 
     def within(self, partition: int, start_offset: int, end_offset: int) -> Iterator[ArchivedRecord]:
         """Yield the records of a range of offsets."""
-        import pyarrow.compute as pc  # noqa: PLC0415 - as above
+        import pyarrow.compute as pc
 
         offsets = self._table.column("offset")
         wanted = pc.and_(
@@ -152,7 +152,7 @@ def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
 
 def _parquet() -> Arrow:
     try:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - whoever names no archive needs no pyarrow
+        import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyarrow":
             raise

@@ -1,4 +1,5 @@
-"""Archiving in rounds: `plan` says what came since the last one, tasks write it (`files`), and one commit makes it count.
+"""Archiving in rounds, each of which adds what came since the last one.
 
-`parquet` commits in the form of Spark's file sink, `iceberg` as snapshots of an Iceberg table.
+`plan` finds those records, tasks write them (`files`), and one commit adds them to the archive: `parquet` in the form of
+Spark's file sink, `iceberg` as a snapshot of an Iceberg table.
 """

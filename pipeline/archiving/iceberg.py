@@ -64,8 +64,8 @@ class IcebergCommits:
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
-        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 (it is there)
-        from pyiceberg.io.pyarrow import parquet_files_to_data_files  # noqa: PLC0415 (as above)
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         if not added:
             return
@@ -88,10 +88,10 @@ class IcebergCommits:
 
 
 def _opened(catalog: Any, location: str) -> Table:
-    from pyiceberg import types as kinds  # noqa: PLC0415 (it is there)
-    from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 (as above)
-    from pyiceberg.schema import Schema  # noqa: PLC0415 (as above)
-    from pyiceberg.transforms import DayTransform, IdentityTransform  # noqa: PLC0415 (as above)
+    from pyiceberg import types as kinds
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.transforms import DayTransform, IdentityTransform
 
     field, text, octets = kinds.NestedField, kinds.StringType(), kinds.BinaryType()
     header = kinds.StructType(field(10, "key", text), field(11, "value", octets))

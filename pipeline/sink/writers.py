@@ -57,7 +57,7 @@ class Target:
 
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Encode a task's rows into a file of its own; on disk when this returns."""
-        from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (pyarrow is needed in the tasks alone)
+        from topicfs.pipeline.sink.rows import RowEncoder
 
         task = _task_context().partitionId()
         area = staging_area(self.options.directories)

@@ -49,7 +49,7 @@ class FilteringBatchReader(BatchReader):
     """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        from topicfs.pipeline.source.query.filters import narrow  # noqa: PLC0415 (only where filters come)
+        from topicfs.pipeline.source.query.filters import narrow
 
         self._narrowing = narrow(filters)
         return filters

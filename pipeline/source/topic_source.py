@@ -48,7 +48,7 @@ class TopicSource:
         self._directories.close()
 
     def partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
-        """Return those the query reads (UnknownTopicError for one named that is not there)."""
+        """Return the partitions that the query reads. Raises UnknownTopicError if a topic that it names is missing."""
         return select(self.options.selection, self._directories.partitions(), must_exist=must_exist)
 
     def earliest(self, partition: TopicPartition) -> int:

@@ -46,8 +46,8 @@ def job_session(
     PipelineError where Spark's Kafka connector cannot be had.
     """
     try:
-        import pyarrow  # noqa: F401, ICN001, PLC0415 (imported only to see that it exists)
-        from pyspark.sql import SparkSession as Session  # noqa: PLC0415 (everything else works without Spark)
+        import pyarrow  # noqa: F401, ICN001 (imported only to see that it exists)
+        from pyspark.sql import SparkSession as Session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
             raise SparkMissingError from None
@@ -79,10 +79,10 @@ def job_session(
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
     """Return the settings that load Spark's Kafka connector; none where the user's own settings do."""
-    import pyspark  # noqa: PLC0415 (everything else works without Spark)
+    import pyspark
 
-    from topicfs.pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
-    from topicfs.pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.connector.maven import CONNECTOR
+    from topicfs.pipeline.connector.settings import settings_of_session
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     jars = CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say)

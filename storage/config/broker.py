@@ -338,7 +338,7 @@ class BrokerSetting(NamedTuple):
 
 @cache
 def broker_settings() -> Mapping[str, BrokerSetting]:
-    """Return every setting of the engine itself by Kafka's first name for it, in the table's order."""
+    """Return the engine's settings, in the order of the table. A key is the first of the names that Kafka has for a setting."""
     defaults = EngineConfig()
     table = {}
     for name, annotation in get_type_hints(EngineConfig, include_extras=True).items():

@@ -58,7 +58,7 @@ def content(rows, *, now=5, first=0):
 
 
 def test_each_column_counts():
-    """As does null, which is not empty, and what stands in another column."""
+    """Rows differ if any column differs; null differs from empty, and a value from the same value in another column."""
     assert len(ROWS) == len({content([row]) for row in ROWS})
 
 

@@ -1,4 +1,7 @@
-"""What older versions of Spark do not tell a stream's reader; `scripts/spark_versions.sh` runs more tests with these versions."""
+"""Streams in older versions of Spark, which tell the reader less.
+
+`scripts/spark_versions.sh` runs other tests with these versions.
+"""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_topics_are_created_through_the_mount(orders, mnt):
 
 @pytest.mark.parametrize("words", [(), ("--partitions", "1")])
 def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, tmp_path, monkeypatch, words):
-    """The daemon may end after the command found its mount: mkdir would make an ordinary directory then."""
+    """If the daemon ends after the command found its mount, the command fails and makes no directory."""
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.setattr(topics, "serving_mount", lambda _place: below)

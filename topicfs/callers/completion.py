@@ -38,7 +38,7 @@ _CHANGED = {
 
 def instructed(cli: click.Command) -> int | None:
     """Answer a shell; None where no shell asks."""
-    from click.shell_completion import shell_complete  # noqa: PLC0415 - a shell alone needs it
+    from click.shell_completion import shell_complete
 
     instruction = os.environ.get(VARIABLE)
     return None if instruction is None else shell_complete(cli, {}, "topicfs", VARIABLE, instruction)
@@ -46,7 +46,7 @@ def instructed(cli: click.Command) -> int | None:
 
 def script(cli: click.Command, shell: str) -> str:
     """Return what a shell evaluates so that it asks."""
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 - as above
+    from click.shell_completion import get_completion_class
 
     shells = get_completion_class(shell)
     assert shells is not None
@@ -61,7 +61,7 @@ def directory_option(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer directories."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - as above
+    from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]
 
@@ -95,8 +95,8 @@ def queues(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def _groups(context: click.Context, kind: str | None = None) -> list[str]:
-    from topicfs.groups.location import opened_groups  # noqa: PLC0415 - only where groups are asked for
-    from topicfs.places import Place  # noqa: PLC0415 - as above
+    from topicfs.groups.location import opened_groups
+    from topicfs.places import Place
 
     directories = _directories(context)
     if not directories:
@@ -110,7 +110,7 @@ def _groups(context: click.Context, kind: str | None = None) -> list[str]:
 
 def settings(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer `retention.ms=`."""
-    from topicfs.storage.config.topic import SETTINGS  # noqa: PLC0415 - only where settings are asked for
+    from topicfs.storage.config.topic import SETTINGS
 
     return _items([f"{name}=" for name in SETTINGS], incomplete)
 
@@ -124,8 +124,8 @@ def mountpoints(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the mountpoints of topicfs, relative to the working directory if the word is a relative path."""
-    from topicfs.fusefs.mounting.limits import mounts  # noqa: PLC0415 - as above
-    from topicfs.fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.limits import mounts
+    from topicfs.fusefs.mounting.mountpoint import FSTYPE
 
     found = sorted(mounts(FSTYPE))
     here = [os.path.relpath(path) for path in found] if incomplete and not incomplete.startswith("/") else []
@@ -133,7 +133,7 @@ def mountpoints(
 
 
 def _items(names: Iterator[str] | list[str], incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - as above
+    from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -149,7 +149,7 @@ def _partition_paths(context: click.Context, incomplete: str) -> Iterator[str]:
 
 def _partitions(context: click.Context) -> dict[str, list[int]]:
     """Find the topics' partitions by the names of their directories; Kafka's own topics are not offered."""
-    from topicfs.storage.disk.names import DirectoryMark, is_internal, parse_partition_directory  # noqa: PLC0415 - as above
+    from topicfs.storage.disk.names import DirectoryMark, is_internal, parse_partition_directory
 
     found: dict[str, set[int]] = {}
     for directory in _directories(context):
@@ -166,7 +166,7 @@ def _partitions(context: click.Context) -> dict[str, list[int]]:
 
 def _directories(context: click.Context) -> tuple[Path, ...]:
     """Find the directories that the command line means as far as it stands."""
-    from topicfs.places import Place  # noqa: PLC0415 - as above
+    from topicfs.places import Place
 
     given = context.params.get("place") or context.params.get("directories")
     if isinstance(given, Place):

@@ -128,7 +128,7 @@ def cat(
             raise click.UsageError("--group takes one path")
         if shown_as is not None:
             raise click.UsageError("--group and --format do not go together; a form is the path's suffix")
-        from topicfs.groups.reader import Shown, copy_as_member  # noqa: PLC0415 - it alone needs groups
+        from topicfs.groups.reader import Shown, copy_as_member
 
         copy_as_member(place, group, paths[0], output, shown=Shown(level, schemas), follow=follow)
         return
@@ -167,7 +167,7 @@ class _Later(ModuleType):
 def _printer(shown_as: str | None, plain: FilePrinter, *, follow: bool) -> FormatPrinter:
     if shown_as is None:
         return plain
-    from topicfs.formats.printer import PARQUET, printer_of  # noqa: PLC0415 - files alone need none of it
+    from topicfs.formats.printer import PARQUET, printer_of
 
     if follow and shown_as == PARQUET:
         raise click.UsageError(
@@ -192,7 +192,7 @@ class FilePrinter:
     def show(self, engine: Engine, path: str) -> Offset | None:
         """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
         sys.modules.setdefault("trio", _Later("trio"))
-        from topicfs.fusefs.reader import PathError, run_alone  # noqa: PLC0415 - `--help` needs no filesystem
+        from topicfs.fusefs.reader import PathError, run_alone
 
         try:
             return run_alone(self._copy(engine, path))
@@ -200,7 +200,7 @@ class FilePrinter:
             raise click.ClickException(str(error)) from error
 
     async def _copy(self, engine: Engine, path: str) -> Offset | None:
-        from topicfs.fusefs.reader import MountReader  # noqa: PLC0415 - `--help` needs no filesystem
+        from topicfs.fusefs.reader import MountReader
 
         reader = MountReader(
             engine, directories=self._directories, isolation=self.isolation, schemas=self._schemas

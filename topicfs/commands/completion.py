@@ -25,6 +25,6 @@ def completion(shell: str) -> None:
 
     They are those of the directory that --data or TOPICFS_DATA names, or ./data. A cluster is not asked.
     """
-    from topicfs.main import cli  # noqa: PLC0415 - which imports each command when it is asked for
+    from topicfs.main import cli
 
     click.echo(script(cli, shell))

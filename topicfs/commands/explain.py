@@ -106,9 +106,9 @@ def _opened(place: Place) -> Iterator[tuple[Engine, Explainer[Any]]]:
         with opened_for_reading(place.directories) as engine:
             yield engine, LogExplainer()
         return
-    from topicfs.cluster.engine import open_engine  # noqa: PLC0415 - a data directory needs none of it
-    from topicfs.cluster.explain import ClusterExplainer  # noqa: PLC0415 - as above
-    from topicfs.cluster.protocol.traced_connection import Trace  # noqa: PLC0415 - as above
+    from topicfs.cluster.engine import open_engine
+    from topicfs.cluster.explain import ClusterExplainer
+    from topicfs.cluster.protocol.traced_connection import Trace
 
     trace = Trace()
     opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, trace=trace)

@@ -32,8 +32,8 @@ def manual(directory: Path) -> None:
 
     Packages bring the pages along; this is for an install by pip.
     """
-    from topicfs.manual.pages import pages  # noqa: PLC0415 - which imports every command
-    from topicfs.manual.roff import written  # noqa: PLC0415 - as above
+    from topicfs.manual.pages import pages
+    from topicfs.manual.roff import written
 
     version = importlib.metadata.version("topicfs")
     # https://reproducible-builds.org/specs/source-date-epoch/

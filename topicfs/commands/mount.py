@@ -188,12 +188,12 @@ def mount(context: click.Context, /, **given: object) -> None:
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
-        from topicfs.fusefs.appending.handle import Acks  # noqa: PLC0415 - needs pyfuse3
-        from topicfs.fusefs.daemon import MountOptions, run  # noqa: PLC0415 - needs pyfuse3
-        from topicfs.fusefs.metrics.address import parse_metrics_address  # noqa: PLC0415 - as above
-        from topicfs.fusefs.mounting.daemon_log import LogFormat  # noqa: PLC0415 - needs pyfuse3
-        from topicfs.fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415 - needs pyfuse3
-        from topicfs.fusefs.nodes.ownership import Ownership  # noqa: PLC0415 - needs pyfuse3
+        from topicfs.fusefs.appending.handle import Acks
+        from topicfs.fusefs.daemon import MountOptions, run
+        from topicfs.fusefs.metrics.address import parse_metrics_address
+        from topicfs.fusefs.mounting.daemon_log import LogFormat
+        from topicfs.fusefs.mounting.request_loop import RequestLoop
+        from topicfs.fusefs.nodes.ownership import Ownership
     except ImportError as error:
         raise StorageError(f"{NEEDS_PYFUSE3} ({error})") from error
 
@@ -294,7 +294,7 @@ def umount(mountpoint: Path) -> None:
 
     Its daemon ends also if a container or another mount namespace still has the mount, where it is dead then.
     """
-    from topicfs.fusefs.mounting.mountpoint import unmount  # noqa: PLC0415 - as above
+    from topicfs.fusefs.mounting.mountpoint import unmount
 
     word = unmount(mountpoint)
     if word is not None:

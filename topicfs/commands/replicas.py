@@ -55,7 +55,7 @@ replicas.add_command(resolve)
 @data_option
 def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
     """List the replicas of each partition: directory, role, log end, and how far it is behind its leader."""
-    from topicfs.fusefs.files.replicas import replica_lines  # noqa: PLC0415 - `--help` needs no mount
+    from topicfs.fusefs.files.replicas import replica_lines
 
     with opened_for_reading(directories) as engine:
         wanted = {name: engine.topic(name) for name in topics} or engine.topics()
@@ -159,7 +159,7 @@ class _Owner:
 
     def write(self, topic: str, line: str) -> None:
         """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
-        from topicfs.fusefs.files.replicas import ReplicasTarget  # noqa: PLC0415 - `--help` needs no mount
+        from topicfs.fusefs.files.replicas import ReplicasTarget
 
         if not isinstance(self._owner, Path):
             self._owner.topic(topic)

@@ -69,7 +69,7 @@ def resolve(
 
     No daemon may serve the directories meanwhile.
     """
-    from topicfs.storage.replicas.healing.resolution import Resolution  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas.healing.resolution import Resolution
 
     with closing(Resolution(directories, keep)) as resolution:
         for place, reason in resolution.left_alone.items():

@@ -76,7 +76,7 @@ def scrub(
     A daemon does this by itself, but for the archive, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
-    from topicfs.storage.duties.scrubber import become_idle  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.duties.scrubber import become_idle
 
     if len(directories) == 1 and (directories[0] / "@scrub").exists():
         if archive is not None:
@@ -134,7 +134,7 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
 
 def _records(archive: Path) -> RecordArchive:
     """Return the records of an archive. Raises PipelineError where it is none, or pyarrow is missing."""
-    from topicfs.pipeline.archives.records import ArchivedRecords  # noqa: PLC0415 - without an archive nobody needs it
+    from topicfs.pipeline.archives.records import ArchivedRecords
 
     return ArchivedRecords(archive)
 

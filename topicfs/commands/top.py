@@ -76,9 +76,9 @@ def top(place: Place, *, client_config: Path | None, once: bool, as_program: boo
 
 def source_of(place: Place) -> TopSource:
     """Return where topics are looked at: in a mount, also in that of the daemon that owns a directory, or in the place itself."""
-    from topicfs.groups.location import serving_mount  # noqa: PLC0415 - `--help` needs none of it
-    from topicfs.top.engine_source import EngineSource  # noqa: PLC0415 - as above
-    from topicfs.top.mount_source import MountSource  # noqa: PLC0415 - as above
+    from topicfs.groups.location import serving_mount
+    from topicfs.top.engine_source import EngineSource
+    from topicfs.top.mount_source import MountSource
 
     if place.cluster is not None:
         return EngineSource(place, str(place.cluster))
@@ -91,8 +91,8 @@ def source_of(place: Place) -> TopSource:
 
 
 def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None:
-    from topicfs.top.samples import rows_of  # noqa: PLC0415 - as above
-    from topicfs.top.screen import table_of  # noqa: PLC0415 - as above
+    from topicfs.top.samples import rows_of
+    from topicfs.top.screen import table_of
 
     before = source.sample()
     time.sleep(interval)
@@ -118,11 +118,11 @@ def print_json(content: object) -> None:
 
 
 def _watch(source: TopSource, interval: float) -> None:
-    from rich.live import Live  # noqa: PLC0415 - as above
+    from rich.live import Live
 
-    from topicfs.top.samples import TopSample, rows_of  # noqa: PLC0415 - as above
-    from topicfs.top.screen import TopScreen  # noqa: PLC0415 - as above
-    from topicfs.top.terminal_keys import TerminalKeys  # noqa: PLC0415 - as above
+    from topicfs.top.samples import TopSample, rows_of
+    from topicfs.top.screen import TopScreen
+    from topicfs.top.terminal_keys import TerminalKeys
 
     screen, terminal = TopScreen(source.name), console()
     before: TopSample | None = source.sample()  # A place that is none is told before the screen is taken.

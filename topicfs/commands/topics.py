@@ -84,7 +84,7 @@ def create(
     place: Place,
 ) -> None:
     """Create topics."""
-    from topicfs.storage.replicas import holds_replicas  # noqa: PLC0415 - `--help` needs no engine
+    from topicfs.storage.replicas import holds_replicas
 
     overrides = parse_settings(settings)
     for name in filter(is_internal, names):

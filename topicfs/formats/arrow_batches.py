@@ -37,8 +37,8 @@ class ArrowBatches:
 
     def add(self, run: RecordRun) -> None:
         """Take the records of a run."""
-        from topicfs.pipeline.source.arrow import record_batch  # noqa: PLC0415 - the others need no pyarrow
-        from topicfs.pipeline.source.arrow_buffers import ColumnRange  # noqa: PLC0415 - as above
+        from topicfs.pipeline.source.arrow import record_batch
+        from topicfs.pipeline.source.arrow_buffers import ColumnRange
 
         partition = TopicPartition(run.partition.topic, run.partition.number)
         part = ColumnRange(run.columns, run.start, run.end)
@@ -51,7 +51,7 @@ class ArrowBatches:
 
     def flush(self) -> None:
         """Write what is held."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held, self._schema).combine_chunks())
@@ -73,7 +73,7 @@ def arrow_stream(output: BinaryIO) -> ArrowBatches:
 def parquet(output: BinaryIO) -> ArrowBatches:
     """Return a writer of a Parquet file. Raises ArrowMissingError."""
     pa = _arrow()
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+    import pyarrow.parquet as pq
 
     def make(sink: BinaryIO, schema: Arrow) -> Arrow:
         return pq.ParquetWriter(pa.PythonFile(_Counted(sink), mode="w"), schema, compression="zstd")
@@ -107,8 +107,8 @@ class _Counted:
 
 def _arrow() -> Arrow:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - as above
-        import pyarrow.ipc  # noqa: PLC0415 - as above
+        import pyarrow as pa
+        import pyarrow.ipc
     except ImportError:
         raise ArrowMissingError from None
     return pa

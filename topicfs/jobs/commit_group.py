@@ -39,7 +39,7 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """
     if group is not None and checkpoint is not None:
-        from topicfs.pipeline.jobs.checkpoint import offsets_done  # noqa: PLC0415 (`--help` needs no engine)
+        from topicfs.pipeline.jobs.checkpoint import offsets_done
 
         commit_positions(place, group, offsets_done(checkpoint))
 
@@ -48,9 +48,9 @@ def commit_positions(
     place: SparkPlace, group: str | None, positions: Mapping[TopicPartition, Offset]
 ) -> None:
     """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does."""
-    from topicfs.groups.location import opened_groups  # noqa: PLC0415 (as above)
-    from topicfs.pipeline.places.paths import absolute  # noqa: PLC0415 (`--help` needs no engine)
-    from topicfs.places import parse_place  # noqa: PLC0415 (as above)
+    from topicfs.groups.location import opened_groups
+    from topicfs.pipeline.places.paths import absolute
+    from topicfs.places import parse_place
 
     if group is not None and positions:
         directories = absolute(place.without)

@@ -83,17 +83,17 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
     the job goes on without a topic that was deleted.
     """
     if place.is_kafka:
-        from topicfs.pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
+        from topicfs.pipeline.places.place import require_reachable
 
         require_reachable(place)
         return place
-    from topicfs.pipeline.places.paths import absolute, data_directories  # noqa: PLC0415 (`--help` reads no directory)
+    from topicfs.pipeline.places.paths import absolute, data_directories
 
     directories = data_directories(place.path or "", absolute(place.without))
     if topics and (checkpoint is None or not checkpoint.exists()):
-        from topicfs.pipeline.source.directories import SourceDirectories  # noqa: PLC0415 (as above)
-        from topicfs.pipeline.source.query.bounds import select  # noqa: PLC0415 (as above)
-        from topicfs.pipeline.source.query.options import Selection  # noqa: PLC0415 (as above)
+        from topicfs.pipeline.source.directories import SourceDirectories
+        from topicfs.pipeline.source.query.bounds import select
+        from topicfs.pipeline.source.query.options import Selection
 
         named = tuple(one.strip() for one in topics.split(",") if one.strip())
         select(Selection(topics=named), SourceDirectories(directories).partitions())
@@ -104,7 +104,7 @@ def found_target(place: SparkPlace, topic: str) -> SparkPlace:
     """Return the place of the topic that a job writes to, as `found` does. Raises UnknownTopicError, PolicyViolationError."""
     place = found(place)
     if not place.is_kafka:
-        from topicfs.pipeline.sink.layout import read_layout  # noqa: PLC0415 (`--help` reads no directory)
+        from topicfs.pipeline.sink.layout import read_layout
 
         read_layout([Path(one) for one in (place.path or "").split(",")]).topic(topic)
     return place

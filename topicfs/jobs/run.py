@@ -91,8 +91,8 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
         job_session(_session_options(), stderr=stderr, places=places, say=drawn.say) as session,
         drawn.watching(session),
     ):
-        from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with Spark)
-        from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
         try:
             found = job(session)

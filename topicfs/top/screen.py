@@ -308,7 +308,7 @@ def _moved(at: int, key: str, page: int, count: int) -> int:
 
 
 def _table(*numbers: str, words: Sequence[str]) -> Table:
-    """Return an empty table with columns of numbers, and behind them columns of words, which are cut where they do not fit."""
+    """Return an empty table: first the columns of numbers, then those of words. Words that do not fit are cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style=HEADER)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)

@@ -11,7 +11,7 @@ from topicfs.pipeline.report.page.formatting import moment, size, whole
 from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 
 Cell: TypeAlias = str | tuple[str, float]
-"""Text, and how much of the cell a bar fills."""
+"""The text of a cell; or the text and the width of the bar behind it, as a share of the cell (0 to 1)."""
 MAX_TOPICS = 100
 """Most rows of the table; the other topics share its last row."""
 

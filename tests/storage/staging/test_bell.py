@@ -28,7 +28,7 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
 
 
 def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
-    """By the next look: what was submitted before it rang cannot be missed."""
+    """The look that begins after they rang answers them, so none of their writes is missed."""
     begun, go_on, looks = Event(), Event(), []
 
     def work() -> None:

@@ -112,7 +112,8 @@ def aggregate(
     place = found(place, of_the_job["source"], checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.aggregate import AggregateOptions
+        from topicfs.pipeline.jobs.aggregate import aggregate as run
 
         options = AggregateOptions(
             path=place,

@@ -71,14 +71,15 @@ def archive(
     again it archives what came since, each record once, wherever a run was interrupted. Many small files of a date are
     merged. It prints what the archive holds: topic, date, partition, first offset and number of records.
     """
-    from topicfs.pipeline.archives.files import CHECKPOINT  # noqa: PLC0415 (here alone)
+    from topicfs.pipeline.archives.files import CHECKPOINT
 
     checkpoint = target.absolute() / CHECKPOINT
     wild = not {"*", "?", "["}.isdisjoint(topics)
     place = found(place, "" if wild else topics, checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.archive import ArchiveOptions
+        from topicfs.pipeline.jobs.archive import archive as run
 
         options = ArchiveOptions(
             path=place,

@@ -64,7 +64,8 @@ def replay(
     place = found(place, of_the_job["source"], checkpoint=checkpoint)
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.replay import ReplayOptions
+        from topicfs.pipeline.jobs.replay import replay as run
 
         options = ReplayOptions(
             path=place,

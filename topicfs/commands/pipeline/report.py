@@ -73,7 +73,8 @@ def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> 
     now_ms = time.time_ns() // 1_000_000
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.report import ReportOptions, report as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.report import ReportOptions
+        from topicfs.pipeline.jobs.report import report as run
 
         named = None if topics is None else tuple(one.strip() for one in topics.split(",") if one.strip())
         options = ReportOptions(place=place, topics=named, output=output, top=top, now_ms=now_ms)

@@ -62,7 +62,8 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     place = _made(place)
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.restore.restore import RestoreOptions
+        from topicfs.pipeline.jobs.restore.restore import restore as run
 
         return run(session, RestoreOptions(archive=archive, path=place, **of_the_job))
 

@@ -58,7 +58,8 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
     findings = segments = 0
 
     def job(session: SparkSession) -> DataFrame:
-        from topicfs.pipeline.jobs.verify import VerifyOptions, verify as run  # noqa: I001, PLC0415 (needs Spark)
+        from topicfs.pipeline.jobs.verify import VerifyOptions
+        from topicfs.pipeline.jobs.verify import verify as run
 
         nonlocal findings, segments
         checked = run(session, VerifyOptions(place=place))
