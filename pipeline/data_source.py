@@ -30,7 +30,7 @@ class ReportingWriter(TopicWriter):
 
 @reporting("write", "commit", "abort")
 class ReportingStreamWriter(TopicStreamWriter):
-    """The same of a stream."""
+    """The writer of a stream, with its errors as Spark shows them."""
 
 
 class TopicfsDataSource(DataSource):

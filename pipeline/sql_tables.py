@@ -83,7 +83,7 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:
-    """Return the options in the metadata of these columns, {} if those given name a place; None: neither."""
+    """Return the options that a table keeps in its columns' metadata; {} if `given` names a place itself, None if there are none."""
     if not {name.lower() for name in given}.isdisjoint({"path", "paths"}):
         return {}
     noted = (field.metadata[METADATA] for field in fields if METADATA in field.metadata)

@@ -169,7 +169,7 @@ class GroupClient:
         member_id: str,
         generation: int,
     ) -> dict[TopicPartition, int]:
-        """Commit positions in the topics that have these ids; Kafka's codes, which are those of no coordinator.
+        """Commit positions in the topics that have these ids; return Kafka's error code of each partition.
 
         A topic of the same name that was made again keeps its positions: the code is UNKNOWN_TOPIC_ID.
         """
@@ -324,7 +324,7 @@ def is_member_id_required(joined: Joined) -> bool:
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
-    """The codes of an answer that another coordinator, or time, would mend; a topic or partition that is not there is no such."""
+    """Yield the error codes that another coordinator, or a later attempt, may not give. A missing topic is not among them."""
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]

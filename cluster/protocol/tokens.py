@@ -114,7 +114,7 @@ class TokenEndpoint:
 
 @contextmanager
 def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
-    """A block that may use a connection for some seconds: it ends then, as by the peer, after `late` was set.
+    """Limit the time for which the block may use a connection. When it is over, `late` is set and the connection is shut down.
 
     The connection's own time limit is for each read: a byte now and then would keep within it for ever.
     """

@@ -318,7 +318,7 @@ class AppendHandle:
         return whole and not self._turn.is_taken and not self._waiting.tail
 
     def refuse_begun(self, error: Exception) -> None:
-        """Drop the begun line, of which bytes are missing, and refuse the rest of it up to its newline."""
+        """Drop a line whose beginning was lost, and refuse the rest of it up to its newline."""
         if self._waiting.tail:
             self._waiting = Waiting(refused=error)
 

@@ -1,4 +1,4 @@
-"""The processes whose files this user may see, with their names: of a root everybody's."""
+"""The processes whose files this user may see, with their names. Root sees those of everybody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class VisibleProcess:
 
     @property
     def program(self) -> str:
-        """The name of its program, without control characters' bytes being lost: `cat`."""
+        """The name of its program, such as `cat`. A byte that is not UTF-8 is shown as an escape."""
         return (self._directory / "comm").read_text("utf-8", errors="backslashreplace").strip()
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 GROUP_BYTES = 32 << 20
 """Most bytes of a row group before compression."""
 BUFFERED_BYTES = 128 << 20
-"""Most bytes of records that wait to become row groups; beyond it all files get theirs."""
+"""Most bytes of batches that wait in all files together. Beyond it each file writes its own as a row group."""
 OPEN_FILES = 64
 SMALL_BYTES = 32 << 20
 SMALL_FILES = 10
@@ -43,7 +43,7 @@ class _File:
         self._writer = pq.ParquetWriter(self.path, schema, use_dictionary=_DICTIONARIES)
         self._waiting: list[Any] = []
         self.size_bytes = 0
-        """Of what waits."""
+        """Bytes of the batches that wait to become a row group."""
 
     def add(self, batch: Any) -> None:
         self._waiting.append(batch)

@@ -21,7 +21,7 @@ _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 class IcebergCommits:
-    """The same as `parquet.ParquetCommits` of a table."""
+    """The commits of an Iceberg table, with the methods of `parquet.ParquetCommits`."""
 
     has_topic = True
 

@@ -21,7 +21,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 COMPACT_INTERVAL = 10
 """Spark's own default."""
 LEFT_OVER_S = 24 * 3600
-"""Age of files that no list has when they are removed: a reader with an old list may still need younger ones."""
+"""Age at which a file is removed that the newest list does not have. A reader of an older list may still need a younger file."""
 _NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 

@@ -1,4 +1,4 @@
-"""A round of an archive: the state at its end, and the pieces of work that bring what came since the last commit."""
+"""A round of an archive: the pieces of work since the last commit, and the offsets at which the round ends."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _LOGGER = logging.getLogger(__name__)
 
 PARQUET, ICEBERG = "parquet", "iceberg"
 POLL_S = 0.2
-"""Between two rounds ^C ends the job so soon."""
+"""Time after which ^C between two rounds is noticed."""
 _FILES = StructType([StructField("file", StringType())])
 
 
@@ -113,7 +113,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Yield a list that gets the first ^C of the block, so that a round can end; a second one interrupts."""
+    """Keep the first ^C in a list, so that a round can end. A second ^C interrupts the block."""
     noted: list[int] = []
 
     def note(number: int, frame: object) -> None:

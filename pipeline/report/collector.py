@@ -29,7 +29,7 @@ class Parts(NamedTuple):
 
     partitions: list[TopicPartition]
     pieces: list[Task | OffsetRange]
-    """A segment each; or, of a cluster, all offsets of a partition."""
+    """The unit of work: a segment of a data directory, or all offsets of a partition of a cluster."""
 
 
 def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:

@@ -34,7 +34,7 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-"""Between two checks whether the owner is done, or gone, unless it says so."""
+"""Longest pause between two checks whether the owner is done or gone. The owner's bell ends a pause."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class CommitRequest:
         )
 
     def _check_known(self) -> None:
-        """Raise CommittedBeforeError for a query that goes on and may have been forgotten."""
+        """Raise CommittedBeforeError if the record may have forgotten this query, which is not new."""
         if not self._write.batch or self.is_version or self._area.committed(self._write) is not None:
             return
         if self._area.record.forgot(self._write):
@@ -191,7 +191,7 @@ class CommitRequest:
             )
 
     def _compare(self) -> None:
-        """Raise CommittedBeforeError if a write of this name was committed with other rows; warn if with these."""
+        """Raise CommittedBeforeError if a write of this name was committed with other rows. Warn if it was committed with the same."""
         committed = self._area.committed(self._write)
         is_last = committed is not None and committed.batch == self._write.batch
         if committed is None or (self._is_ours and not is_last):

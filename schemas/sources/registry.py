@@ -201,7 +201,7 @@ def _reason(error: Exception) -> str:
 
 
 def _remedy(status: int) -> str:
-    """Return what helps against a status, behind a semicolon."""
+    """Return the remedy for an HTTP status, after a semicolon; empty if there is none."""
     if status in (401, 403):
         return "; check its user and password: --schema-registry-auth FILE"
     if status == _TOO_MANY_REQUESTS or status >= _ITS_FAULT:

@@ -63,7 +63,7 @@ class StagedWrites:
     def run_where_changed(self) -> None:
         """Commit what waits (blocking), without listing again what cannot hold anything new: names may be very many.
 
-        From the first time on jobs may also ring for it.
+        The first call also begins to listen for the bell of jobs.
         """
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True

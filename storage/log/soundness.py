@@ -53,7 +53,7 @@ def is_compacted(log: Log) -> bool:
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
     """Return the segments of a log that lack offsets, or have other bytes behind them (CorruptionError, OSError).
 
-    None of a log that is compacted. What is missing before the first segment counts as a segment, too.
+    A compacted log has none. What is missing in front of the first segment counts as a segment.
     """
     if is_compacted(log):
         return ()
@@ -116,7 +116,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Have a log that begins where another one does say, too, what that one lost in front of it (OSError)."""
+    """Copy to a log what another log says was lost in front of it, if both begin at the same offset (OSError)."""
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

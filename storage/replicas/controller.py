@@ -190,7 +190,7 @@ class ReplicaController:
                     self._settle_gaps(one)
 
     def _settle_gaps(self, partition: ReplicatedPartition) -> None:
-        """Have recovery points behind gaps on disk, if the file of these was lost, and the one lead that begins first."""
+        """Write recovery points behind gaps, if their file was lost, and let the replica lead that begins first."""
         logs = self.logs(partition.name)
         for number in self.find_absences(partition):
             with suppress(OSError):  # It is found out where it is appended to.

@@ -154,7 +154,7 @@ class Committer:
         return 0 if last is None else last.last_sequence + 1
 
     def _append(self, manifest: Manifest, begun: BegunAppend) -> None:
-        """Append what is not there yet."""
+        """Append the staged batches that the logs do not have yet."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
         found = self._found(begun)
         present = {name: self._present(name, partition, begun) for name, partition in found.items()}

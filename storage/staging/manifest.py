@@ -68,7 +68,7 @@ class Manifest:
     placement: Placement | None = None
     """None: the batches are appended wherever the logs end."""
     content: Content | None = None
-    """None: not counted."""
+    """A digest of the rows; None: the write has no name, and none was computed."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

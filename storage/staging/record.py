@@ -36,7 +36,7 @@ from topicfs.storage.model import ProducerId
 from topicfs.storage.staging.manifest import Content
 
 RETENTION_MS = 365 * 24 * 3600 * 1000
-"""Time after the last commit for which a query is remembered."""
+"""Time for which a query is remembered after its last commit."""
 
 _SPARE_LINES = 100
 _CHECKSUM_BYTES = 9
@@ -161,7 +161,7 @@ def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> Commi
 def remembered(
     queries: Mapping[str, CommittedQuery], topic_ids: Collection[str], *, now_ms: int
 ) -> dict[str, CommittedQuery]:
-    """Return the entries without those of other topics; the old ones of each target become one."""
+    """Return the entries without those of deleted topics. The expired entries of a target become one."""
     kept = {}
     for series, one in queries.items():
         query, _, target = series.partition("@")

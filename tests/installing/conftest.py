@@ -13,7 +13,7 @@ from testing.debian import UnavailableError, debian, run_inside
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
 INSIDE = "/run/certificates"
-"""Where those of this machine are inside: a mirror of packages here may have its own."""
+"""Path of this machine's certificates in the Debian: a mirror of packages may need one that Debian does not know."""
 
 
 def run_with_certificates(

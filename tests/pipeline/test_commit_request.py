@@ -299,7 +299,7 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
 
 
 def content(text: str) -> Content:
-    """What tasks count of such rows: the order of the rows does not matter."""
+    """Return the content of these lines, as tasks count it: without regard to their order."""
     return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
 
 
@@ -399,7 +399,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_what_was_committed_before_there_were_targets(data, caplog):
-    """Counts for each target of the query that has committed nothing of its own since."""
+    """Such an entry counts for each target of its query, until that target has an entry of its own."""
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:

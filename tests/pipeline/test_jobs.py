@@ -164,7 +164,7 @@ def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
 
 
 def test_an_archive_keeps_its_format(spark, data, tmp_path):
-    """A run with the other one would begin from the start."""
+    """A run with the other format is refused, because it would archive everything again."""
     from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
 

@@ -92,7 +92,7 @@ def test_the_last_version_with_other_rows_is_an_error(data):
 
 
 def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, monkeypatch):
-    """Neither saw the other's request, and one replaced the other: the job whose rows were not taken must not succeed."""
+    """If the request of one replaces the other's, only the job succeeds whose rows were appended."""
     name = WriteId(APPLICATION, 5, topic_id(data))
     writer = staging_area([data]).stage(name, 0)
     writer.append(TopicPartition("orders", 0), encode_lines(b"theirs\n", timestamp=0)[0])
@@ -166,7 +166,7 @@ def test_a_query_that_may_have_been_forgotten_is_told(data):
 
 
 def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
-    """Otherwise it would be taken for one that was forgotten when the first row comes."""
+    """Without a note of these its first row would be refused as that of a forgotten query."""
     forget(data)
     for batch, text in enumerate(("", "", "a", "", "b")):
         write(data, batch, text, query=True)
@@ -174,7 +174,7 @@ def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
 
 
 def test_a_query_is_forgotten_after_a_year_by_the_owners_clock(data, monkeypatch):
-    """A commit of another query, when the file is rewritten, is what forgets it."""
+    """The file forgets it when it is rewritten, for a commit of another query."""
     monkeypatch.setattr("topicfs.storage.staging.record._SPARE_LINES", 0)
     write(data, 0, "a", query=True)
     area, name = staging_area([data]), WriteId("9b1d-query", 0, topic_id(data))

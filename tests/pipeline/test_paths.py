@@ -87,6 +87,6 @@ def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path,
 
 @pytest.mark.parametrize("text", ["", " ", ","])
 def test_an_empty_path_is_not_the_working_directory(text):
-    """It names nothing."""
+    """It is an error, because it names no directory."""
     with pytest.raises(PipelineError, match="path names no data directory"):
         data_directories(text)

@@ -172,7 +172,7 @@ def test_a_cluster_shows_all_but_its_segments():
 
 
 def test_a_narrow_screen_has_drawings_of_its_own(fifty):
-    """A drawing over the whole width is there twice, as wide as small ones for narrow screens; cells have their heads."""
+    """Each wide drawing has a second, narrow form. Each cell of a table has its column's title, which narrow screens show."""
     elements = Elements(page([numbers_of("only")], heading()))
     svgs = elements.all("svg")
     broad, narrow = ([one for one in svgs if one.get("class") == name] for name in ("broad", "narrow"))

@@ -70,7 +70,7 @@ def test_rows_count_as_often_as_they_come():
 
 
 def test_order_and_tasks_do_not_count(chance: random.Random):
-    """Nor Arrow batches, the time of writing, and the partition that rows without a key happen to get."""
+    """The content also ignores Arrow batches, the time of writing, and the partitions chosen for rows without a key."""
     rows = [{"value": b"%d" % chance.randrange(50), "topic": "t", "key": None} for _ in range(200)] + ROWS
     whole = content(rows)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What a user sees in the driver who asks for something that cannot be: a condition, and one line that names it."""
+"""Errors of bad options and input, as the driver sees them: a condition, and one line that names the cause."""
 
 from __future__ import annotations
 

@@ -114,6 +114,6 @@ def test_a_named_batch_job_that_runs_again_appends_nothing(spark, data):
 
 
 def test_a_stream_takes_no_name(spark, data, tmp_path):
-    """It has one; the message says where names are given."""
+    """Its query has a name already. The message says where a name is allowed."""
     with pytest.raises(Exception, match="txnAppId: a streaming query names its writes itself"):
         copy(spark, data, tmp_path / "checkpoint", txnAppId="a", txnVersion="1")

@@ -114,7 +114,7 @@ def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
 @pytest.mark.fuse
 @pytest.mark.parametrize("more", [(), ("--compression", "none")])
 def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, more):
-    """Whether the daemon or the command encodes the lines: others append to the mount, but not here."""
+    """The message counts the lines that were appended, whether the daemon or the command encodes them."""
     data, mnt = disk / "data", disk.parent / "mnt"
     mnt.mkdir()
     program = [str(Path(sys.executable).with_name("topicfs"))]

@@ -179,7 +179,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
 
 
 def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
-    """They are not those of the daemon, which shows the record by its own."""
+    """The command encodes by its own schemas, and the daemon shows the record by the daemon's."""
     Path("other").mkdir()
     Path("other/7.avsc").write_text('"long"')
     Path("other/orders-value.avsc").symlink_to("7.avsc")

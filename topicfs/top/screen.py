@@ -52,7 +52,7 @@ class TopColumn(NamedTuple):
     """A column of the table."""
 
     key: str
-    """The key that sorts by it; empty for one that is not sorted by."""
+    """The key that sorts the table by this column; empty if none does."""
     title: str
     field: str
     """The field of TopRow that it shows."""
@@ -115,9 +115,9 @@ class TopScreen:
     partitions: list[PartitionSample] = field(default_factory=list)
     """The partitions of the opened topic."""
     looked: float = 0
-    """Time of the look at them."""
+    """Time at which they were read."""
     rates: dict[int, float | None] = field(default_factory=dict)
-    """Records a second of each, since the look before."""
+    """Records a second by partition, since they were read before."""
     first: int = 0
     """How many of its partitions are above the screen."""
     record: str | None = None
@@ -135,7 +135,7 @@ class TopScreen:
         self.sample, self.rows, self.problem = sample, rows, ""
 
     def show_partitions(self, partitions: list[PartitionSample], at: float) -> None:
-        """Show newer partitions of the opened topic, and what came since they were last shown."""
+        """Show the opened topic's partitions as they are now, with the rate since they were last shown."""
         ends = {one.number: one.end_offset for one in self.partitions}
         self.rates = {
             one.number: rate_of(one.end_offset, ends.get(one.number), at - self.looked) for one in partitions

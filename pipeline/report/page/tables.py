@@ -93,7 +93,7 @@ def _heads(*, segments: bool) -> tuple[str, ...]:
 
 
 def _cells(numbers: PartitionNumbers, largest: int, *, segments: bool) -> list[Cell]:
-    """Return what `_heads` names; `largest` is what a full bar stands for; 0: none is drawn."""
+    """Return the cells under `_heads`. A full bar stands for `largest` bytes; no bar is drawn if that is 0."""
     stored = numbers.stored
     return [
         whole(numbers.records),

@@ -46,7 +46,7 @@ class PartitionEnds(Protocol):
 def select(
     selection: Selection, present: Iterable[TopicPartition], *, must_exist: bool = True
 ) -> list[TopicPartition]:
-    """Choose partitions; UnknownTopicError for a topic that is named and not there.
+    """Choose partitions. Raises UnknownTopicError if a topic that the query names is missing.
 
     A partition that is assigned and not there is passed over, and a pattern finds any part of a name, but none of
     Kafka's own topics: as with Spark's Kafka connector.

@@ -18,7 +18,7 @@ _GZIP_HEADER = re.compile(rb"\x1f\x8b\x08.{7}", re.DOTALL)
 _GZIP_TEXT = re.compile(rb"[^\0]*\0")
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
-"""Bytes behind a member that Java's reader does not look at when there are no more of them."""
+"""If no more bytes than these follow a member, Java's reader ignores them."""
 _GZIP_STRIDE = 64 * 1024
 """Bytes given at once to members behind the first: what one leaves of them to the next is copied."""
 _GZIP_FAST = 2

@@ -11,7 +11,7 @@ from topicfs.storage.codec.compression.bounds import OversizeContentError
 from topicfs.storage.model import Buffer
 
 DEFAULT_LEVEL = 0
-"""It has no levels."""
+"""Snappy has no levels."""
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024

@@ -13,7 +13,7 @@ from topicfs.storage.model import Buffer
 DEFAULT_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_STRIDE = 256 * 1024
-"""Bytes taken of a frame at once that does not say its content's size."""
+"""Bytes read at once from a frame that does not declare the size of its content."""
 _KEPT = 8
 """Decompressors and compressors kept, each of which one thread uses at a time: making one takes longer than a small batch."""
 _KEPT_BYTES = 8 * 2**20
@@ -27,7 +27,7 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off: its reader says nothing. Java's ignores a cut one behind a whole one."""
+    """Raise ValueError if the first frame is cut off, which zstandard does not report. A cut frame behind a whole one is ignored, as in Java."""
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")

@@ -62,7 +62,7 @@ class Parting:
         self.kept, self.lost = kept, lost
         self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
         self.offset, self.unsure = lost.log_start_offset, ""
-        """The offset from which on the log that is given up is cut, and the damage of `kept` behind it, if they may part later."""
+        """The offset at which the other log is cut; and the damage of `kept` there, if the two logs may have parted later."""
         if kept is not None and not self._by_record:
             self.offset, self.unsure = _parting(kept, lost)
 

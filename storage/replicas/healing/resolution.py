@@ -180,7 +180,7 @@ class Resolution:
 
     @property
     def uncompared(self) -> str:
-        """The damage of a kept log for which records would be given up that it may have, too; empty: there is none."""
+        """The damage that hides whether a kept log also has the records that would be given up; empty without damage."""
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
     def topics_given_up(self) -> dict[str, tuple[ReplicatingDirectory, str]]:

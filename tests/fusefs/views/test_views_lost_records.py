@@ -69,7 +69,7 @@ def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None
 @FORMS
 @OVERTAKEN
 def test_a_reader_gets_what_stands_before_the_cut(form: Form, overtaken: bool) -> None:
-    """However little it read before: the records that are left come first, and the error in place of the lost ones."""
+    """It reads the records that are left and then gets the error, also if it had read nothing before."""
     partition = partition_with(b"a" * FIRST_FETCH_BYTES, b"b", b"c", b"d")
     views = PartitionViews(partition)
     left = ViewReader(views.range(form, Offset(0), Offset(2))).read(0, 2 * FIRST_FETCH_BYTES)

@@ -433,7 +433,7 @@ def _command(words: Sequence[str]) -> tuple[int, str]:
 
 
 def _death_behind(error: BaseException) -> Killed:
-    """Return the death in whose handling, which no process lives to do, the error came; raise another error again."""
+    """Return the simulated death during whose handling the error came. Raise the error again if there was none."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, Killed):
         found = found.__context__

@@ -247,7 +247,7 @@ def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(nu
 
 
 def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
-    """It followed a deletion, and the other one does not know of it any more: it is whole, and the other is copied from it."""
+    """The records in front were deleted, not lost. It counts as whole, and the other replica is copied from it."""
     made = filled()
     made.open()
     path = path_of(made, 1, LEADER_EPOCHS)

@@ -15,7 +15,7 @@ PATIENCE_S = 250.0
 
 
 def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
-    """Not earlier, and by whatever path it names the directory."""
+    """It does not return earlier, and it may name the directory by a link."""
     worked = []
     bell = Bell(tmp_path, lambda: worked.append(1))
     (tmp_path.parent / "link").symlink_to(tmp_path)

@@ -72,7 +72,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
-    """A repetition with other content may come after any crash: it is taken only if nothing was submitted before."""
+    """After a crash at any step a repetition with other rows is appended only if the first write was not submitted."""
     first, again = Content(7, 1), Content(7, 2)
     submitted = []
 

@@ -122,7 +122,7 @@ def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> 
 
 
 def test_any_other_damage_is_an_error() -> None:
-    """A bit of any line, a line that is missing: what is not known to be uncommitted must not be appended again."""
+    """A flipped bit or a missing line refuses the record: a write that may be committed must not be appended again."""
     disk = SimulatedDisk()
     for batch in range(2):
         note(disk, batch)
@@ -172,7 +172,7 @@ def test_a_full_disk_loses_no_commit() -> None:
 
 
 def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its id; entries of queries whose rows name their topics stay."""
+    """The record forgets the entries of a deleted topic's id. It keeps those of queries whose rows name their topics."""
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("a", TOPIC), ("b", OTHER), ("c", "")):
@@ -183,7 +183,7 @@ def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That there were queries is known for each topic; a millisecond less is no year, and no clock that was set back."""
+    """A mark of each topic stays. One millisecond less is not yet a year, and a clock that was set back changes nothing."""
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("old", TOPIC), ("young", TOPIC), ("old", "")):

@@ -88,7 +88,7 @@ def test_keys_sort_and_equals_are_by_name():
 
 
 def test_every_column_that_has_a_key_sorts():
-    """What is not known comes behind what is nothing."""
+    """Unknown numbers sort behind zeros."""
     keys = [column.key for column in COLUMNS if column.key]
     assert len(keys) == len(set(keys))
     for key in keys:
