@@ -59,7 +59,7 @@ _MODULES = {
 @cache
 def _module(codec: Codec) -> CodecModule:
     """Import a codec's module when a batch needs it: most commands need at most one of the libraries."""
-    return cast("CodecModule", import_module(f"storage.codec.compression.{_MODULES[codec]}"))
+    return cast("CodecModule", import_module(f"{__package__}.{_MODULES[codec]}"))
 
 
 USUAL_PART_BYTES = 16 * 1024
