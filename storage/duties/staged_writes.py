@@ -70,6 +70,8 @@ class StagedWrites:
             with suppress(OSError, ValueError):
                 paths = [one.data.path.resolve() for one in self._directories.online]
                 self._bell = Bell(min(paths), lambda: self._run(self._list_again, waits=True))
+                if self._stopping.is_set():
+                    self._bell.close()
         self._run(self._list_again)
 
     def run(self) -> None:

@@ -1,8 +1,11 @@
 """A bell at each data directory: a job wakes the owner, and the owner wakes the job when it has looked.
 
 Both also look by themselves twice a second, so the bell may fail: on another system than Linux, in another network
-namespace, or where somebody else took its name. It carries no data. It is a datagram socket whose abstract name is the
-directory's device and inode, so that it needs no file and ends with its process.
+namespace, or if somebody else has taken its name. It carries no data. It is a datagram socket whose abstract name is the
+directory's device and inode, so it needs no file and ends with its process.
+
+Such a name has no permissions: every user of the machine can ring, take the name first, or leave answers unread. So the
+owner looks at most once in `PAUSE_S` and spends at most half of the time on it, and never waits for a caller.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import Any
+
+PAUSE_S = 0.02
+"""Shortest time between two looks; a longer look is followed by a pause as long as itself."""
+_MOST_CALLERS = 100
+"""Callers that one look answers: those that go on to ring must not delay it."""
 
 
 class Bell:
@@ -21,11 +30,10 @@ class Bell:
     def __init__(self, directory: Path, work: Callable[[], None]) -> None:
         """Begin to listen (OSError)."""
         self._work = work
-        self._closed = False
-        self._address = _address(directory)
+        self._closed = Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            self._socket.bind(self._address)
+            self._socket.bind(_address(directory))
         except OSError:
             self._socket.close()
             raise
@@ -34,20 +42,33 @@ class Bell:
 
     def close(self) -> None:
         """Stop listening, after the work in progress (blocking)."""
-        self._closed = True
+        self._closed.set()
+        # It wakes the thread also if unread answers fill the socket, which could not send itself a datagram then.
         with suppress(OSError):
-            self._socket.sendto(b"\n", socket.MSG_DONTWAIT, self._address)
+            self._socket.shutdown(socket.SHUT_RD)
         self._thread.join()
         self._socket.close()
 
     def _listen(self) -> None:
-        while True:
-            _, caller = self._socket.recvfrom(1)
-            if self._closed:
+        pause = 0.0
+        while not self._closed.wait(pause):
+            callers = self._callers()
+            if self._closed.is_set() or not callers:
                 return
+            begun = time.monotonic()
             self._work()
-            with suppress(OSError, TypeError):  # Some callers have no name.
-                self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
+            pause = max(PAUSE_S, time.monotonic() - begun)
+            for caller in callers:
+                with suppress(OSError, TypeError):  # Some callers have no name.
+                    self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
+
+    def _callers(self) -> list[Any]:
+        """Wait for a ring, and return all who have rung: one look answers them. None if the socket fails."""
+        callers: list[Any] = []
+        with suppress(OSError):
+            while len(callers) < _MOST_CALLERS:
+                callers.append(self._socket.recvfrom(1, socket.MSG_DONTWAIT if callers else 0)[1])
+        return callers
 
 
 def ring(directory: Path, seconds: float) -> None:

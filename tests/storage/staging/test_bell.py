@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from topicfs.storage.staging.bell import Bell, ring
+from topicfs.storage.staging.bell import PAUSE_S, Bell, ring
 
 PATIENCE_S = 250.0
 
@@ -74,8 +76,7 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
     """Neither one without a name, nor one that never reads its answers."""
     looks = []
     bell = Bell(tmp_path, lambda: looks.append(1))
-    found = tmp_path.stat()
-    address = f"\0topicfs-{found.st_dev:x}-{found.st_ino:x}"
+    address = address_of(tmp_path)
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
@@ -87,3 +88,51 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
         ring(tmp_path, PATIENCE_S)
     bell.close()
     assert looks
+
+
+def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -> None:
+    """Unread answers fill the owner's socket, which can then send nothing, not even to itself."""
+    bell = Bell(tmp_path, lambda: None)
+    address = address_of(tmp_path)
+    with ExitStack() as stack:
+        for _ in range(60):
+            deaf = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            deaf.bind("")
+            for _ in range(10):
+                deaf.sendto(b"x", address)
+        closing = Thread(target=bell.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_S / 10)
+        assert not closing.is_alive()
+
+
+def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
+    """One look answers all who have rung, and a pause follows that is as long as the look."""
+    begun, looks = time.monotonic(), []
+    bell = Bell(tmp_path, lambda: looks.append(1))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
+        for _ in range(300):
+            nameless.sendto(b"x", address_of(tmp_path))
+            assert len(looks) <= 2 + (time.monotonic() - begun) / PAUSE_S
+    bell.close()
+
+
+def test_a_name_that_another_user_has_taken_answers_nobody(tmp_path: Path) -> None:
+    """A job waits as long as it says, whether or not that user reads what is rung."""
+    clock = []
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other,
+    ):
+        other.bind(address_of(tmp_path))
+        patch.setattr("topicfs.storage.staging.bell.time.sleep", clock.append)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller, suppress(BlockingIOError):
+            while True:
+                caller.sendto(b"x", socket.MSG_DONTWAIT, address_of(tmp_path))
+        ring(tmp_path, 7.0)
+    assert [7.0] == clock
+
+
+def address_of(directory: Path) -> str:
+    found = directory.stat()
+    return f"\0topicfs-{found.st_dev:x}-{found.st_ino:x}"
