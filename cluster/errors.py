@@ -116,6 +116,8 @@ DUPLICATE_SEQUENCE = 46
 INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
+DELETED = frozenset({UNKNOWN_TOPIC_ID, 42})
+"""Answers about the id of a deleted topic. 42, INVALID_REQUEST: topics have no ids yet while Kafka 2.7 is upgraded."""
 
 _ACL = (
     "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "

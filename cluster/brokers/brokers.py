@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from topicfs.cluster.errors import (
     NONE,
-    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
     NotKafkaError,
     ThrottledError,
     UnreachableError,
@@ -23,20 +23,17 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
-from topicfs.cluster.protocol.messages import METADATA
+from topicfs.cluster.protocol.messages import METADATA, METADATA_BY_ID
 from topicfs.cluster.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.disk.names import is_topic_name
-from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import TopicPartition
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 NEXT_SECONDS = 1.0
 """How long one server may say nothing before the next one is tried beside it."""
-METADATA_BY_ID = 12
-"""The first version of Metadata that takes ids in place of names: that of Kafka 3.1."""
 MOST_IDLE = 8
 """Idle connections that are kept to each broker."""
 
@@ -220,25 +217,22 @@ class Brokers:
         answer = self.ask(node, METADATA, asked, seconds=seconds, coordinator=coordinator)
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
-    def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:
-        """Return the topics (ids by name) that exist but that the user may not describe (blocking).
+    def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
+        """Ask about topics by id (ids by name) and return the error codes by name (blocking).
 
-        The metadata of all topics omit such a topic, as if it were deleted, and brokers refuse any name that the user may
-        not describe. They are asked by id. Brokers before Kafka 3.1 cannot be: 3.0 refuses, and 2.8.0 never answers.
-        No topic counts as denied where only those answer. Raises what `ask_any` does, but for UnsupportedVersionError.
+        The metadata of all topics omit a topic that the user may not describe, as if it were deleted. Asked by id, a broker
+        answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted one.
+        Brokers before Kafka 3.1 cannot be asked by id: if the cluster has only those, each topic counts as deleted.
+        Raises what `ask_any` does, except UnsupportedVersionError.
         """
         ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
         asked = {"topics": ids, "allowAutoTopicCreation": False}
         try:
-            answer = self.ask_any(METADATA, asked, seconds=seconds, oldest=METADATA_BY_ID)
+            answer = self.ask_any(METADATA_BY_ID, asked, seconds=seconds)
         except UnsupportedVersionError:
-            return set()
-        refused = {
-            encode_id(one["topicId"])
-            for one in answer["topics"]
-            if one["errorCode"] == TOPIC_AUTHORIZATION_FAILED
-        }
-        return {name for name, one in topics.items() if one in refused}
+            return dict.fromkeys(topics, UNKNOWN_TOPIC_ID)
+        codes = {encode_id(one["topicId"]): one["errorCode"] for one in answer["topics"]}
+        return {name: codes[one] for name, one in topics.items() if one in codes}
 
     @contextmanager
     def connection(
@@ -260,25 +254,19 @@ class Brokers:
         return server is not None and self._pool(server).throttle.until > begin
 
     def ask_any(
-        self,
-        api: Api,
-        request: Values,
-        *,
-        seconds: float = ANSWER_SECONDS,
-        read: Read | None = None,
-        oldest: int = 0,
+        self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
     ) -> Values:
         """Ask one broker after the other until one answers, each for `seconds` at most (blocking).
 
-        Brokers that do not know the request in version `oldest` or a newer one are not asked.
-
         They come in the order in which connections to them stand. Those that were silent last are tried last; of the
         others those first that want requests soonest.
-        Raises UnreachableError with the reasons of all; ThrottledError if one only wants no request now;
-        UnsupportedVersionError if one is too old, and no other answers.
+        Raises ThrottledError if a broker wants no request now; UnsupportedVersionError if a broker is too old for the
+        request and no other broker of the cluster is silent; otherwise UnreachableError with the reasons of all.
         """
         reasons: list[str] = []
-        better: ClusterError | None = None
+        throttled: ThrottledError | None = None
+        too_old: UnsupportedVersionError | None = None
+        lost = False
         known = self._known.values()
         servers = sorted(
             dict.fromkeys((*known, *self.address.servers)),
@@ -287,19 +275,20 @@ class Brokers:
         for server, standing in self._connections(servers, seconds):
             try:
                 with self._returned(standing.result()) as connection:
-                    if connection.version(api) < oldest:
-                        better = better or UnsupportedVersionError(f"{server}: it is too old")
-                        continue
                     answer = connection.call(api, request, seconds=seconds, read=read)
-            except (ThrottledError, UnsupportedVersionError) as error:
-                better = better or error
+            except ThrottledError as error:
+                throttled = throttled or error
+            except UnsupportedVersionError as error:
+                too_old = too_old or error
             except (UnreachableError, NotKafkaError) as error:
                 reasons.append(str(error))
                 self._silent.add(server)
+                lost = lost or server in known
             else:
                 self._silent.discard(server)
                 return answer
-        raise better or UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+        unreachable = UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+        raise throttled or (None if lost else too_old) or unreachable
 
     def _connections(
         self, servers: Sequence[Server], seconds: float

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
 from topicfs.cluster.errors import (
+    DELETED,
     LEADER_NOT_AVAILABLE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -163,7 +164,7 @@ class Leaders:
                     return code
                 error: StorageError = error_of(code, str(partition))
                 if isinstance(error, UnknownTopicError) and backoff.failures + 1 >= FAILURES_GONE:
-                    raise self._reason_gone(partition, topic_id)
+                    self._check_exists(partition, topic_id)
             except UnreachableError as unreachable:
                 error = unreachable
             if isinstance(error, ThrottledError):
@@ -177,11 +178,14 @@ class Leaders:
             self.pause(pause, str(partition))
             self.look_again(seen)
 
-    def _reason_gone(self, partition: TopicPartition, topic_id: str) -> StorageError:
-        """Return the error for a topic that the metadata omit (blocking). Raises what `Brokers.ask_any` does."""
-        if self.brokers.denied({partition.topic: topic_id}, seconds=METADATA_SECONDS):
-            return error_of(TOPIC_AUTHORIZATION_FAILED, str(partition))
-        return PartitionGoneError(f"{partition}: its topic was deleted")
+    def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
+        """Raise the reason why metadata omit a topic, unless it exists after all (blocking). Raises what `ask_any` does, too."""
+        codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_SECONDS)
+        code = codes.get(partition.topic)
+        if code == TOPIC_AUTHORIZATION_FAILED:
+            raise error_of(code, str(partition))
+        if code in DELETED:
+            raise PartitionGoneError(f"{partition}: its topic was deleted")
 
     def _attempt(
         self,

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from topicfs.cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
 from topicfs.cluster.brokers.settings import topic_settings
-from topicfs.cluster.errors import NONE, WrittenByOthersError
+from topicfs.cluster.errors import (
+    DELETED,
+    NONE,
+    TOPIC_AUTHORIZATION_FAILED,
+    WrittenByOthersError,
+)
 from topicfs.cluster.mirror.copy import MirroredPartition
 from topicfs.cluster.mirror.journal import MirrorJournal
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
@@ -109,10 +114,11 @@ class TopicCopies:
         missing = {
             name: one.topic_id for name, one in self._engine.topics().items() if name not in metadata.topics
         }
-        denied = self._brokers.denied(missing, seconds=IDS_SECONDS) if missing else ()
-        for name in missing:
-            why = "the user may no longer describe it" if name in denied else "no longer in the cluster"
-            self.say_once(f"topic {name}", f"{name}: {why}; its copy stays")
+        codes = self._brokers.answers_by_id(missing, seconds=IDS_SECONDS) if missing else {}
+        for name, code in codes.items():
+            if code in {TOPIC_AUTHORIZATION_FAILED, *DELETED}:
+                why = "no longer in the cluster" if code in DELETED else "the user may no longer describe it"
+                self.say_once(f"topic {name}", f"{name}: {why}; its copy stays")
 
     def note_placed(self) -> None:
         """Write down which copies have found their beginnings."""

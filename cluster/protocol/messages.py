@@ -7,6 +7,8 @@ Kafka 2.8. Those about groups are in `cluster.protocol.group_messages`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from topicfs.cluster.protocol.group_messages import GROUP_APIS
 from topicfs.cluster.protocol.notation import api
 from topicfs.storage.coordinators.wire import NEWEST
@@ -46,6 +48,8 @@ METADATA = api(
         clusterAuthorizedOperations int32 8-10,
         errorCode int16 13+""",
 )
+METADATA_BY_ID = replace(METADATA, request=replace(METADATA.request, versions=METADATA.request.versions[2:]))
+"""Metadata from version 12 on, that of Kafka 3.1: they take ids in place of names. Kafka 2.8 would never answer."""
 
 FETCH = api(
     1,

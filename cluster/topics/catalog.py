@@ -13,7 +13,15 @@ from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bound
 from topicfs.cluster.brokers.brokers import Metadata, TopicMetadata
 from topicfs.cluster.brokers.leaders import METADATA_SECONDS, Leaders
 from topicfs.cluster.cache.cache import Cache
-from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, TOPIC_AUTHORIZATION_FAILED, error_of, kind_of
+from topicfs.cluster.errors import (
+    DELETED,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UnreachableError,
+    error_of,
+    kind_of,
+)
 from topicfs.cluster.topics.partition import ClusterPartition, PartitionServices
 from topicfs.cluster.topics.producer import Production
 from topicfs.cluster.topics.reader import WindowCache
@@ -131,8 +139,13 @@ class Catalog:
                     late[name] = topic
         self._missing_since = missing_since
         ids = {name: topic.topic_id for name, topic in late.items()}
-        denied = self._leaders.brokers.denied(ids, seconds=METADATA_SECONDS) if ids else set()
-        return found | {name: late[name] for name in denied}, denied
+        try:
+            codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_SECONDS) if ids else {}
+        except UnreachableError:  # Nothing new is known about them: they stay as they are.
+            codes = dict.fromkeys(self._denied & ids.keys(), TOPIC_AUTHORIZATION_FAILED)
+        existing = {name: topic for name, topic in late.items() if codes.get(name) not in DELETED}
+        denied = {name for name, code in codes.items() if code == TOPIC_AUTHORIZATION_FAILED}
+        return found | existing, denied
 
     def _topic(self, metadata: TopicMetadata) -> ClusterTopic:
         known = self.topics.get(metadata.name)

@@ -18,7 +18,12 @@ from tests.doubles.relay import Relay
 from tests.doubles.servers import nobody_listens
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
-from topicfs.cluster.errors import ThrottledError, UnreachableError
+from topicfs.cluster.errors import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    ThrottledError,
+    UnreachableError,
+)
 from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.messages import METADATA
@@ -287,8 +292,8 @@ def test_a_connection_that_stands_too_late_is_kept(address):
         wait_until(lambda: brokers._pool(slow).idle, "its connection stands")
 
 
-def test_only_brokers_that_take_ids_are_asked_for_denied_topics(served):
-    """A broker of Kafka 2.8.0 never answers such a request: no topic counts as denied where all are that old."""
+def test_only_brokers_that_take_ids_are_asked_by_id(served):
+    """A broker of Kafka 2.8.0 never answers such a request: a missing topic counts as deleted where all are that old."""
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 
@@ -298,10 +303,22 @@ def test_only_brokers_that_take_ids_are_asked_for_denied_topics(served):
 
     old = served(agreeing(lambda *request: asked.append(request), [(METADATA.key, 0, 11)]))
     new = served(agreeing(refuse, [(METADATA.key, 0, 12)]))
-    for addresses, denied in (((old,), set()), ((old, new), {"hidden"})):
+    for addresses, code in (((old,), UNKNOWN_TOPIC_ID), ((old, new), TOPIC_AUTHORIZATION_FAILED)):
         with closing(Brokers(ClusterAddress(addresses))) as brokers:
-            assert denied == brokers.denied({"hidden": DENIED}, seconds=5)
+            assert {"hidden": code} == brokers.answers_by_id({"hidden": DENIED}, seconds=5)
     assert [] == asked
+
+
+@pytest.mark.parametrize(("throttled", "error"), [(True, ThrottledError), (False, UnreachableError)])
+def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, throttled, error):
+    """An older broker beside them cannot tell whether the topic was deleted."""
+    old = served(agreeing(lambda *_: None, [(METADATA.key, 0, 11)]))
+    with nobody_listens() as away, closing(Brokers(ClusterAddress((old,)))) as brokers:
+        brokers._known = {1: old, 2: away}
+        if throttled:
+            brokers._pool(away).throttle.note({"throttleTimeMs": 600_000})
+        with pytest.raises(error):
+            brokers.answers_by_id({"hidden": DENIED}, seconds=0.5)
 
 
 def test_a_controllers_port(broker):

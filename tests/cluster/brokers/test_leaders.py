@@ -11,9 +11,9 @@ from topicfs.cluster.brokers import leaders as leaders_module
 from topicfs.cluster.brokers.brokers import Brokers, Leader
 from topicfs.cluster.brokers.fetch import ListedOffset
 from topicfs.cluster.brokers.leaders import FAILURES_GONE, Leaders
-from topicfs.cluster.errors import ThrottledError, UnreachableError
+from topicfs.cluster.errors import UNKNOWN_TOPIC_OR_PARTITION, ThrottledError, UnreachableError
 from topicfs.storage.checkpoints.identifiers import new_id
-from topicfs.storage.errors import PartitionGoneError, PartitionOfflineError
+from topicfs.storage.errors import NoAnswerError, PartitionGoneError, PartitionOfflineError
 from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.java
@@ -95,17 +95,28 @@ def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
         leaders.ask(TopicPartition(name, 0), topic_id, Attempts(UnreachableError("no way")))
 
 
-def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic):
+def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic, client):
     """A broker may not know it yet. One of the same name and another id is not it."""
     name, topic_id = topic
-    attempts = Attempts(3)
-    with pytest.raises(PartitionGoneError, match="its topic was deleted"):
-        leaders.ask(TopicPartition(name, 0), topic_id, attempts)
-    assert FAILURES_GONE == len(attempts.leaders)
     attempts = Attempts(0)
     with pytest.raises(PartitionGoneError):
         leaders.ask(TopicPartition(name, 0), new_id(), attempts)
     assert [] == attempts.leaders
+    client.delete_topics([name])
+    attempts = Attempts(UNKNOWN_TOPIC_OR_PARTITION)
+    with pytest.raises(PartitionGoneError, match="its topic was deleted"):
+        leaders.ask(TopicPartition(name, 0), topic_id, attempts)
+    assert FAILURES_GONE >= len(attempts.leaders)
+
+
+def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkeypatch):
+    """However often its leader, which lags behind, does not know it."""
+    name, topic_id = topic
+    monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 1.0)
+    attempts = Attempts(UNKNOWN_TOPIC_OR_PARTITION)
+    with pytest.raises(NoAnswerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        leaders.ask(TopicPartition(name, 0), topic_id, attempts)
+    assert FAILURES_GONE < len(attempts.leaders)
 
 
 def test_closing_ends_the_looking(leaders, topic):

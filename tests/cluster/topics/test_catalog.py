@@ -10,6 +10,7 @@ import pytest
 
 from topicfs.cluster.brokers.bounds import PartitionBounds
 from topicfs.cluster.brokers.brokers import Leader, Metadata, Server, TopicMetadata
+from topicfs.cluster.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UnreachableError
 from topicfs.cluster.topics import catalog as catalog_module
 from topicfs.cluster.topics.catalog import LAG_SECONDS, Catalog
 from topicfs.cluster.topics.reader import WindowCache
@@ -25,12 +26,15 @@ class NoCluster:
 
     def __init__(self) -> None:
         self.brokers = self
-        self.hidden: set[str] = set()
-        """Ids of the topics that exist, and that metadata omit."""
+        self.hidden: dict[str, int] = {}
+        """Answers about topics, by id, that metadata omit; the others were deleted."""
+        self.away = False
 
-    def denied(self, topics: Mapping[str, str], *, seconds: float) -> set[str]:
+    def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
         assert seconds > 0
-        return {name for name, one in topics.items() if one in self.hidden}
+        if self.away:
+            raise UnreachableError("no broker answers")
+        return {name: self.hidden.get(one, UNKNOWN_TOPIC_ID) for name, one in topics.items()}
 
 
 class Looks:
@@ -102,7 +106,7 @@ def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
     """Its partitions refuse every use with the reason; they serve once it is named again, and end once it is deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
-    looks.cluster.hidden = {"a"}
+    looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}
     looks.see()
     for _ in range(2):
         looks.now += LAG_SECONDS
@@ -115,7 +119,35 @@ def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
     looks.see()
     looks.now += LAG_SECONDS
     looks.see()
-    looks.cluster.hidden = set()
+    looks.cluster.hidden = {}
     assert {} == looks.see()
     with pytest.raises(PartitionGoneError):
+        partition.find_bounds()
+
+
+def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
+    """Its right may come back between the metadata, which omit it, and the question by id: open partitions go on."""
+    looks.see(orders="a")
+    partition = looks.catalog.topics["orders"].known[0]
+    for code in (TOPIC_AUTHORIZATION_FAILED, NONE):
+        looks.cluster.hidden = {"a": code}
+        looks.see()
+        looks.now += LAG_SECONDS
+        assert {"orders": "a"} == looks.see()
+    partition.find_bounds()
+    assert {"orders": "a"} == looks.see(orders="a")
+    assert partition is looks.catalog.topics["orders"].known[0]
+
+
+def test_a_missing_topic_stays_while_nobody_can_be_asked_by_id(looks: Looks):
+    """The other topics are followed meanwhile; a topic that was denied stays denied."""
+    looks.see(orders="a", hidden="b")
+    partition = looks.catalog.topics["hidden"].known[0]
+    looks.cluster.hidden = {"b": TOPIC_AUTHORIZATION_FAILED}
+    looks.see(orders="a")
+    looks.now += LAG_SECONDS
+    looks.see(orders="a")
+    looks.cluster.away = True
+    assert {"hidden": "b", "new": "c", "orders": "a"} == looks.see(orders="a", new="c")
+    with pytest.raises(NotAuthorizedError):
         partition.find_bounds()
