@@ -39,6 +39,8 @@ IMPORTED = (
     STREAMS,
     "topicfs.pipeline.data_source",
 )
+AGAIN_S = 1.0
+"""Python drops what a signal's handler raises while it runs what follows a fork: Spark's daemon then goes on, until told again."""
 
 
 class Fork(NamedTuple):
@@ -78,14 +80,15 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
         except ProcessLookupError:
             return None
         selector.register(listening, selectors.EVENT_READ, listening)
+        ending: set[int] = set()
         while True:
-            for ready, _ in selector.select():
+            for ready in _ready(selector, ending):
                 if ready.data is None:
                     return None
                 if ready.data is not listening:
                     # Of a process that ended together with its program both are ready, and the first closes the other.
                     if selector.get_map().get(ready.fd) is ready:
-                        _end(selector, ready)
+                        _end(selector, ready, ending)
                     continue
                 waiting, _ = listening.accept()
                 request, descriptors = _received(waiting)
@@ -105,6 +108,14 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 selector.register(waiting, selectors.EVENT_READ, fork)
 
 
+def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors.SelectorKey]:
+    """Wait for what is ready; tell those again, meanwhile, that are to end."""
+    while not (ready := selector.select(AGAIN_S if ending else None)):
+        for pid in ending:
+            os.kill(pid, signal.SIGTERM)
+    return [key for key, _ in ready]
+
+
 def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """Return a request and its standard files; None where the program was ended before it had sent all of it."""
     try:
@@ -120,14 +131,15 @@ def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]
     return None, []
 
 
-def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey) -> None:
+def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey, ending: set[int]) -> None:
     """Hand the status of a process over that has ended; end one whose program was ended."""
     fork: Fork = ready.data
     if ready.fd != fork.end:
         selector.unregister(fork.waiting)
-        with suppress(ProcessLookupError):
-            os.kill(fork.pid, signal.SIGTERM)
+        os.kill(fork.pid, signal.SIGTERM)  # Who is not waited for yet has its number still.
+        ending.add(fork.pid)
         return
+    ending.discard(fork.pid)
     selector.unregister(fork.end)
     os.close(fork.end)
     _, status = os.waitpid(fork.pid, 0)

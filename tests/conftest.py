@@ -6,8 +6,10 @@ import gc
 import importlib.util
 import logging
 import os
+import resource
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +22,10 @@ from testing.spark_python import spark_python
 from testing.stacks import printed_if_late
 
 FUSE_DEVICE = Path("/dev/fuse")
+# Only as parts of `topicfs` do these exist where it is installed; in a checkout their folders could be imported.
+sys.modules.update(dict.fromkeys(("storage", "cluster", "schemas", "fusefs", "pipeline")))  # type: ignore[arg-type]
+MOST_MEMORY = 8 << 30
+"""Bytes that a process of a run may take: one that grows without end must not end the others, or the machine."""
 
 
 def pytest_configure() -> None:
@@ -27,6 +33,7 @@ def pytest_configure() -> None:
 
     Those that start Spark begin and end quickly.
     """
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
     home = spark_home()
     if home is not None:

@@ -8,8 +8,12 @@ with it at the end.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 SHARING = {
     "a broker and Spark": (
@@ -135,11 +139,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         def _split_scope(self, nodeid: str) -> str:
             return group_of(super()._split_scope(nodeid), nodeid)
 
-        def _assign_work_unit(self, node: object) -> None:
+        def _assign_work_unit(self, node: WorkerController) -> None:
             longest = max(
                 self.workqueue, key=lambda group: (SECONDS.get(group, 0), len(self.workqueue[group]))
             )
             self.workqueue.move_to_end(longest, last=False)
             super()._assign_work_unit(node)
+            # A process does not begin a test before it knows whether another one follows.
+            if not self.workqueue:
+                node.shutdown()
+            elif self._pending_of(self.assigned_work[node]) < 2:
+                self._assign_work_unit(node)
+
+        def remove_node(self, node: WorkerController) -> str | None:
+            """Give the tests that a process had not begun when it died to others; return the one that ended it.
+
+            pytest-xdist would begin that one again, and wait for what had been ended.
+            """
+            groups = self.assigned_work.pop(node)
+            left = [
+                (group, test) for group, tests in groups.items() for test, ended in tests.items() if not ended
+            ]
+            if not left:
+                return None
+            group, last = left[0]
+            groups[group][last] = True
+            self.workqueue.update({group: groups[group] for group, _ in left[1:]})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return last
 
     return LongestFirst(config, log)

@@ -132,6 +132,19 @@ def test_what_a_group_shares_ends_with_it(tmp_path):
     assert "begins ends begins ends " == (tmp_path / "said").read_text()
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
+    """Wherever in its file: the test that ended it is told as failed, and the tests after it run in another process."""
+    (tmp_path / "test_before.py").write_text("def test_it(): pass\n")
+    bodies = ["pass"] * 3
+    bodies[place] = "os._exit(1)"
+    tests = "".join(f"def test_{number}(): {body}\n" for number, body in enumerate(bodies))
+    (tmp_path / "test_dying.py").write_text(f"import os\n{tests}")
+    options = ("-p", "xdist", "-p", "tests.scheduling", "-n", "1", "--dist", "loadfile")
+    done = run_files(tmp_path, *options, ci=None, plugins=BUILD_MACHINE)
+    assert "1 failed, 3 passed" in done.stdout
+
+
 @pytest.mark.spark
 def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
     """A link to what is no longer installed is made again; no zip of modules stands in the home."""
