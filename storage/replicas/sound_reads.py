@@ -2,8 +2,8 @@
 
 Proven is what holds the offset that was asked for, goes on without a gap, up to the batch behind, and has the right
 checksums and epochs: as nearly every read. A gap, as compaction leaves them, proves nothing, for base offsets are not
-under the checksums: there another replica must have the same bytes. Where the leader's are damaged the reader gets those of
-another replica, and what is damaged is healed later (`storage.scrub`).
+under the checksums: there another replica must have the same bytes, and none may have lower offsets. Where the leader's are damaged or lost
+the reader gets those of another replica, and what is damaged is healed later (`storage.scrub`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import is_compacted
 from topicfs.storage.model import Fetched, Isolation, Offset
 from topicfs.storage.scrub.copies import copy_at, offset_at
 from topicfs.storage.scrub.verdict import Bounds, Verdict, judge
@@ -98,7 +99,7 @@ def read_soundly(
         if best is not None:
             if best is not answers.own or (best.fetched.data and not best.sound):
                 answers.tell(doctor)
-            return _with_aborted(leader, best.whole_part(), asked)
+            return _with_aborted(leader, best, asked)
         if answers.own is not None and answers.own.sound and leader.config.compacts:
             break  # Each log is compacted by itself: they may differ.
         doctor.heal(_segment_of(leader, asked.offset))
@@ -134,7 +135,7 @@ class _Answers:
         """Return what is proven, by itself or by another replica, the leader's before the others'; None without it."""
         if self.own is not None and self._is_enough():
             return self.own
-        answers = [*([self.own] if self.own is not None else []), *self._others]
+        answers = self._nearest()
         for answer in answers:
             if answer.proves(self._asked.offset):
                 return answer
@@ -142,6 +143,19 @@ class _Answers:
             if any(answer.agrees(other) for other in answers if other is not answer):
                 return answer
         return None
+
+    def _nearest(self) -> list[_Answer]:
+        """Return the answers that may begin with the lowest offset: a later one would hide records of another replica.
+
+        Compaction removes other offsets in each log, so in a compacted log each answer counts.
+        """
+        answers = [*([self.own] if self.own is not None else []), *self._others]
+        if is_compacted(self._leader):
+            return answers
+        # A gap ends where a segment begins. A batch that cannot be read may hold the offset that was asked for.
+        starts = [max(one.fetched.segment_base_offset, self._asked.offset) for one in answers]
+        least = self._asked.offset if self.own is None else min(starts)
+        return [one for one, start in zip(answers, starts, strict=True) if start == least]
 
     def tell(self, doctor: Doctor) -> None:
         """Have the segments healed in which the leader's answer is."""
@@ -154,11 +168,11 @@ class _Answers:
 
         Raises CorruptionError where the leader could not read.
         """
-        answers = [*([self.own] if self.own is not None else []), *self._others]
+        answers = self._nearest()
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)
         if found is not None:
-            return _with_aborted(self._leader, found.whole_part(), self._asked)
+            return _with_aborted(self._leader, found, self._asked)
         if self.own is None:
             assert self._failure is not None, "neither an answer nor an error"
             raise self._failure
@@ -172,7 +186,9 @@ def _segment_of(log: Log, offset: Offset) -> Offset:
 def _ask(leader: Log, follower: Log, asked: Asked) -> _Answer | None:
     """Return what a follower has, below what the leader shows to readers."""
     try:
-        fetched = follower.read_as_follower(asked.offset, max_bytes=asked.max_bytes)
+        # It may have lost its first segments, and the leader segments behind them.
+        begin = max(asked.offset, follower.log_start_offset)
+        fetched = follower.read_as_follower(begin, max_bytes=asked.max_bytes)
     except (OSError, StorageError):
         return None
     answer = _judged(leader, follower, fetched, asked.offset)
@@ -189,15 +205,17 @@ def _ask(leader: Log, follower: Log, asked: Asked) -> _Answer | None:
 def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
     data = fetched.data
     start = min(int.from_bytes(data[:8], "big", signed=True), offset) if len(data) else offset
-    bounds = Bounds(max(start, 0), leader.log_end_offset, leader.epochs.entries)
+    bounds = Bounds(max(start, fetched.segment_base_offset), leader.log_end_offset, leader.epochs.entries)
     verdict = judge(data, bounds, whole=True)
     if verdict.sound and verdict.batches[0].last_offset < offset:
         verdict = verdict._replace(sound=0, stop=0, cause="it ends below the offset that was looked up")
     return _Answer(log, fetched, verdict)
 
 
-def _with_aborted(leader: Log, fetched: Fetched, asked: Asked) -> Fetched:
+def _with_aborted(leader: Log, answer: _Answer, asked: Asked) -> Fetched:
+    fetched, spans = answer.whole_part(), leader.aborted
     if asked.isolation is not Isolation.READ_COMMITTED:
         return fetched
-    aborted = overlapping(leader.aborted, asked.offset, fetched.next_offset) if leader.aborted else ()
-    return fetched._replace(aborted=aborted)
+    if answer.log is not leader:  # The leader may have lost the segments that name them.
+        spans = tuple(sorted({*spans, *answer.log.aborted}, key=lambda span: span.last_offset))
+    return fetched._replace(aborted=overlapping(spans, asked.offset, fetched.next_offset) if spans else ())

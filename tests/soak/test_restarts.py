@@ -41,6 +41,9 @@ def quiet() -> Iterator[None]:
         pytest.param(910451, range(12), True, id="a lost start that the only copy forgot"),
         pytest.param(910452, (0, 2, 3, 7, 8, 10), True, id="a new disk alone that got one of two partitions"),
         pytest.param(70251, range(12), True, id="a fork of two damaged directories"),
+        pytest.param(
+            940220, (1, *range(3, 8), 9, 10), True, id="a gap of the leader, and a copy that begins in it"
+        ),
     ],
 )
 def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.flips import flip
+from tests.doubles.records import marker, produced, read_records
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.storage.replicas.test_lone_copies import went_on_alone
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove
+from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.names import RECOVERY_POINTS
-from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError
+from topicfs.storage.model import AbortedTransaction, Offset, ProducerId
 from topicfs.storage.replicas.rules.follower import fetch_once
 
 GAP = "offsets 20 to 29 are missing"
@@ -191,3 +195,78 @@ def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
     made.disk(1).write_bytes(logs(made, 1)[0].with_name(f"{20:020}.log.deleted"), b"")
     made.open(DISKS[0], left_out=(DISKS[1],))
     assert "offsets 0 to 29 are missing" in str(made.partition().status().missing)
+
+
+@pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
+@pytest.mark.parametrize("lost", [(0, 0), (1, 2)], ids=["its start", "a segment before, and one behind"])
+def test_what_only_a_replica_with_other_gaps_has_is_read(others, lost):
+    """A reader that comes to a gap of the leader goes on with the least offset that a replica in sync has."""
+    made = filled(1 + others)
+    for number in (1, 3)[:others]:
+        for which in (1, 1):
+            remove(made, number, which)
+    for which in lost:
+        remove(made, 2, which)
+    made.open()
+    assert (1, tuple(range(1, 2 + others))) == (made.leader(), made.in_sync())
+    assert LINES[:10] + LINES[20:] == made.lines()
+    assert [*range(10), *range(20, 60)] == [
+        record.offset for record in read_records(made.partition(), 0, max_bytes=1)
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
+    """A batch in front of its segment's base offset is damaged, and read from another replica."""
+    made = filled()
+    for holder in (1, 1, 2, 2):
+        remove(made, holder, 1)
+    flip(made, number, 7, name=logs(made, number)[1].name, mask=8)  # 30 becomes 22.
+    made.open()
+    assert (1, (1, 2)) == (made.leader(), made.in_sync())
+    for max_bytes in (1, 1 << 20):
+        records = read_records(made.partition(), 0, max_bytes=max_bytes)
+        assert [*range(10), *range(30, 60)] == [record.offset for record in records]
+
+
+@pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
+@pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
+@pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
+def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(others, lost, at, mask):
+    """A reader gets an error at a damaged batch that no other replica has, and not the batches behind its gap."""
+    made = filled(1 + others)
+    for number in range(2, 2 + others):
+        for which in lost:
+            remove(made, number, which)
+    for _ in range(2):
+        remove(made, 1, 3)
+    damaged = logs(made, 1)[1].name
+    made.open()
+    assert (1, tuple(range(1, 2 + others))) == (made.leader(), made.in_sync())
+    (_, _, third, *_) = scan(made.disk(1).read_bytes(logs(made, 1)[1]))
+    flip(made, 1, third.position + at, name=damaged, mask=mask)
+    assert [10, 11] == [
+        scan(made.partition().read(Offset(n), max_bytes=1).data)[0].base_offset for n in (10, 11)
+    ]
+    with pytest.raises((CorruptBatchError, CorruptionError)):
+        read_records(made.partition(), 12, max_bytes=1)
+
+
+def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
+    """What another replica has in a gap comes with the aborted transactions that this one knows."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES[:10]:
+        made.append(line + "\n")
+    made.partition().append(produced(b"aborted", txn=True))
+    for log in made.engine.controller.logs(ORDERS).values():
+        log.append_as_follower(marker(11, commit=False))
+    for line in LINES[10:]:
+        made.append(line + "\n")
+    made.engine.close()
+    for number, which in ((1, 1), (1, 1), (2, 2), (2, 2)):
+        remove(made, number, which)
+    made.open()
+    assert (1, (1, 2)) == (made.leader(), made.in_sync())
+    fetched = made.partition().read(Offset(10), max_bytes=1)
+    assert ((AbortedTransaction(ProducerId(7), Offset(10)),), 11) == (fetched.aborted, fetched.next_offset)
