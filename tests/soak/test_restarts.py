@@ -44,6 +44,9 @@ def quiet() -> Iterator[None]:
         pytest.param(
             940220, (1, *range(3, 8), 9, 10), True, id="a gap of the leader, and a copy that begins in it"
         ),
+        pytest.param(
+            1210012, (2, 5, 6, 7, 9, 10, 11), True, id="a fork, and a new disk that a killed start began"
+        ),
     ],
 )
 def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:

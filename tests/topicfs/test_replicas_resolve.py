@@ -363,7 +363,7 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
         assert [] == read_lines(engine.partition("orders", 0))
 
 
-@pytest.mark.parametrize("made", [False, True], ids=["to be made", "empty"])
+@pytest.mark.parametrize("made", ["to be made", "empty", "begun"])
 def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
     """Its path had the only replica in sync: nothing is left to wait for, as after a start has filled it."""
     three = (A, B, Path("c"))
@@ -376,8 +376,12 @@ def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:
             engine.create_topic(str(one), replicas=1)
-    if made:
+    if made != "to be made":
         B.mkdir()
+    if made == "begun":  # A start was killed before it told the other directories.
+        known = (A / names.META_PROPERTIES).read_text().splitlines()
+        kept = [line for line in known if not line.startswith(("directory.id", "topicfs.set"))]
+        (B / names.META_PROPERTIES).write_text("\n".join([*kept, "directory.id=new", ""]))
     assert 1 == topicfs("replicas", "resolve", "--keep", "a", "a,c", "--yes").status
     assert 0 == topicfs("replicas", "resolve", "--keep", "a", "a,b,c", "--yes").status
     with closing(started(*three, left_out=(B,))) as engine:

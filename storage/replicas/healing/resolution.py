@@ -82,7 +82,14 @@ class Resolution:
         if str(kept) in self.left_alone:
             raise StorageError(f"{kept} cannot be kept: {self.left_alone[str(kept)]}; keep another directory")
         check_same_set(self._members)
-        self._blank = [str(one) for one in self._members if one.is_blank()]
+        copies = [one.copy for one in self._members if one.copy is not None]
+        known = {"", *(one.directory_id for copy in copies for one in copy.directories.values())}
+        self._blank = [
+            str(one)
+            for one in self._members
+            # A start that was killed may have given a new disk an id, and told no directory of it.
+            if one.is_blank() or (not one.set_id and one.directory_id not in known)
+        ]
         self._group(kept)
         for loser in self.losers:
             if str(loser) in self.left_alone:
