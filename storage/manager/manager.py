@@ -22,11 +22,10 @@ from topicfs.storage.directories.reserve import is_full
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.duties.due_logs import flush_if_due, roll_if_due
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
-from topicfs.storage.engine import Cancel, Listeners, Partition, Replication, records_of
+from topicfs.storage.engine import Cancel, Listeners, Partition, Replication
 from topicfs.storage.errors import (
     ReadOnlyError,
     StorageError,
-    TopicNotEmptyError,
     UnknownTopicError,
 )
 from topicfs.storage.log.log import Log
@@ -35,7 +34,7 @@ from topicfs.storage.model import DirectoryStatus, Timestamp
 from topicfs.storage.topics.changes import TopicChanges, for_each
 from topicfs.storage.topics.registry import TopicRegistry
 from topicfs.storage.topics.restart import Restart
-from topicfs.storage.topics.topic import LogTopic, own_overrides
+from topicfs.storage.topics.topic import LogTopic, check_empty, own_overrides
 from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
@@ -197,8 +196,8 @@ class LogManager:
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
-            if not with_records and (records := records_of(topic)):
-                raise TopicNotEmptyError(name, records)
+            if not with_records:
+                check_empty(topic)
             try:
                 self._changes.delete(topic)
             finally:

@@ -17,11 +17,10 @@ from topicfs.storage.config.live_settings import LiveSettings, taken_over
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.duties.scrubber import Scrubber
-from topicfs.storage.engine import Cancel, Listeners, Partition, records_of
+from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.errors import (
     ReadOnlyError,
     StorageError,
-    TopicNotEmptyError,
     UnknownTopicError,
 )
 from topicfs.storage.idempotence.registry import ProducerRegistry
@@ -43,6 +42,7 @@ from topicfs.storage.replicas.partition import ReplicatedPartition
 from topicfs.storage.replicas.topics import ReplicatedTopic, TopicTable
 from topicfs.storage.shares.groups import QueueGroups
 from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.topics.topic import check_empty
 
 
 class ReplicatedEngine:
@@ -281,8 +281,8 @@ class ReplicatedEngine:
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
-            if not with_records and (records := records_of(topic)):
-                raise TopicNotEmptyError(name, records)
+            if not with_records:
+                check_empty(topic)
             for partition in topic.served.values():
                 with suppress(StorageError, OSError):
                     self._moves.discard(partition)

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.disk import names
-from topicfs.storage.engine import Partition
-from topicfs.storage.errors import InvalidConfigError, PartitionOfflineError
+from topicfs.storage.engine import Partition, Topic, records_of
+from topicfs.storage.errors import InvalidConfigError, PartitionOfflineError, TopicNotEmptyError
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import did_you_mean
 from topicfs.storage.topics.partitions import Partitions, Served, Unopened
@@ -220,3 +220,11 @@ def lenient_config(
         except InvalidConfigError as error:
             problems.append(str(error))
     return config, tuple(problems)
+
+
+def check_empty(topic: Topic) -> None:
+    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
+    for partition in topic.partitions().values():
+        partition.find_bounds()
+    if records := records_of(topic):
+        raise TopicNotEmptyError(topic.name, records)

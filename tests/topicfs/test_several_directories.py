@@ -94,6 +94,22 @@ def test_records_of_a_partition_that_is_offline_are_not_passed_over(two, words):
     assert (1, True) == (ran.status, "orders-1: " in ran.errors.decode()), ran
 
 
+def test_a_topic_is_not_taken_for_empty_while_a_partition_is_offline(two):
+    """Its records are unknown; --with-records says that they may go."""
+    two("topics", "create", "half", "--partitions", "2")
+    two("append", "half/1", stdin=b"kept\n")
+    (path,) = Path().glob("[ab]/half-1/leader-epoch-checkpoint")
+    good = path.read_bytes()
+    path.write_bytes(b"rubbish\n")
+    ran = two("topics", "delete", "half")
+    assert (1, b"") == ran[:2]
+    assert "half-1: " in ran.errors.decode()
+    path.write_bytes(good)
+    assert b"kept\n" == two("cat", "half/1").output
+    path.write_bytes(b"rubbish\n")
+    assert 0 == two("topics", "delete", "half", "--with-records").status
+
+
 def test_a_daemon_without_a_mount_cannot_be_asked(two):
     """It is named; nothing is done behind its back."""
     lock = DirectoryLock(Path("b"))
