@@ -23,6 +23,7 @@ from topicfs.mounted.reasons import explained
 from topicfs.places import Place
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import Codec
+from topicfs.storage.errors import StorageError
 
 pytestmark = pytest.mark.fuse
 
@@ -137,6 +138,42 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "orders/0/log.avro.json")
 
 
+def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
+    """The daemon counts the lines of one write."""
+    good = b'{"payload":"%s"}\n' % (b"x" * 1000)
+    ran = orders("append", "orders/0/log.json", stdin=good * 500 + b"no json\n")
+    assert 1 == ran.status
+    assert b"topicfs: standard input: line 501: not JSON" in ran.errors
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-01-01T00:00:00.000Z error a/0/log: earlier",
+        "9999-01-01T00:00:00.000Z error b/0/log: of another error a/0/log: file",
+        "scrub of error a/0/log: none",
+    ],
+)
+def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
+    """A line of `@status` about another file, or from before the write, is not the reason."""
+    (tmp_path / "@status").write_text(f"{line}\n")
+    with pytest.raises(OSError, match="Input/output error"), explained(tmp_path, "a/0/log"):
+        raise OSError(errno.EIO, "Input/output error")
+    (tmp_path / "@status").write_text(f"{line}\n9999-01-01T00:00:00.000Z error a/0/log: it (3 times)\n")
+    with pytest.raises(StorageError, match="^it$"), explained(tmp_path, "a/0/log"):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
+    """They are those of the topic to which was appended."""
+    (tmp_path / "orders/0").mkdir(parents=True)
+    (tmp_path / "orders/status").write_text("topic_id first\n")
+    (tmp_path / "orders/0/status").write_text("log_end_offset 3\n")
+    assert [3, 3] == [appends.end_offsets(tmp_path / "orders", "first", number) for number in (0, None)]
+    with pytest.raises(FileNotFoundError):
+        appends.end_offsets(tmp_path / "orders", "second", None)
+
+
 def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
     """Nothing but the group's own directory is looked at."""
     for name in ("", ".", "..", "a/b"):
@@ -197,7 +234,8 @@ def test_topics_are_deleted_through_the_mount(orders, mnt):
     assert (1, True) == (ran.status, b"holds 3 records; add --with-records to delete them too" in ran.errors)
     ran = orders("topics", "delete", "orders", "--with-records")
     assert 1 == ran.status
-    assert f"orders: holds records, and its mount {mnt} is without --allow-delete".encode() in ran.errors
+    assert b"orders: holds 3 records; `rmdir orders` removes the topic once it is empty" in ran.errors
+    assert b"`topicfs topics delete orders --with-records` after the unmount" in ran.errors
     assert "one two three" == " ".join((mnt / "orders/0/log").read_text().split())
     ran = orders("topics", "delete", "order")
     assert (1, b"topicfs: order: no such topic") == (ran.status, ran.errors.rstrip()[:29])

@@ -70,6 +70,13 @@ def test_a_topic_is_created_with_replicas(two):
     assert [1, 2] == [len(roles(two("replicas", "list", name).text)) for name in ("single", "double")]
 
 
+def test_a_topic_that_cannot_have_its_replicas_is_not_created(two):
+    """The number of replicas is checked before the topic is made."""
+    ran = two("topics", "create", "more", "--replicas", "3")
+    assert (1, True) == (ran.status, b"3 replicas: 1 to 2 are possible" in ran.errors)
+    assert "orders\n" == two("topics", "list").text
+
+
 def test_the_leadership_is_given_back(two):
     """`elect --preferred` changes nothing where the preferred leaders lead."""
     assert 0 == two("replicas", "elect", "--preferred").status

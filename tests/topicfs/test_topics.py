@@ -66,3 +66,18 @@ def test_kafkas_own_topics_are_not_created(topicfs):
     ran = topicfs("topics", "create", "orders", "__consumer_offsets")
     assert (1, True) == (ran.status, b"__consumer_offsets: one of Kafka's own topics" in ran.errors)
     assert not Path("data").exists()
+
+
+@pytest.mark.parametrize("refused", ["orders", "new", "e@f", "or_ders"])
+def test_no_topic_is_created_if_one_of_the_names_is_refused(orders, refused):
+    """All names are checked before the first topic is made."""
+    orders("topics", "create", "or.ders")
+    assert 0 != orders("topics", "create", "new", refused).status
+    assert "or.ders\norders\n" == orders("topics", "list").text
+
+
+@pytest.mark.parametrize("words", [("e@f",), ("new", "--config", "retention.ms=soon")])
+def test_a_refused_topic_makes_no_directory(topicfs, words):
+    """Names and settings are checked before the data directory is made."""
+    assert 1 == topicfs("topics", "create", *words, "--data", "fresh").status
+    assert not Path("fresh").exists()

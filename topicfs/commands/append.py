@@ -208,7 +208,7 @@ def _append_through(
     """
     framing = BATCHES if path.name == BATCH_FILE else LINES
     topic = _topic(engine, path)
-    ends = partial(end_offsets, mountpoint / path.topic, path.partition)
+    ends = partial(end_offsets, mountpoint / path.topic, topic.topic_id, path.partition)
     outcome = _outcome(ends, path, framing, source, alone=False)
     with ExitStack() as files:
         if encoder is not None:
@@ -225,8 +225,12 @@ def _append_through(
             with explained(mountpoint, str(path)):
                 write(file, request)
 
+        def sync() -> None:
+            with explained(mountpoint, str(path)):
+                os.fsync(file.fileno())
+
         cut = batch_groups if framing is BATCHES else line_groups
-        _each(stream, framing, take, source, outcome, lambda: os.fsync(file.fileno()), cut=cut)
+        _each(stream, framing, take, source, outcome, sync, cut=cut)
 
 
 def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:

@@ -16,7 +16,8 @@ from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.mounted import topics as mounted
 from topicfs.places import Place, place_option
-from topicfs.storage.disk.names import is_internal
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.engine import Engine, Topic, records_of
 from topicfs.storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
 from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -87,29 +88,35 @@ def create(
     from topicfs.storage.replicas import holds_replicas
 
     overrides = parse_settings(settings)
-    for name in filter(is_internal, names):
-        raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise click.UsageError(f"{name}: is named twice")
+        if is_internal(name):
+            raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+        check_new_topic(name, names[:number])
+    if place.cluster is None:
+        TopicConfig.from_overrides(overrides)
     if replicas is not None and not holds_replicas(place.directories):
         raise StorageError(f"--replicas: {NO_REPLICAS}")
     mountpoint = serving_mount(place)
-    if mountpoint is not None:
-        made = mounted.create(
-            mountpoint, place, names, partitions=partitions, replicas=replicas, overrides=overrides
-        )
-        for name, count in made.items():
-            _say_created(name, count)
-        return
-    with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
+    with (
+        place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True)
+        if mountpoint is None
+        else place.opened() as engine
+    ):
         for name in names:
-            topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
-            if replicas is not None and engine.replication is not None:
-                engine.replication.set_replicas(name, replicas)
-                engine.replication.catch_up()
-            _say_created(name, len(topic.partitions()))
-
-
-def _say_created(name: str, count: int) -> None:
-    say(f"{name}: created with {count} partition{'s' * (count != 1)}")
+            check_new_topic(name, engine.topics())
+        for name in names:
+            if mountpoint is not None:
+                count = mounted.create(
+                    mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
+                )
+            else:
+                more = {} if replicas is None else {"replicas": replicas}
+                count = len(
+                    engine.create_topic(name, partitions=partitions, overrides=overrides, **more).partitions()  # type: ignore[arg-type]
+                )
+            say(f"{name}: created with {count} partition{'s' * (count != 1)}")
 
 
 @topics.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -53,7 +54,8 @@ class _MountedPartition:
 
     def sync(self) -> None:
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            with explained(self._mountpoint, self._name):
+                os.fsync(self._file.fileno())
 
 
 def write(file: IO[bytes], data: bytes) -> None:
@@ -85,8 +87,10 @@ def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
     yield bytes(block[start:])
 
 
-def end_offsets(topic: Path, partition: int | None) -> int:
-    """Return where the partition of a mounted topic ends, or the sum over all of them (OSError)."""
+def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
+    """Return the end of a mounted topic's partition, or the sum of all ends. Raises OSError, also for a new topic of that name."""
+    if status_of(topic)["topic_id"] != topic_id:
+        raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
     numbers = (
         [one for one in topic.iterdir() if one.name.isdecimal()]
         if partition is None
@@ -96,6 +100,6 @@ def end_offsets(topic: Path, partition: int | None) -> int:
 
 
 def status_of(partition: Path) -> dict[str, str]:
-    """Read the `status` of a mounted partition (OSError)."""
+    """Read the `status` of a mounted topic or partition (OSError)."""
     lines = (line.partition(" ") for line in (partition / "status").read_text().splitlines())
     return {name: value for name, _, value in lines}

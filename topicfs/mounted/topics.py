@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from topicfs.data_directory import NO_REPLICAS
 from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
-from topicfs.places import Place
-from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.disk.names import check_new_topic
-from topicfs.storage.errors import StorageError, TopicNotEmptyError, UnknownTopicError
+from topicfs.storage.errors import (
+    PartitionOfflineError,
+    StorageError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
+from topicfs.storage.model import ONLINE
 
 
 def create(
-    mountpoint: Path,
-    place: Place,
-    names: Sequence[str],
-    *,
-    partitions: int | None,
-    replicas: int | None,
-    overrides: Mapping[str, str],
-) -> dict[str, int]:
-    """Create topics; remove one that differs from what was asked. Return the numbers of their partitions."""
-    TopicConfig.from_overrides(overrides)
-    with place.opened() as engine:
-        for name in names:
-            check_new_topic(name, engine.topics())
-    return {
-        name: _create(mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides)
-        for name in names
-    }
-
-
-def _create(
     mountpoint: Path,
     name: str,
     *,
@@ -44,27 +25,32 @@ def _create(
     replicas: int | None,
     overrides: Mapping[str, str],
 ) -> int:
+    """Create a topic; remove it again if it differs from what was asked. Return the number of its partitions."""
     topic = mountpoint / name
     topic.mkdir()
+    if not (topic / "config").exists():
+        topic.rmdir()
+        raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
     with ExitStack() as undo:
-        undo.callback(topic.rmdir)
-        if not (topic / "config").exists():
-            raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
+        undo.callback(_remove, mountpoint, name)
         if partitions is not None:
             (topic / str(partitions - 1)).mkdir(exist_ok=True)
-        if overrides:
-            lines = "".join(f"{key}={value}\n" for key, value in overrides.items())
-            (topic / "config").write_text(lines, encoding="utf-8")
+        settings = "".join(f"{key}={value}\n" for key, value in overrides.items())
+        for file, text in (("config", settings), ("replicas", f"{replicas}\n" if replicas else "")):
+            if text:
+                with explained(mountpoint, f"{name}/{file}"):
+                    (topic / file).write_text(text, encoding="utf-8")
         count = sum(one.name.isdecimal() for one in topic.iterdir())
         if partitions not in (None, count):
             raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
-        if replicas is not None:
-            if not (topic / "replicas").exists():
-                raise StorageError(f"--replicas: {NO_REPLICAS}")
-            with explained(mountpoint, f"{name}/replicas"):
-                (topic / "replicas").write_text(f"{replicas}\n")
         undo.pop_all()
     return count
+
+
+def _remove(mountpoint: Path, name: str) -> None:
+    """Remove a topic again if nobody has appended to it."""
+    with suppress(StorageError, OSError):
+        delete(mountpoint, name, with_records=False)
 
 
 def delete(mountpoint: Path, name: str, *, with_records: bool) -> None:
@@ -72,15 +58,20 @@ def delete(mountpoint: Path, name: str, *, with_records: bool) -> None:
     topic = mountpoint / name
     if not (topic / "config").exists():
         raise UnknownTopicError.of(name)
-    states = [status_of(one) for one in topic.iterdir() if one.name.isdecimal()]
-    records = sum(int(one["log_end_offset"]) - int(one["log_start_offset"]) for one in states)
-    if records and not with_records:
-        raise TopicNotEmptyError(name, records)
-    try:
+    if not with_records:
+        _check_empty(topic)
+    with explained(mountpoint, name):
         topic.rmdir()
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        raise StorageError(
-            f"{name}: holds records, and its mount {mountpoint} is without --allow-delete; unmount it first"
-        ) from None
+
+
+def _check_empty(topic: Path) -> None:
+    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
+    records = 0
+    for partition in topic.iterdir():
+        if partition.name.isdecimal():
+            status = status_of(partition)
+            if status["state"] != ONLINE:
+                raise PartitionOfflineError(f"{topic.name}/{partition.name}: {status['state']}")
+            records += int(status["log_end_offset"]) - int(status["log_start_offset"])
+    if records:
+        raise TopicNotEmptyError(topic.name, records)
