@@ -278,6 +278,20 @@ def test_the_directory_is_given_by_option_or_environment(orders, directory, monk
     assert b"one" == orders("cat", "orders/0/0").output
 
 
+def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
+    """Its records are not those that were followed, and its offsets begin again."""
+    command = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", "--follow", "orders/0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
+    with started(command, stdout=subprocess.PIPE, env=environment) as follower:
+        assert [b"one\n", b"two\n", b"three\n"] == [follower.stdout.readline() for _ in range(3)]
+        follower.send_signal(signal.SIGSTOP)
+        orders("topics", "delete", "orders", "--with-records")
+        orders("topics", "create", "orders")
+        orders("append", "orders/0", stdin=b"1\n2\n3\n4\n")
+        follower.send_signal(signal.SIGCONT)
+        assert (b"", 0) == (follower.stdout.read(), follower.wait())
+
+
 @pytest.mark.parametrize("words", [(), ("--format", r"%o:%s\n")])
 def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory, words):
     """`cat --follow` goes on where it stopped, in a format too, and ends at SIGINT with the shell's status for it."""

@@ -183,6 +183,36 @@ def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
         assert (1, True) == (ran.status, b"a group's name must be a valid directory name" in ran.errors), ran
 
 
+def test_a_group_that_no_mount_has_is_not_reset(orders, mnt):
+    """Its name is checked first: no other directory of the mount is made for it."""
+    ran = orders("groups", "reset", "../new", "--topic", "orders", "--to-earliest")
+    assert (1, True) == (ran.status, b"a group's name must be a valid directory name" in ran.errors)
+    assert not (mnt / "new").exists()
+
+
+def test_a_group_is_not_taken_for_a_topic(orders, mnt):
+    """Names of groups and queues are free: they may be numbers, or the names of a topic's files."""
+    for name in ("@groups/5", "@groups/replicas", "@queues/6"):
+        (mnt / name).mkdir()
+    assert (0, b"", b"nothing is offline\n") == orders("topics", "online")
+    assert 0 == orders("replicas", "elect", "--preferred").status
+
+
+@pytest.mark.parametrize(
+    ("when", "offset"),
+    [
+        ("--to-datetime=1969-12-31", 0),
+        ("--by-duration=P99999D", 0),
+        ("--by-duration=P1D", 0),
+        ("--to-datetime=2100-01-01", 3),
+    ],
+)
+def test_a_group_is_reset_by_time_through_the_mount(orders, mnt, when, offset):
+    """No mount has a name for a time before 1970: it means the first record."""
+    ran = orders("groups", "reset", "g", "--topic", "orders:0", when)
+    assert ["g", "orders", "0", str(offset)] == ran.text.split()[-4:], ran.errors
+
+
 def test_a_producer_needs_the_directory_for_itself(orders, mnt):
     """Only the owner of the directory knows what is left of a producer that was killed."""
     Path("lines").write_text("four\n")

@@ -142,6 +142,8 @@ def test_what_is_exported_is_read_back():
     assert "" == export([])
     with pytest.raises(Exception, match="line 2: must be topic,partition,offset"):
         parse_export("a,1,5\nb,1\n")
+    with pytest.raises(Exception, match="line 1: must be topic,partition,offset"):
+        parse_export(f"a,1,{'9' * 5000}\n")
 
 
 def test_reading_as_a_member(orders: Topicfs):

@@ -27,6 +27,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.topics.topic import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from topicfs.formats.printer import FormatPrinter
@@ -229,6 +230,7 @@ def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
         return
     with place.opened() as engine, suppress(UnknownTopicError):
         news = threading.Event()
+        topic_id = engine.topic(path.topic).topic_id
         engine.partition(*path.topic_partition).listen(news.set)
         name, suffix = _followed_path(path)
         offset = _growing(name, printer.show(engine, name))
@@ -236,7 +238,7 @@ def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
             printer.flush()
             news.wait()
             news.clear()
-            engine.partition(*path.topic_partition)
+            _check_same(engine, path, topic_id)
             rest = f"{path.topic}/{path.partition}/{offset}-{suffix}"
             offset = printer.show(engine, rest) or offset
 
@@ -256,6 +258,7 @@ def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer
     seen = signature(directories)
     with opened_for_reading(directories) as engine:
         offset = _growing(path, printer.show(engine, path))
+        topic_id = engine.topic(place.topic).topic_id
     printer.flush()
     while True:
         time.sleep(POLL_SECONDS)
@@ -266,11 +269,18 @@ def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer
         rest = f"{place.topic}/{place.partition}/{offset}-{suffix}"
         try:
             with opened_for_reading(directories) as engine:
-                engine.partition(*place.topic_partition)
+                _check_same(engine, place, topic_id)
                 offset = printer.show(engine, rest) or offset
         except (UnknownTopicError, FileNotFoundError):
             return
         printer.flush()
+
+
+def _check_same(engine: Engine, path: TopicPath, topic_id: str) -> None:
+    """Raise UnknownTopicError if the partition is gone, also if there is a new one of the same name."""
+    engine.partition(*path.topic_partition)
+    if topic_id not in (NO_TOPIC_ID, engine.topic(path.topic).topic_id):
+        raise UnknownTopicError.of(path.topic)
 
 
 def _followed_path(place: TopicPath) -> tuple[str, str]:

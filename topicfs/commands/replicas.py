@@ -154,7 +154,7 @@ class _Owner:
 
     def topics(self) -> list[str]:
         if isinstance(self._owner, Path):
-            return sorted(path.parent.name for path in self._owner.glob("*/replicas"))
+            return sorted(path.parent.name for path in self._owner.glob("[!@]*/replicas"))
         return list(self._owner.topics())
 
     def write(self, topic: str, line: str) -> None:

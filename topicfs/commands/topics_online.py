@@ -79,7 +79,7 @@ def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]
 
 def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought]:
     """Have a daemon load again what is offline, by a write of `online` to each partition's `state`."""
-    partitions = (path for path in mountpoint.glob("*/*/status") if path.parent.name.isdecimal())
+    partitions = (path for path in mountpoint.glob("[!@]*/*/status") if path.parent.name.isdecimal())
     for path in sorted(partitions, key=lambda path: (path.parent.parent.name, int(path.parent.name))):
         name = f"{path.parent.parent.name}/{path.parent.name}"
         if not _is_asked_for(name, wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 from topicfs.mounted.appends import status_of
+from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
@@ -127,11 +129,13 @@ class MountGroups:
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
         try:
-            return Offset(int(os.getxattr(self._files(partition) / f"@{timestamp}", "user.kafka.offset")))
+            line = (self._files(partition) / f"@{timestamp}.json").read_bytes()
         except FileNotFoundError:
             return None
+        return Offset(json.loads(line)["offset"])
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
+        check_group_name(group)
         directory = self._groups / group
         if (self._queues / group).is_dir():
             raise StorageError(f"{group}: a queue is reset while no daemon owns the directory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -14,6 +15,8 @@ from topicfs.storage.config.group import OffsetResetChoice
 from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
+_NUMBER = re.compile("[0-9]{1,19}")
+"""Matches what 64 bits have room for, and a little more."""
 Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
 """Gives the offset meant in a partition where the group is at an offset, or at none; None: it has none there, and gets none."""
 
@@ -53,6 +56,7 @@ def shift_by(count: int) -> Scenario:
 
 def to_time(timestamp: Timestamp) -> Scenario:
     """Go to the first record at or after a time, else to the end."""
+    timestamp = max(Timestamp(0), timestamp)  # No place can be asked about a time before 1970.
 
     def at(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
         del present
@@ -125,7 +129,7 @@ def parse_topics(place: GroupsPlace, texts: Sequence[str]) -> list[TopicPartitio
 
 
 def _number(text: str, number: str) -> int:
-    if not number.isdecimal():
+    if not _NUMBER.fullmatch(number):
         raise InvalidPositionError(f"{text}: partitions are numbers, as in orders:0,2")
     return int(number)
 
@@ -144,7 +148,7 @@ def parse_export(text: str) -> dict[TopicPartition, int]:
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row:
             continue
-        if len(row) != 3 or not (row[1].isdecimal() and row[2].isdecimal()):
+        if len(row) != 3 or not (_NUMBER.fullmatch(row[1]) and _NUMBER.fullmatch(row[2])):
             raise InvalidPositionError(f"line {number}: must be topic,partition,offset")
         found[TopicPartition(row[0], int(row[1]))] = int(row[2])
     return found
