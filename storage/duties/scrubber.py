@@ -23,6 +23,7 @@ from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, printable, reason_of
 from topicfs.storage.model import Timestamp, TopicPartition
@@ -299,6 +300,7 @@ def _scrubbed_logs(topics: Mapping[str, OpeningTopic]) -> Iterator[ScrubbedParti
                 name=TopicPartition(topic.name, number),
                 replicas=partial(_only, topic, number),
                 guard=nullcontext,
+                absent=partial(_unread, topic, number),
                 topic_id=topic.topic_id,
                 is_open=number in opened,
             )
@@ -307,6 +309,15 @@ def _scrubbed_logs(topics: Mapping[str, OpeningTopic]) -> Iterator[ScrubbedParti
 def _only(topic: Topic, number: int) -> list[ScrubbedLog]:
     found = topic.partitions().get(number)
     return [ScrubbedLog(str(found.directory.parent), found)] if isinstance(found, Log) else []
+
+
+def _unread(topic: Topic, number: int) -> list[Finding]:
+    """Return a finding for a partition that is offline: nobody knows whether its records are sound."""
+    found = topic.partitions().get(number)
+    if found is None or isinstance(found, Log):
+        return []
+    assert found.directory is not None
+    return [Finding(found.directory, None, found.status().state)]
 
 
 def become_idle() -> None:

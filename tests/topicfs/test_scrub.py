@@ -68,6 +68,16 @@ def test_what_no_replica_has_is_left(two):
     assert b"2 damaged left" in ran.errors
 
 
+def test_a_partition_that_is_offline_is_left(topicfs):
+    """Its records are not read, so nobody knows that they are sound."""
+    topicfs("topics", "create", "orders", "--data", "a")
+    Path("a/orders-0/leader-epoch-checkpoint").write_text("rubbish\n")
+    ran = topicfs("scrub", "a")
+    assert 1 == ran.status
+    assert ran.text.startswith("a/orders-0: offline")
+    assert b"1 damaged left" in ran.errors
+
+
 def test_one_of_the_directories_says_that_the_others_would_help(two):
     """It heals nothing by itself, and is not opened alone."""
     flip("a" / LOG)

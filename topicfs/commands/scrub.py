@@ -65,7 +65,7 @@ def scrub(
     A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
     and an index is made again. It reads at idle I/O priority, and an interrupted one goes on where it was. One line a
     finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
-    an interruption.
+    an interruption, or if a partition is offline.
 
     With --archive a batch that no replica has sound is made again of the records of a `topicfs pipeline archive`, also in
     directories without replicas. It is written only where its checksum, or all of its other bytes, prove that it is what
