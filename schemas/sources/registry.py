@@ -18,7 +18,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Hashable
-from typing import Any, NoReturn, TypeVar
+from concurrent.futures import Future
+from http.client import HTTPException
+from typing import Any, NoReturn
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -34,11 +36,9 @@ from topicfs.schemas.schema import (
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 
-T = TypeVar("T")
-
 ANSWER_SECONDS = 5.0
 REST_SECONDS = 30.0
-"""For so long a registry that failed is not asked, nor is what it did not have asked for again."""
+"""Time for which a registry that failed is not asked again, nor for a schema that it did not have."""
 MAX_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
@@ -73,10 +73,9 @@ class RegistrySource:
         self._opener = build_opener(_NoRedirects)
         self._clock = clock
         self._turn = threading.Lock()
-        self._asked_again_at = 0.0
-        self._rests = False
-        self._asking: threading.Thread | None = None
-        """The thread that asked last."""
+        self._asked_again_at = float("-inf")
+        self._asking: Future[tuple[int, bytes]] | None = None
+        """The answer to the last question."""
         self._missing: dict[str, float] = {}
 
     def stamp(self) -> Hashable:
@@ -121,18 +120,20 @@ class RegistrySource:
 
     def _answer(self, path: str) -> dict[str, Any] | None:
         """Ask for an object; None where there is none. Raises RegistryUnavailableError."""
-        if self._rests and self._clock() < self._asked_again_at:
+        if self._clock() < self._asked_again_at:
             raise RegistryUnavailableError(
                 f"{self.url} failed lately, and is not asked for {REST_SECONDS:.0f} s"
             )
-        self._rests = False
-        if self._asking is not None and self._asking.is_alive():
+        if self._asking is not None and not self._asking.done():
             # It sends a byte now and then: each further question would leave one more thread waiting.
             self._fail(f"{path}: the answer to an earlier question is still under way")
         try:
-            status, body = self._in_time(lambda: self._get(path), ANSWER_SECONDS)
+            status, body = self._in_time(path, ANSWER_SECONDS)
         except (OSError, ValueError) as error:
             self._fail(f"{path}: {_reason(error)}")
+        except HTTPException as error:
+            said = printable(str(error))[:100]
+            self._fail(f"{path}: {type(error).__name__}: {said}{_NO_REGISTRY}")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
@@ -146,45 +147,35 @@ class RegistrySource:
         return answer
 
     def _fail(self, reason: str) -> NoReturn:
-        self._rests, self._asked_again_at = True, self._clock() + REST_SECONDS
+        self._asked_again_at = self._clock() + REST_SECONDS
         _LOG.warning("schema registry %s: %s", self.url, reason)
         raise RegistryUnavailableError(f"{self.url}{reason}")
 
-    def _in_time(self, call: Callable[[], T], seconds: float) -> T:
-        """Return what a call does within a time; after that it is left alone. Raises TimeoutError, and what the call does."""
-        ended: list[tuple[T | None, Exception | None]] = []
+    def _in_time(self, path: str, seconds: float) -> tuple[int, bytes]:
+        """Return what `_get` does. Raises TimeoutError after a time, when the request is left alone, and what `_get` does."""
+        asking: Future[tuple[int, bytes]] = Future()
 
         def run() -> None:
             try:
-                ended.append((call(), None))
+                asking.set_result(self._get(path))
             except Exception as error:  # noqa: BLE001 - raised where it was asked for
-                ended.append((None, error))
+                asking.set_exception(error)
 
-        self._asking = threading.Thread(target=run, name="schema registry", daemon=True)
-        self._asking.start()
-        self._asking.join(seconds)
-        if not ended:
-            raise TimeoutError(f"no answer within {seconds:.0f} s")
-        value, error = ended[0]
-        if error is not None:
-            raise error
-        return value  # type: ignore[return-value] # it is what the call returned
+        threading.Thread(target=run, name="schema registry", daemon=True).start()
+        self._asking = asking
+        try:
+            return asking.result(seconds)
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
 
     def _get(self, path: str) -> tuple[int, bytes]:
         request = Request(self.url + path, headers=self._headers)  # noqa: S310 - `checked_url` lets http and https in
         try:
-            with self._open(request) as answer:
-                return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
-        except (OSError, ValueError):
-            raise
-        except Exception as error:  # noqa: BLE001 - http.client has errors that are neither, for answers that are none
-            raise ValueError(f"{type(error).__name__}: {printable(str(error))[:100]}{_NO_REGISTRY}") from None
-
-    def _open(self, request: Request) -> Any:
-        try:
-            return self._opener.open(request, timeout=ANSWER_SECONDS)
+            answer = self._opener.open(request, timeout=ANSWER_SECONDS)
         except HTTPError as error:
-            return error  # It is an answer, too.
+            answer = error  # It is an answer, too.
+        with answer:
+            return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
 
 
 def _reason(error: Exception) -> str:
