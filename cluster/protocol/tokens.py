@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from math import isfinite
 from urllib.parse import urlencode, urlsplit
 
 from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted, tls_reason
@@ -21,6 +20,8 @@ ENDPOINT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
 """Share of a token's lifetime after which the next one is asked for, before sessions that began with the old one expire."""
+LONGEST_LIFETIME_SECONDS = 86_400.0
+"""Longest time for which a token is used, whatever the endpoint says: a wrong number must not keep an expired token for ever."""
 _REFUSED = range(400, 500)
 _TOO_MANY_REQUESTS = 429
 
@@ -134,12 +135,11 @@ def _broken_off_after(seconds: float, connected: socket.socket, late: threading.
 
 
 def _seconds(lifetime: object) -> float:
-    """Return a token's lifetime; without one that can be read each connection asks for its own."""
+    """Return a token's lifetime; 0 if it cannot be read, so that each connection asks for its own token."""
     try:
-        seconds = float(str(lifetime))
+        return min(max(0.0, float(str(lifetime))), LONGEST_LIFETIME_SECONDS)  # The order makes NaN 0.
     except ValueError:
         return 0.0
-    return seconds if isfinite(seconds) else 0.0
 
 
 _REASONS = ("error", "error_description")

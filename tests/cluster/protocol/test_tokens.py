@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 
 import pytest
 
@@ -37,13 +38,25 @@ def test_one_token_serves_until_it_grows_old(endpoint, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null', b', "expires_in": Infinity']
+    "lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null', b', "expires_in": NaN']
 )
 def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
     """A token may be good for one of them only."""
     endpoint.answer = 200, b'{"access_token": "t"' + lifetime + b"}"
     tokens = TokenEndpoint(endpoint.url, "alice", "s")
     assert ["t", "t"] == [tokens.token(), tokens.token()]
+    assert 2 == len(endpoint.asked)
+
+
+@pytest.mark.parametrize("lifetime", [b"1e300", b"Infinity"])
+def test_no_token_is_used_for_longer_than_a_day(endpoint, monkeypatch, lifetime):
+    """A wrong number must not keep an expired token for ever."""
+    endpoint.answer = 200, b'{"access_token": "t", "expires_in": ' + lifetime + b"}"
+    tokens = TokenEndpoint(endpoint.url, "alice", "s")
+    assert ["t", "t"] == [tokens.token(), tokens.token()]
+    later = time.monotonic() + 86_400
+    monkeypatch.setattr("time.monotonic", lambda: later)
+    tokens.token()
     assert 2 == len(endpoint.asked)
 
 
