@@ -14,6 +14,7 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import trio
@@ -22,7 +23,6 @@ from topicfs.fusefs.appending.flags import access_of
 from topicfs.fusefs.errors import FileError, file_error
 from topicfs.fusefs.following.polls import Notify
 from topicfs.fusefs.following.waiting_reads import Program
-from topicfs.fusefs.mounting.limits import disk_space
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.handles import Handle
 from topicfs.fusefs.nodes.inodes import InodeTable
@@ -461,3 +461,32 @@ def _text(name: bytes) -> str:
 def _join(parent: Directory, name: bytes) -> str:
     shown = name.decode("utf-8", "backslashreplace")
     return f"{parent.path}/{shown}" if parent.path else shown
+
+
+def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
+    """Add up the disks that hold the directories, each once, in blocks of the first one's size, as `df` shows them.
+
+    A directory that cannot be asked is left out; OSError where none can. All figures are 0 without any directory.
+    """
+    if not directories:
+        return os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
+    figures: dict[int, os.statvfs_result] = {}
+    error: OSError | None = None
+    for directory in directories:
+        try:
+            figures.setdefault(directory.stat().st_dev, os.statvfs(directory))
+        except OSError as refused:
+            error = refused
+    if not figures:
+        assert error is not None
+        raise error
+    first, *others = figures.values()
+    if not others:
+        return first
+    fields = list(first)
+    for one in others:
+        for index in (2, 3, 4):  # f_blocks, f_bfree, f_bavail
+            fields[index] += one[index] * one.f_frsize // first.f_frsize
+        for index in (5, 6, 7):  # f_files, f_ffree, f_favail
+            fields[index] += one[index]
+    return os.statvfs_result(fields)

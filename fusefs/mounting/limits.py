@@ -1,16 +1,12 @@
-"""Limits around a mount: those of the process and of the kernel, and the room on the disks.
-
-The former are raised as far as permitted, and never a reason to fail.
-"""
+"""Limits around a mount: those of the process and of the kernel. They are raised as far as permitted, and never a reason to fail."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import re
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 READ_AHEAD_KIB = 1024
@@ -69,32 +65,3 @@ def _mount_table(process: str = "self") -> Iterator[tuple[str, str, str, str]]:
 def _unescaped(path: str) -> str:
     """Undo the octal escapes of mountinfo."""
     return path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
-
-
-def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
-    """Add up the disks that hold the directories, each once, in blocks of the first one's size, as `df` shows them.
-
-    A directory that cannot be asked is left out; OSError where none can. All figures are 0 without any directory.
-    """
-    if not directories:
-        return os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
-    figures: dict[int, os.statvfs_result] = {}
-    error: OSError | None = None
-    for directory in directories:
-        try:
-            figures.setdefault(directory.stat().st_dev, os.statvfs(directory))
-        except OSError as refused:
-            error = refused
-    if not figures:
-        assert error is not None
-        raise error
-    first, *others = figures.values()
-    if not others:
-        return first
-    fields = list(first)
-    for one in others:
-        for index in (2, 3, 4):  # f_blocks, f_bfree, f_bavail
-            fields[index] += one[index] * one.f_frsize // first.f_frsize
-        for index in (5, 6, 7):  # f_files, f_ffree, f_favail
-            fields[index] += one[index]
-    return os.statvfs_result(fields)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
-from topicfs.fusefs.mounting.limits import disk_space
+from topicfs.fusefs.filesystem import disk_space
 
 pytestmark = pytest.mark.fuse
 
