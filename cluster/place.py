@@ -10,7 +10,7 @@ from topicfs.storage.errors import StorageError
 SCHEME = "kafka://"
 EXAMPLE = "kafka://host:9092, or kafka://one:9092,two:9092"
 MAX_PORT = 65_535
-_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?")
+_SERVER = r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?"
 
 
 class AddressError(StorageError):
@@ -55,7 +55,7 @@ def cluster_address(text: str) -> ClusterAddress:
 
 
 def _server(server: str, text: str) -> Server:
-    match = _SERVER.fullmatch(server)
+    match = re.fullmatch(_SERVER, server)
     if match is None:
         raise AddressError(f"{text}: {server!r} is not host:port; expected {EXAMPLE}")
     host, port = match["host"], match["port"]

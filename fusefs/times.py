@@ -22,14 +22,14 @@ SPELLINGS = (
 )
 _MILLISECONDS = re.compile(r"[0-9]{1,255}")
 _ZONE = r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
-_CALENDAR_TIME = re.compile(
+_CALENDAR_TIME = (
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?" + _ZONE
 )
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 """Milliseconds, the longest first, as they are written one behind the other."""
-_AGO = re.compile("(?=[0-9])" + "".join(f"(?:([0-9]{{1,18}}){unit})?" for unit in _UNITS))
-_DAY = re.compile(f"(?P<day>today|yesterday){_ZONE}")
+_AGO = "(?=[0-9])" + "".join(f"(?:([0-9]{{1,18}}){unit})?" for unit in _UNITS)
+_DAY = f"(?P<day>today|yesterday){_ZONE}"
 _DAY_MS = _UNITS["d"]
 _MAX_TIMESTAMP = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,16 +52,16 @@ def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Time
     """
     if _MILLISECONDS.fullmatch(text):
         return Timestamp(min(int(text), _MAX_TIMESTAMP))
-    if calendar := _CALENDAR_TIME.fullmatch(text):
+    if calendar := re.fullmatch(_CALENDAR_TIME, text):
         return _in_calendar(text, calendar)
     if text == "now":
         return clock()
-    if day := _DAY.fullmatch(text):
+    if day := re.fullmatch(_DAY, text):
         zone = _zone_milliseconds(day["zone"])
         since = _DAY_MS if day["day"] == "yesterday" else 0
         local = clock() + zone
         return Timestamp(local - local % _DAY_MS - since - zone)
-    if ago := _AGO.fullmatch(text):
+    if ago := re.fullmatch(_AGO, text):
         spans = zip(ago.groups(), _UNITS.values(), strict=True)
         span = sum(int(count) * unit for count, unit in spans if count is not None)
         return Timestamp(max(clock() - span, -_MAX_TIMESTAMP))
@@ -70,7 +70,7 @@ def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Time
 
 def is_relative(text: str) -> bool:
     """Return whether a time is another one each time it is read."""
-    return not (_MILLISECONDS.fullmatch(text) or _CALENDAR_TIME.fullmatch(text))
+    return not (_MILLISECONDS.fullmatch(text) or re.fullmatch(_CALENDAR_TIME, text))
 
 
 def written(timestamp: Timestamp, *, timespec: str = "milliseconds") -> str:

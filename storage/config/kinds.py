@@ -18,8 +18,8 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
-_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+_DECIMAL = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
+_THROTTLED_REPLICA = r"[0-9]+:[0-9]+"
 
 
 class ValueKind(Protocol):
@@ -118,7 +118,7 @@ class Ratio(NamedTuple):
 
     def parse(self, text: str) -> float:
         stripped = text.strip()
-        if not _DECIMAL.fullmatch(stripped):
+        if not re.fullmatch(_DECIMAL, stripped):
             raise ValueError(text)
         value = float(stripped)
         if not math.isfinite(value) or not self.minimum <= value <= self.maximum:
@@ -217,7 +217,7 @@ class ThrottledReplicas:
 
     def parse(self, text: str) -> tuple[str, ...]:
         items = split_list(text)
-        if items != ("*",) and not all(_THROTTLED_REPLICA.fullmatch(item) for item in items):
+        if items != ("*",) and not all(re.fullmatch(_THROTTLED_REPLICA, item) for item in items):
             raise ValueError(text)
         return items
 

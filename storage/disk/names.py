@@ -83,13 +83,13 @@ MAX_PARTITION = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-_MARKED_DIRECTORY = re.compile(r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>delete|stray|future)")
+_MARKED_DIRECTORY = r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>delete|stray|future)"
 _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
     r"(\.(?P<state>deleted|cleaned|swap))?"
 )
 _VIEW_FILE = re.compile(r"([0-9]{20})\.view(?:\.tmp)?")
-_WRITE_FILE = re.compile(
+_WRITE_FILE = (
     r"topicfs\.write\.(?P<query>[0-9A-Za-z._-]{1,64})(@(?P<target>[0-9A-Za-z_-]{1,64}))?\.(?P<batch>once|0|[1-9][0-9]{0,18})"
     r"(\.(?P<part>[0-9A-Za-z-]{1,64}))?\.(?P<kind>staged|requested|claimed|refused)"
 )
@@ -172,7 +172,7 @@ def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have
     made is taken, so that a partition has one name.
     """
-    marked = _MARKED_DIRECTORY.fullmatch(name) if name.endswith(_MARKS) else None
+    marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:
         partition = _parse_topic_partition(marked["partition"])
         return PartitionDirectoryName(partition, DirectoryMark(marked["mark"])) if partition else None
@@ -305,7 +305,7 @@ def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
 
 def parse_write_file(name: str) -> WriteFile | None:
     """Read a plain file's name. None: no file of a write."""
-    match = _WRITE_FILE.fullmatch(name)
+    match = re.fullmatch(_WRITE_FILE, name)
     if not match or (match["kind"] == WriteFileKind.STAGED.value) != bool(match["part"]):
         return None
     batch = None if match["batch"] == "once" else int(match["batch"])
