@@ -7,7 +7,6 @@ from clients (kafka-storage.md#append-validation); a follower takes what its lea
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from topicfs.storage.codec.batch import scan
@@ -23,8 +22,7 @@ NO_LIMIT = 2**63 - 1
 """A message.timestamp.before.max.ms of this, which is the default, refuses nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRules:
+class AppendRules(NamedTuple):
     """The rules of a topic's settings for an append."""
 
     max_message_bytes: int
@@ -38,30 +36,28 @@ class AppendRules:
     codec: Codec | None
     """The codec of batches in the log; None: whatever their producer chose."""
     compression_level: int | None
-    reads_records: bool = field(init=False)
+    reads_records: bool
     """True if a batch's header cannot answer even when it is known to be true."""
-    accepts_own_batches: bool = field(init=False)
+    accepts_own_batches: bool
     """True if batches that this process just made need nothing but their offsets, and the topic's codec."""
-
-    def __post_init__(self) -> None:
-        # Each append asks; the answers follow from what does not change.
-        looks = self.needs_keys or (self.before_max_ms < NO_LIMIT and not self.stamps_append_time)
-        object.__setattr__(self, "reads_records", looks)
-        object.__setattr__(self, "accepts_own_batches", not self.stamps_append_time and not looks)
 
     @classmethod
     def of(cls, config: TopicConfig) -> AppendRules:
         codec, level = compression_of(config)
+        stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        reads = config.compacts or (config.message_timestamp_before_max_ms < NO_LIMIT and not stamps)
         return cls(
             codec=codec,
             compression_level=level,
             max_message_bytes=config.max_message_bytes,
             max_segment_bytes=config.effective_segment_bytes,
             max_segment_ms=config.effective_segment_ms,
-            stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
+            stamps_append_time=stamps,
             needs_keys=config.compacts,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
+            reads_records=reads,
+            accepts_own_batches=not stamps and not reads,
         )
 
 
@@ -82,13 +78,14 @@ def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
 
 def for_accepted(rules: AppendRules) -> AppendRules:
     """Return the rules for the rest of a write whose checks have passed: no limit refuses a batch."""
-    return replace(
-        rules,
+    return rules._replace(
         max_message_bytes=NO_LIMIT,
         max_segment_bytes=NO_LIMIT,
         needs_keys=False,
         before_max_ms=NO_LIMIT,
         after_max_ms=NO_LIMIT,
+        reads_records=False,
+        accepts_own_batches=not rules.stamps_append_time,
     )
 
 
