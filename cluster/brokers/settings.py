@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from topicfs.cluster.brokers.brokers import Brokers
@@ -73,7 +72,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
             TopicConfig.from_overrides({row.name: each["value"]})
             values[row.field] = row.parse(each["value"])
     overrides = {each["name"]: each["value"] for each in found if each["configSource"] == _OVERRIDE}
-    return TopicSettings(replace(TopicConfig(), **values), overrides, [_shown(each) for each in found])
+    return TopicSettings(TopicConfig()._replace(**values), overrides, [_shown(each) for each in found])
 
 
 def _shown(said: Values) -> ShownSetting:

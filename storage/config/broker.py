@@ -5,10 +5,7 @@ Names and defaults are those of Kafka's broker, so that a `server.properties` is
 and reported to the caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_type_hints
@@ -41,14 +38,13 @@ class BrokerRow(NamedTuple):
     """Kafka's; the first one present wins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(NamedTuple):
     """The settings of an engine over its data directories. Immutable."""
 
-    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
+    topic_defaults: TopicConfig = TopicConfig()
     """The settings of a topic where it has no override."""
 
-    creation_overrides: Mapping[str, str] = field(default_factory=lambda: KEEP_FOREVER)
+    creation_overrides: Mapping[str, str] = KEEP_FOREVER
     """Overrides that every topic created here gets, unless others are given."""
 
     follows: bool = False
@@ -292,7 +288,7 @@ class EngineConfig:
     ] = 0
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> FromProperties:
+    def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
         """Read a broker's `server.properties`, already parsed into names and values.
 
         Where the file says how long to keep records, topics made here get no retention override of their own.
@@ -304,7 +300,7 @@ class EngineConfig:
             if found is not None:
                 values[own.field] = read_value(found, properties[found], own.row.kind)
         topic_values = _topic_values(properties)
-        defaults = replace(TopicConfig(), **topic_values)
+        defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()
         overrides = {} if "retention_ms" in topic_values else KEEP_FOREVER
         config = cls(topic_defaults=defaults, creation_overrides=MappingProxyType(dict(overrides)), **values)

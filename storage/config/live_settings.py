@@ -6,7 +6,6 @@ As with a broker's dynamic settings the others hold from the next start on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from topicfs.storage.config.broker import EngineConfig, broker_settings
@@ -54,7 +53,7 @@ class SettingChange(NamedTuple):
 def taken_over(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
     """Return what an engine has that ran with one and is given the other: its own of what is read at the start alone."""
     kept = {name: getattr(running, name) for name in _FROM_THE_NEXT_START}
-    return replace(wanted, follows=running.follows, **kept)
+    return wanted._replace(follows=running.follows, **kept)
 
 
 def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[SettingChange]:

@@ -5,11 +5,8 @@ settings it falls back to (the first one present wins), default. The table follo
 LogConfig (kafka-storage.md#topic-settings).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple, Self
 
 from topicfs.storage.config.kinds import (
     INT_MAX,
@@ -37,8 +34,7 @@ MILLISECONDS_PER_MINUTE = 60_000
 MILLISECONDS_PER_HOUR = 3_600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+class TopicConfig(NamedTuple):
     """The settings of a topic's logs. Immutable: a change makes a new value.
 
     Values given to the constructor are taken as they are; text from users goes through `from_overrides`.
@@ -378,14 +374,14 @@ class TopicConfig:
     ] = None
 
     @classmethod
-    def from_overrides(cls, overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
+    def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
         """Return `defaults` (Kafka's when None) with `overrides`, by Kafka's names, in place of theirs.
 
         Raises InvalidConfigError for an unknown name, a bad value, or values that do not fit together.
         """
         base = cls() if defaults is None else defaults
         values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
-        config = replace(base, **values)
+        config = base._replace(**values)
         config.check_consistency()
         return config
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -24,7 +23,7 @@ from topicfs.storage.replicas import open_directories
 from topicfs.storage.staging.record import CommitRecord
 
 ORDERS = TopicPartition("orders", 0)
-TWO = replace(EngineConfig(), replication_factor=2)
+TWO = EngineConfig()._replace(replication_factor=2)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.replicas import open_directories
 
-TWO = replace(EngineConfig(), replication_factor=2)
+TWO = EngineConfig()._replace(replication_factor=2)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -256,13 +255,13 @@ def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
     assert isinstance(engine, EngineConfig)
     options["replicated"] = isinstance(replicas, int) or engine.replication_factor > 1
     if isinstance(replicas, int):
-        options["engine"] = replace(engine, replication_factor=replicas)
+        options["engine"] = engine._replace(replication_factor=replicas)
 
 
 def _reread(file: Path, replicas: object) -> EngineConfig:
     """Read the settings again, the number of replicas as it was given. Raises InvalidConfigError, OSError."""
     found = read_config(file).config
-    return replace(found, replication_factor=replicas) if isinstance(replicas, int) else found
+    return found._replace(replication_factor=replicas) if isinstance(replicas, int) else found
 
 
 def _opener(

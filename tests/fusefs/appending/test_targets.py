@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
@@ -21,8 +19,8 @@ class SmallPartition(MemoryPartition):
 
     def __init__(self, *, max_message_bytes: int, segment_bytes: int) -> None:
         super().__init__()
-        self._config = replace(
-            TopicConfig(), max_message_bytes=max_message_bytes, segment_bytes=segment_bytes
+        self._config = TopicConfig()._replace(
+            max_message_bytes=max_message_bytes, segment_bytes=segment_bytes
         )
 
     @property

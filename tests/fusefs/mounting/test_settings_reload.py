@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -33,7 +32,7 @@ def reload_of(
 
 
 def wanted() -> EngineConfig:
-    return replace(QUIET, node_id=3, topic_defaults=replace(QUIET.topic_defaults, retention_bytes=7))
+    return QUIET._replace(node_id=3, topic_defaults=QUIET.topic_defaults._replace(retention_bytes=7))
 
 
 def test_the_engine_has_them_and_the_log_says_which(engine: LogManager, caplog: pytest.LogCaptureFixture):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.live_settings import differences, taken_over
 
@@ -26,14 +24,14 @@ def test_defaults_of_topics_and_periods_are_taken_over():
 def test_what_is_read_at_the_start_stays():
     """Ids, threads, and the limits of groups."""
     wanted = of(node_id="7", num_recovery_threads_per_data_dir="9", group_max_size="3", num_partitions="5")
-    assert replace(BEFORE, num_partitions=5, creation_overrides=wanted.creation_overrides) == taken_over(
+    assert BEFORE._replace(num_partitions=5, creation_overrides=wanted.creation_overrides) == taken_over(
         BEFORE, wanted
     )
 
 
 def test_a_follower_stays_one():
     """That is no setting of a file."""
-    assert taken_over(replace(BEFORE, follows=True), BEFORE).follows
+    assert taken_over(BEFORE._replace(follows=True), BEFORE).follows
 
 
 def test_changes_have_kafkas_names_and_spelling():
@@ -58,7 +56,7 @@ def test_each_setting_of_the_engine_shows_its_change():
     """Whichever it is."""
     for name, own in broker_settings().items():
         other = not own.default if isinstance(own.default, bool) else own.default - 1
-        (change,) = differences(BEFORE, replace(BEFORE, **{own.field: other}))
+        (change,) = differences(BEFORE, BEFORE._replace(**{own.field: other}))
         assert name == change.name
-        holds_now = other == getattr(taken_over(BEFORE, replace(BEFORE, **{own.field: other})), own.field)
+        holds_now = other == getattr(taken_over(BEFORE, BEFORE._replace(**{own.field: other})), own.field)
         assert holds_now is not change.from_next_start

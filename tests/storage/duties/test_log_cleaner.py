@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,7 +250,7 @@ def test_an_offline_log_is_left_alone(disk, clock):
 
 def test_without_the_cleaner_nothing_is_compacted(disk, clock):
     """log.cleaner.enable=false; retention of such topics is then done with that of the others."""
-    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_enable=False))
+    engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_enable=False))
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=1000)
     clean(engine, clock)
     assert 0 == log.rewrites
@@ -293,7 +292,7 @@ def test_undecided_transactions_wait(disk, clock):
 
 def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
     """The pass cannot get past it; that is a warning, not a loop."""
-    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_dedupe_buffer_bytes=24 * 3))
+    engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 3))
     log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")
     log.append(encode([Record(Offset(n), Timestamp(0), b"%d" % n, b"v") for n in range(9)]))
     log.roll()
@@ -304,7 +303,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
 
 def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
     """Row 113: the round goes on until nothing is dirty enough."""
-    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_dedupe_buffer_bytes=24 * 5))
+    engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 5))
     log = topic(engine, "t", 30, keys=10, min_cleanable_dirty_ratio="0.01")
     active = log.chain.active.base_offset
     clean(engine, clock)
@@ -417,7 +416,7 @@ def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
 
 def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
     """On a real disk, with threads: every key's newest record is there in the end, after a restart too."""
-    config = replace(QUIET, cleaner_backoff_ms=0)
+    config = QUIET._replace(cleaner_backoff_ms=0)
     engine = open_engine(tmp_path / "data", config=config)
     log = topic(engine, "t", 0, min_cleanable_dirty_ratio="0.01")
     stop = threading.Event()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -339,7 +338,7 @@ def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
 
 def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Checkpoints are written, but nothing is removed or compacted: that is for the leader of the logs to do."""
-    config = replace(QUIET, follows=True, creation_overrides={"retention.ms": "1000"})
+    config = QUIET._replace(follows=True, creation_overrides={"retention.ms": "1000"})
     engine = engine_on(disk, clock=clock, config=config)
     partition = engine.create_topic("t", overrides=TINY_SEGMENTS).partitions()[0]
     for _ in range(7):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import threading
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -83,7 +82,7 @@ def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
         for each in logs:
             each.clock.advance(milliseconds)
             if change == 0:
-                each.log.update_config(replace(each.log.config, **setting))
+                each.log.update_config(each.log.config._replace(**setting))
             elif change == 1:
                 each.log.truncate_to(Offset(each.log.log_end_offset - 2))
             elif change == 2:

@@ -6,8 +6,6 @@ is of 1970, for which retention deletes it, and lookups by time pass it over.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 MAX_STEPS = 200
 HOUR_MS = 3_600_000
-CONFIG = replace(QUIET, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64))
+CONFIG = QUIET._replace(topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64))
 """Small segments have entries of their own, too."""
 
 

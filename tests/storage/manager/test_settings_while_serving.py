@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.doubles.compacted_log import keyed_batch
@@ -38,7 +36,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 
 def with_defaults(config: EngineConfig, **settings: int | str | tuple[str, ...]) -> EngineConfig:
-    return replace(config, topic_defaults=replace(config.topic_defaults, **settings))
+    return config._replace(topic_defaults=config.topic_defaults._replace(**settings))
 
 
 def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClock):
@@ -54,7 +52,7 @@ def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: Ma
     """Counted from now; the long one that was under way is not waited for."""
     clock.advance(31_000)
     engine.maintenance(clock())
-    engine.reconfigure(replace(with_defaults(QUIET, retention_bytes=300), retention_check_interval_ms=1_000))
+    engine.reconfigure(with_defaults(QUIET, retention_bytes=300)._replace(retention_check_interval_ms=1_000))
     clock.advance(1_000)
     engine.maintenance(clock())
     assert len(read_lines(engine.partition("t", 0))) < 9
@@ -77,7 +75,7 @@ def test_compaction_can_be_switched_off_and_on(disk: SimulatedDisk, clock: Manua
     partition = engine.create_topic("c", overrides=overrides).partitions()[0]
     for _ in range(9):
         partition.append(keyed_batch((b"key", b"x" * 50)))
-    engine.reconfigure(replace(QUIET, cleaner_enable=False))
+    engine.reconfigure(QUIET._replace(cleaner_enable=False))
     clock.advance(60_000)
     engine.maintenance(clock())
     assert 9 == len(read_lines(partition))
@@ -139,7 +137,7 @@ def test_replicas_go_by_them_everywhere():
 
 def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: SimulatedDisk):
     """A directory keeps its node's id, and producers are forgotten when they were to be."""
-    engine.reconfigure(replace(QUIET, node_id=9, producer_id_expiration_ms=1))
+    engine.reconfigure(QUIET._replace(node_id=9, producer_id_expiration_ms=1))
     assert (1, 86_400_000) == (
         engine._directories.config.node_id,
         engine._directories.config.producer_id_expiration_ms,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -267,7 +266,7 @@ def test_cleaning_pauses_meanwhile():
 def test_a_copy_that_is_slowed_down_can_be_cancelled():
     """It waits for its rate (replica.alter.log.dirs.io.max.bytes.per.second) without keeping anybody waiting."""
     two = Replicated(2, replicas=1, internal_segment_bytes=200_000)
-    two.config = replace(two.config, move_rate=1)
+    two.config = two.config._replace(move_rate=1)
     two.reopen()
     two.engine.create_topic("orders")
     for letter in "abc":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -407,7 +406,7 @@ def test_a_follower_shows_groups_and_changes_none(
     killed = SimulatedDisk()
     killed._root = disk._root
     follower = open_engine(
-        DATA, config=replace(CONFIG, follows=True), machine=Machine(files=killed, clock=clock)
+        DATA, config=CONFIG._replace(follows=True), machine=Machine(files=killed, clock=clock)
     )
     assert GroupState.STABLE is follower.groups.describe("g").state
     with pytest.raises(ReadOnlyError, match="follow"):
