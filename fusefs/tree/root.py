@@ -33,6 +33,12 @@ def _queues(parent: RootDirectory, name: str) -> Node:
     return QueuesDirectory(parent, name)
 
 
+def _producers(parent: RootDirectory, name: str) -> Node:
+    from topicfs.fusefs.files.producers import ProducersFile  # noqa: PLC0415 - as above
+
+    return ProducersFile(parent, name)
+
+
 QUEUES = "@queues"
 NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
     "@groups": _groups,
@@ -41,7 +47,11 @@ NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
 }
 """The daemon's own names that are listed, `@queues` only where the engine has queues."""
 
-UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {"@metrics": MetricsFile, "@scrub": ScrubFile}
+UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {
+    "@metrics": MetricsFile,
+    "@producers": _producers,
+    "@scrub": ScrubFile,
+}
 """Names that no listing shows: their text changes each time, so that copies of a mount would always differ."""
 
 

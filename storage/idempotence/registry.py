@@ -13,6 +13,7 @@ the run's next sequence number was `sequence`. Sequence numbers show what was ap
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
@@ -69,13 +70,14 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     def put(self, name: str, source: str, progress: InputProgress) -> None:
         """Store the progress of an input; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError)."""
         target = source.rpartition("@")[0]
-        # The progress in a deleted topic of this name is of no more use.
-        others = {
-            key: one
-            for key, one in self.read().items()
-            if (key[0], key[1].rpartition("@")[0]) != (name, target)
-        }
-        self._write({**others, (name, source): progress}, self.directories())
+        with self._lock:
+            # The progress in a deleted topic of this name is of no more use.
+            others = {
+                key: one
+                for key, one in self.read().items()
+                if (key[0], key[1].rpartition("@")[0]) != (name, target)
+            }
+            self._write({**others, (name, source): progress}, self.directories())
 
     def _parse(self, content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
         producers = content["producers"].items()
@@ -86,6 +88,17 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
         for (name, key), one in entries.items():
             plain.setdefault(name, {})[key] = asdict(one)
         return {"producers": plain}
+
+
+def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
+    """Return the progress of an input as a line, for the process that owns the data directories."""
+    return json.dumps({"name": name, "input": source, **asdict(progress)}).encode() + b"\n"
+
+
+def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
+    """Read what `entry_line` returned (ValueError, KeyError, TypeError, AttributeError)."""
+    content = json.loads(line)
+    return str(content.pop("name")), str(content.pop("input")), _input(content)
 
 
 def _input(content: Mapping[str, Any]) -> InputProgress:

@@ -15,6 +15,7 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.engine import Engine
 from topicfs.storage.errors import (
     CorruptionError,
     DirectoryLockedError,
@@ -22,6 +23,7 @@ from topicfs.storage.errors import (
     NotALogDirectoryError,
     StorageError,
 )
+from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.manager.startup import Machine
 from topicfs.storage.messages import WarningBook, reason_of
 from topicfs.storage.replicas.engine import ReplicatedEngine
@@ -241,3 +243,12 @@ def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> 
     for member in wanted:
         if member.failure == NOT_OPENED:
             _try(member, partial(member.open, content.cluster_id))
+
+
+def producers_of(engine: Engine) -> ProducerRegistry:
+    """Return the named producers of an engine over data directories."""
+    if isinstance(engine, ReplicatedEngine):
+        return engine.producers
+    return ProducerRegistry(
+        NativeFileSystem(), lambda: [Path(one.path) for one in engine.directories() if one.offline is None]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,23 @@ from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.reports import Reports
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.mounted.appends import BATCH_FILE, MountedTopic, batch_groups, end_offsets, line_groups, write
+from topicfs.mounted.appends import (
+    BATCH_FILE,
+    MountedProducers,
+    MountedTopic,
+    batch_groups,
+    end_offsets,
+    line_groups,
+    only_run,
+    write,
+)
 from topicfs.mounted.reasons import explained
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place, place_option
 from topicfs.schema_options import schema_options
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.codec.headers import Codec
-from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Engine, Partition, Topic
 from topicfs.storage.errors import (
     InvalidNameError,
@@ -41,7 +50,7 @@ from topicfs.storage.errors import (
 from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.messages import reason_of
-from topicfs.storage.replicas.engine import ReplicatedEngine
+from topicfs.storage.replicas.startup import producers_of
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BLOCK_BYTES = 1 << 20
@@ -121,7 +130,7 @@ def append(
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
     data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
-    nothing twice, also in a compacted topic. A topic that was deleted and created again gets all lines. A run
+    nothing twice, also in a compacted topic. Runs through a mount wait for each other. A topic that was deleted and created again gets all lines. A run
     that cannot know what is missing appends nothing and says so: after a crash, records were removed and the
     producer expired (producer.id.expiration.ms after its newest record, a day).
     """
@@ -136,14 +145,18 @@ def append(
     with click.open_file(source, "rb") as stream:
         mountpoint = serving_mount(place)
         if mountpoint is not None:
-            if producer is not None:
-                raise StorageError(
-                    "--producer appends while no daemon owns the directory; unmount it first: "
-                    f"topicfs umount {mountpoint}"
-                )
-            encoded_here = codec is not None or schemas != SchemaPlaces()
-            with place.opened() as engine:
+            encoded_here = codec is not None or schemas != SchemaPlaces() or producer is not None
+            with ExitStack() as files:
+                if producer is not None:
+                    files.enter_context(only_run(mountpoint, path.topic, path.partition))
+                engine = files.enter_context(place.opened())
                 encoder = _encoder(engine, path, codec, schemas) if encoded_here else None
+                if encoder is not None and producer is not None:
+                    mounted = cast("Topic", MountedTopic(_topic(engine, path), mountpoint, files))
+                    _check(stream, LINES, _target(mounted, path, encoder), source)
+                    through = MountedProducers(place.directories, mountpoint)
+                    _append_once(mounted, path, encoder, through, producer=producer, stream=stream)
+                    return
                 _append_through(mountpoint, engine, path, stream=stream, source=source, encoder=encoder)
             return
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
@@ -153,7 +166,8 @@ def append(
             framing = BATCHES if path.name == BATCH_FILE else LINES
             _check(stream, framing, lines_target, source)
             if producer is not None:
-                _append_once(engine, path, encoder, producer=producer, stream=stream, file=file)
+                topic, producers = _topic(engine, path), producers_of(engine)
+                _append_once(topic, path, encoder, producers, producer=producer, stream=stream)
                 return
             # Of a directory all is put on disk at once in the end; a cluster answers for each append.
             take = partial(lines_target.append, durable=engine.remote and acks != "1")
@@ -241,30 +255,30 @@ def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str)
 
 
 def _append_once(
-    engine: Engine, path: TopicPath, encoder: Encoder, *, producer: str, stream: IO[bytes], file: Path
+    topic: Topic,
+    path: TopicPath,
+    encoder: Encoder,
+    producers: ProducerRegistry,
+    *,
+    producer: str,
+    stream: IO[bytes],
 ) -> None:
     """Append the lines of the file that are not in the log yet, and print how many those were."""
-    partitions = _partitions(engine, path)
-    if isinstance(engine, ReplicatedEngine):
-        registry = engine.producers
-    else:
-        online = [Path(one.path) for one in engine.directories() if one.offline is None]
-        registry = ProducerRegistry(NativeFileSystem(), lambda: online)
-    name = f"{file.resolve()} > {path}@{engine.topic(path.topic).topic_id}"
-    run = NamedProducer(registry, producer, name, partitions)
+    partitions = _partitions(topic, path)
+    name = f"{Path(stream.name).resolve()} > {path}@{topic.topic_id}"
+    run = NamedProducer(producers, producer, name, partitions)
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
         f"{producer}: {outcome.appended} records appended to {path}{passed}; "
-        f"{file} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
+        f"{stream.name} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
     )
 
 
-def _partitions(engine: Engine, path: TopicPath) -> dict[int, Partition]:
+def _partitions(topic: Topic, path: TopicPath) -> Mapping[int, Partition]:
     """Return the partitions that a path's lines go to."""
-    topic = engine.topic(path.topic)
-    numbers = topic.partitions() if path.partition is None else (path.partition,)
-    return {number: engine.partition(topic.name, number) for number in numbers}
+    partitions = topic.partitions()
+    return partitions if path.partition is None else {path.partition: partitions[path.partition]}
 
 
 def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: SchemaPlaces) -> Encoder:
@@ -324,7 +338,7 @@ def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
     """Return a function that counts the records ever appended to a path's partitions; None for a cluster."""
     if engine.remote:
         return None
-    partitions = _partitions(engine, path).values()
+    partitions = _partitions(engine.topic(path.topic), path).values()
     return lambda: sum(one.offsets().log_end_offset for one in partitions)
 
 

@@ -1,19 +1,23 @@
-"""Appends through a mount: the lines themselves, or batches that the command encoded."""
+"""Appends through a mount: the lines themselves, or batches that the command encoded, those of a named producer too."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 from topicfs.mounted.reasons import explained
 from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, entry_line
+from topicfs.storage.model import Offset, PartitionOffsets
 
-BATCH_FILE = "log.batch"
+BATCH_FILE, PRODUCERS = "log.batch", "@producers"
 REQUEST_BYTES = 31 * 4096
 """Largest write that every kernel passes on as one request: one of at most 32 pages, and it may begin within a page."""
 
@@ -52,10 +56,50 @@ class _MountedPartition:
             with explained(self._mountpoint, self._name):
                 write(self._file, group)
 
+    def offsets(self) -> PartitionOffsets:
+        """Return the offsets that the directory's files had when they were opened; after an append the end that the daemon knows."""
+        opened = self._partition.offsets()
+        if self._file is None:
+            return opened
+        end = status_of((self._mountpoint / self._name).parent)["log_end_offset"]
+        return opened._replace(log_end_offset=Offset(int(end)))
+
     def sync(self) -> None:
         if self._file is not None:
             with explained(self._mountpoint, self._name):
                 os.fsync(self._file.fileno())
+
+
+class MountedProducers(ProducerRegistry):
+    """The named producers as the directory's files show them; what is stored goes through the mount."""
+
+    def __init__(self, directories: Sequence[Path], mountpoint: Path) -> None:
+        super().__init__(NativeFileSystem(read_only=True), lambda: directories)
+        self._mountpoint = mountpoint
+
+    def put(self, name: str, source: str, progress: InputProgress) -> None:
+        with (
+            explained(self._mountpoint, PRODUCERS),
+            (self._mountpoint / PRODUCERS).open("ab", buffering=0) as file,
+        ):
+            write(file, entry_line(name, source, progress))
+
+
+@contextmanager
+def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[None]:
+    """Wait for other runs of named producers through the mount, and for the disk to have what they appended.
+
+    The kernel ends a killed program, and with it its lock, after the daemon has answered its last write.
+    """
+    with ExitStack() as files:
+        held = os.open(mountpoint, os.O_RDONLY)
+        files.callback(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            for one in _partitions(mountpoint / topic, partition):
+                with (one / BATCH_FILE).open("ab", buffering=0) as file:
+                    os.fsync(file.fileno())
+        yield
 
 
 def write(file: IO[bytes], data: bytes) -> None:
@@ -91,12 +135,13 @@ def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
     """Return the end of a mounted topic's partition, or the sum of all ends. Raises OSError, also for a new topic of that name."""
     if status_of(topic)["topic_id"] != topic_id:
         raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
-    numbers = (
-        [one for one in topic.iterdir() if one.name.isdecimal()]
-        if partition is None
-        else [topic / str(partition)]
-    )
-    return sum(int(status_of(one)["log_end_offset"]) for one in numbers)
+    return sum(int(status_of(one)["log_end_offset"]) for one in _partitions(topic, partition))
+
+
+def _partitions(topic: Path, partition: int | None) -> list[Path]:
+    if partition is not None:
+        return [topic / str(partition)]
+    return [one for one in topic.iterdir() if one.name.isdecimal()]
 
 
 def status_of(partition: Path) -> dict[str, str]:
