@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.strangers import write_strangers
 from tests.fusefs.mounted.conftest import is_mounted
 from tests.installing.conftest import ROOT
 from topicfs.commands.mount import NEEDS_PYFUSE3
@@ -29,10 +30,15 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(wheel, tmp_path_factory) -> Path:
-    """The programs of an environment with the wheel, and what pip installed for it: the versions of requirements.lock."""
+    """The programs of an environment with the wheel and its dependencies, in the versions of requirements.lock.
+
+    Packages of other projects that are named like topicfs's folders are installed there, too.
+    """
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     install(folder, str(wheel))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    write_strangers(packages)
     return folder / "bin"
 
 
@@ -77,6 +83,13 @@ def test_the_wheel_is_for_other_machines(wheel, tmp_path):
     )
 
 
+def test_the_wheel_has_the_two_packages_alone(wheel):
+    """Any other name at the top could be that of another project's package, or of a user's own module."""
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert {"topicfs", "pyspark_topicfs", "topicfs-0.1.0.dist-info"} == tops
+
+
 def test_the_packages_that_are_named_are_those_of_the_page():
     """By `topicfs mount` without pyfuse3, and by docs/install.md."""
     page = (ROOT / "docs" / "install.md").read_text()
@@ -92,6 +105,17 @@ def test_without_the_mount_everything_else_works(plain, tmp_path):
     run(plain, "topicfs", "topics", "create", "orders", at=tmp_path)
     run(plain, "topicfs", "append", "orders/0", at=tmp_path, input="hello\n")
     assert "hello\n" == run(plain, "topicfs", "cat", "orders/0", at=tmp_path).stdout
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_compressed_record_is_written_and_read(plain, tmp_path, codec):
+    """The installed command finds the module and the library of each codec."""
+    run(plain, "topicfs", "topics", "create", "orders", "--config", f"compression.type={codec}", at=tmp_path)
+    text = "hello\n" * 100
+    assert "" == run(plain, "topicfs", "append", "orders/0", at=tmp_path, input=text).stderr
+    dumped = run(plain, "topicfs", "dump", "data/orders-0/00000000000000000000.log", at=tmp_path)
+    assert f" compresscodec: {codec} " in dumped.stdout
+    assert text == run(plain, "topicfs", "cat", "orders/0", at=tmp_path).stdout
 
 
 def test_a_mount_without_its_library_says_what_to_install(plain, tmp_path):

@@ -13,6 +13,7 @@ import zipfile
 import pytest
 
 from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.strangers import write_strangers
 from tests.pipeline.conftest import ROOT, SETTINGS
 from topicfs.storage.manager import open_engine
 
@@ -132,7 +133,7 @@ def copied(folder):
 
 
 def test_of_a_wheel(tmp_path, data):
-    """In an environment that has nothing of the checkout: what it needs of others comes from here."""
+    """In an environment without the checkout; modules of other projects there, and beside the program, do not disturb."""
     wheel = [
         sys.executable,
         "-m",
@@ -155,6 +156,8 @@ def test_of_a_wheel(tmp_path, data):
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
     # Read as a path alone: the editable install's own such file there is not heeded.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    write_strangers(packages)
+    write_strangers(tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     where = [str(python), "-c", "import topicfs.spark, pyspark_topicfs; print(topicfs.spark.__file__)"]
     found = subprocess.run(where, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=True)
