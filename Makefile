@@ -25,7 +25,7 @@ wheel: ## a wheel for any Linux, in dist/
 	@scripts/wheel.sh
 
 site: ## the documentation as a site, in dist/site
-	@scripts/prepare.sh
+	@scripts/prepare.sh site
 	@mkdir -p dist && .venv/bin/python scripts/site_pages.py dist/site
 
 test: ## set up, then lint, types, import directions and every test

@@ -37,21 +37,13 @@ pip() { "$work/tools/bin/python" -m pip --quiet "$@" </dev/null; }
 
 say "building the wheel"
 build_wheel "$python" "$work"
-wheel=$(echo "$work"/wheels/topicfs-*.whl)
 
 say "installing them into $prefix"
 mkdir -p "$root$prefix"
 "$python" -m venv --without-pip "$root$prefix"
 rm -rf "$root$prefix"/bin/[aA]ctivate* "$root$prefix"/{.gitignore,include}
 sed -i '/^command = /d' "$root$prefix/pyvenv.cfg"
-sed -n 's/^\([a-z][^ ]*==[^ ]*\) .*/\1/p' requirements.lock >"$work/constraints"
-pip install --dry-run --ignore-installed --constraint "$work/constraints" --report "$work/report.json" "${wheel}[mount]"
-"$python" - "$work/report.json" >"$work/names" <<'PY'
-import json, sys
-names = [one["metadata"]["name"] for one in json.load(open(sys.argv[1]))["install"]]
-print(*(name for name in names if name != "topicfs"), sep="\n")
-PY
-mapfile -t names <"$work/names"
+mapfile -t names < <(needed "$python" mount)
 locked "$python" "${names[@]}" >"$work/run.lock"
 pip wheel --require-hashes --no-deps -w "$work/wheels" -r "$work/run.lock"
 pip --python "$root$prefix/bin/python3" install --no-compile --no-deps --no-index "$work"/wheels/*.whl

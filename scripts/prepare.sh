@@ -3,23 +3,18 @@
 # modules. Repeated calls cost well under a second; nothing ever asks a question.
 #
 #   scripts/prepare.sh          what `make build` and `make run` need
-#   scripts/prepare.sh tests    the programs that the tests call as well
-#   scripts/prepare.sh packages what `make deb` needs as well
+#   scripts/prepare.sh site     what `make site` needs as well
+#   scripts/prepare.sh tests    what the tests need as well: every locked package, and the programs that they call
+#   scripts/prepare.sh packages what `make deb` needs: system packages, and no .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/sources.sh
 
 readonly venv=.venv
 readonly minimum="3.11"
 build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
 deb_packages=(binutils dpkg-dev)
 test_packages=("${deb_packages[@]}" attr ccache debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
-
-fail() {
-    printf 'topicfs: %s\n' "$1" >&2
-    exit 1
-}
-
-say() { printf '· %s\n' "$1"; }
 
 # -- system packages ---------------------------------------------------------------------------------------------
 
@@ -122,13 +117,22 @@ pip_install() {
 # A stamp holds the fingerprint of what a step was made from; the step is done again when that changed.
 stamped() { [ -f "$venv/$1" ] && [ "$(<"$venv/$1")" = "$2" ]; }
 
+# install_requirements [EXTRA…]: the locked packages that these extras need; without one, all of them.
 install_requirements() {
-    local print
+    local list=requirements.lock stamp=requirements.stamp print names
     print=$(cat requirements.lock "$venv/pyvenv.cfg" | sha256sum)
-    stamped requirements.stamp "$print" && return
+    stamped "$stamp" "$print" && return
+    if [ $# -gt 0 ]; then
+        list=$venv/some.lock stamp=some.stamp
+        names=$(needed "$venv/bin/python" "$@")
+        # shellcheck disable=SC2086 # names of packages, without blanks
+        locked "$venv/bin/python" $names >"$list"
+        print=$(cat "$list" "$venv/pyvenv.cfg" | sha256sum)
+        stamped "$stamp" "$print" && return
+    fi
     say "installing the locked Python packages"
-    pip_install --require-hashes -r requirements.lock || fail "could not install the packages of requirements.lock"
-    printf '%s\n' "$print" >"$venv/requirements.stamp"
+    pip_install --require-hashes -r "$list" || fail "could not install the packages of requirements.lock"
+    printf '%s\n' "$print" >"$venv/$stamp"
 }
 
 compiled_sources() {
@@ -151,21 +155,30 @@ compiled_modules_exist() {
 install_project() {
     local sources print
     mapfile -t sources < <(compiled_sources)
-    print=$(find storage fusefs pipeline -name '*.pxd' -print0 | sort -z |
-        xargs -0 cat pyproject.toml setup.py "$venv/requirements.stamp" "${sources[@]}" | sha256sum)
+    print=$({
+        cat pyproject.toml setup.py
+        cat requirements.lock "$venv/pyvenv.cfg" | sha256sum
+        cat "${sources[@]}"
+        find storage fusefs pipeline -name '*.pxd' -print0 | sort -z | xargs -0 cat
+    } | sha256sum)
     stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
     say "building topicfs (compiled modules: ${#sources[@]})"
     pip_install --no-build-isolation --no-deps --editable . || fail "the build failed; its last lines are above"
     printf '%s\n' "$print" >"$venv/project.stamp"
 }
 
-packages=("${build_packages[@]}")
-[ "${1:-}" != tests ] || packages+=("${test_packages[@]}")
-[ "${1:-}" != packages ] || packages+=("${deb_packages[@]}")
+mode=${1:-}
+packages=("${build_packages[@]}") extras=(mount build)
+case $mode in
+    tests) packages+=("${test_packages[@]}") extras=() ;;
+    packages) packages+=("${deb_packages[@]}") ;;
+    site) extras+=(docs) ;;
+esac
 prepare_system "${packages[@]}"
+[ "$mode" != packages ] || exit 0
 # The tests build packages from the C code that is compiled here. With Debian's ccache it is compiled once.
-[ "${1:-}" != tests ] || PATH=/usr/lib/ccache:$PATH
-[ "${1:-}" != tests ] || prepare_broker
+[ "$mode" != tests ] || PATH=/usr/lib/ccache:$PATH
+[ "$mode" != tests ] || prepare_broker
 make_venv
-install_requirements
+install_requirements "${extras[@]}"
 install_project

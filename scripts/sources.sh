@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the builds of packages share; sourced from the top of a checkout.
+# What the set-up and the builds of packages share; sourced from the top of a checkout.
 
 say() { printf '· %s\n' "$1"; }
 fail() { printf 'topicfs: %s\n' "$1" >&2 && exit 1; }
@@ -15,6 +15,22 @@ missing = wanted - found.keys()
 if missing:
     sys.exit(f"topicfs: requirements.lock has no {', '.join(sorted(missing))}")
 print(*(found[name] for name in sorted(wanted)), sep="\n")
+PY
+}
+
+# needed PYTHON [EXTRA…]: the names of the packages that the project and these extras of pyproject.toml need. For each package
+# requirements.lock says which others need it ("via").
+needed() {
+    "$1" - "${@:2}" <<'PY'
+import re, sys, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extras = [each for extra in sys.argv[1:] for each in project["optional-dependencies"][extra]]
+wanted = {re.sub("[-_.]+", "-", re.match(r"[\w.-]+", each)[0]).lower() for each in project["dependencies"] + extras}
+blocks = re.split(r"(?m)^(?=[a-z])", open("requirements.lock").read())
+users = {block.partition("==")[0]: set(re.findall(r"(?m)^    # (?:via|  ) ?([\w.-]+)", block)) for block in blocks}
+while more := {name for name in users if users[name] & wanted} - wanted:
+    wanted |= more
+print(*sorted(wanted), sep="\n")
 PY
 }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
-from importlib.metadata import metadata
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -39,3 +42,39 @@ def test_the_lock_has_what_the_project_requires(requirement: Requirement):
     version, marker = entries[0]
     assert requirement.specifier.contains(version)
     assert str(requirement.marker or "") == marker
+
+
+def needed(*extras: str) -> set[str]:
+    """What scripts/sources.sh names for extras of the project, from the comments of the lock."""
+    script = 'source scripts/sources.sh; needed "$@"'
+    called = ["bash", "-euc", script, "needed", sys.executable, *extras]
+    return set(
+        subprocess.run(called, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    )
+
+
+def required(requirements: list[str], extras: set[str]) -> set[str]:
+    """What the packages themselves say, as they are installed here."""
+    names: set[str] = set()
+    for requirement in map(Requirement, requirements):
+        if not requirement.marker or any(
+            requirement.marker.evaluate({"extra": each}) for each in extras | {""}
+        ):
+            name = canonicalize_name(requirement.name)
+            names |= {name} | required(requires(name) or [], requirement.extras)
+    return names
+
+
+@pytest.mark.parametrize("extras", [("mount",), ("mount", "build"), ("mount", "build", "docs")], ids="-".join)
+def test_the_packages_of_some_extras_are_those_that_they_require(extras: tuple[str, ...]):
+    """`make run` and `make deb` install them without their dependencies' own word: one that is forgotten would be missing."""
+    asked = [
+        *PROJECT["dependencies"],
+        *(each for extra in extras for each in PROJECT["optional-dependencies"][extra]),
+    ]
+    assert required(asked, set()) == needed(*extras)
+
+
+def test_what_only_spark_and_the_tests_need_is_left_to_make_test():
+    """A first `make run` would fetch hundreds of megabytes that it never uses."""
+    assert set() == {"matplotlib", "mypy", "pyarrow", "pyspark", "pytest"} & needed("mount", "build")
