@@ -92,7 +92,12 @@ class ConfigFile(TopicTextFile):
         if self._files.topic.internal:
             return None
         engine, topic = self.context.engine, self._files.topic.name
-        return ConfigTarget(self.path, lambda changes: engine.alter_config(topic, changes))
+
+        def alter(changes: Mapping[str, str | None]) -> None:
+            self.check_same()
+            engine.alter_config(topic, changes)
+
+        return ConfigTarget(self.path, alter)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if access.writes:

@@ -8,6 +8,8 @@ quotes them); `cancel PARTITION` has it stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
@@ -30,8 +32,12 @@ class ReplicasTarget(CommandTarget):
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, topic: str, replication: Replication) -> None:
+    def __init__(
+        self, name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make it; `check_same` raises an error if another topic has the name now."""
         self.name = name
+        self._check_same = check_same
         self._topic = topic
         self._replication = replication
 
@@ -43,6 +49,7 @@ class ReplicasTarget(CommandTarget):
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Do what the lines say (blocking). Raises what the engine does."""
         del durable
+        self._check_same()
         self.check(lines)
         for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
             self._do(_words(line))
@@ -101,7 +108,7 @@ class ReplicasFile(TopicTextFile):
         )
 
     def target(self) -> LineTarget | None:
-        return ReplicasTarget(self.path, self._files.topic.name, self._replication)
+        return ReplicasTarget(self.path, self._files.topic.name, self._replication, self.check_same)
 
 
 def replica_lines(status: PartitionStatus) -> list[str]:

@@ -14,6 +14,7 @@ from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.handles import Handle, TextHandle
 from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
+from topicfs.storage.errors import PartitionGoneError
 
 
 class TextFile(FileNode):
@@ -104,6 +105,11 @@ class TopicTextFile(TextFile):
     def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
         super().__init__(parent, name)
         self._files = files
+
+    def check_same(self) -> None:
+        """Raise PartitionGoneError once the topic is deleted: a command must not change a new one of the same name."""
+        if self._files.deleted:
+            raise PartitionGoneError(f"{self._files.topic.name} was deleted")
 
 
 class PartitionTextFile(TextFile):

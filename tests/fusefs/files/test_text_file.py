@@ -36,6 +36,20 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
     assert {"retention.ms": "-1", "segment.bytes": "2000000"} == orders.engine.topic("orders").overrides
 
 
+async def test_an_open_config_sets_nothing_in_a_new_topic_of_the_name(orders: MountClient):
+    """ESTALE: what was opened is the deleted topic's."""
+    await orders.mkdir("new")
+    fh = await orders.open("new/config", APPEND)
+    await orders.rmdir("new")
+    await orders.mkdir("new")
+
+    with refused("ESTALE"):
+        await orders.filesystem.write(fh, b"flush.messages=7\n")
+    await orders.filesystem.release(fh)
+
+    assert "flush.messages" not in orders.engine.topic("new").overrides
+
+
 async def test_an_empty_value_removes_an_override(orders: MountClient):
     """`name=`."""
     await orders.append("orders/config", b"retention.ms=\n")
