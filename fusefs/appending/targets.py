@@ -14,7 +14,7 @@ from topicfs.storage.codec.compression.batches import compress_batches
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Partition, Topic
-from topicfs.storage.errors import NotEnoughReplicasAfterAppendError
+from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 from topicfs.storage.model import Timestamp, TimestampType
 from topicfs.storage.partitioning import partition_of_key
 from topicfs.storage.remote import BeginsAppends, PendingAppend
@@ -76,6 +76,26 @@ class CommandTarget:
 
     def sync(self) -> None:
         """Do nothing."""
+
+
+class WordTarget(CommandTarget):
+    """The target of a line that has one word."""
+
+    max_record_bytes = 64
+
+    def __init__(self, name: str, word: str, purpose: str, act: Callable[[], object]) -> None:
+        """Make it; `act` does what the word says (blocking), and `purpose` tells a user what that is."""
+        self.name, self._word, self._purpose, self._act = name, word, purpose, act
+
+    def check(self, lines: bytes) -> None:
+        text = lines.decode("utf-8", "replace").split("\n")[-2].strip()
+        if text != self._word:
+            raise InvalidConfigError(f"{text}: `{self._word}` alone can be written, {self._purpose}")
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        del durable
+        self.check(lines)
+        self._act()
 
 
 class Encoder:

@@ -234,15 +234,8 @@ def _append_through(
             target = _target(topic, path, _encoder(engine, path, None, SchemaPlaces()))
             _check(stream, framing, target, source)
         file = files.enter_context((mountpoint / str(path)).open("ab", buffering=0))
-
-        def take(request: bytes) -> None:
-            with explained(mountpoint, str(path)):
-                write(file, request)
-
-        def sync() -> None:
-            with explained(mountpoint, str(path)):
-                os.fsync(file.fileno())
-
+        told = explained(mountpoint, str(path))
+        take, sync = told(partial(write, file)), told(partial(os.fsync, file.fileno()))
         cut = batch_groups if framing is BATCHES else line_groups
         _each(stream, framing, take, source, outcome, sync, cut=cut)
 
