@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import re
 import struct
-import sys
 from pathlib import Path
 
 import cramjam
@@ -38,13 +37,6 @@ def test_contents_round_trip(codec, piece, times):
     content = piece * times
 
     assert content == inflate(codec, deflate(codec, content))
-
-
-@pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_codec_is_a_module_of_the_package(codec):
-    """Where the package is installed, nothing but `topicfs` can be imported, or a program has a `storage` of its own."""
-    assert CONTENT == inflate(codec, deflate(codec, CONTENT))
-    assert [] == [name for name in sys.modules if name.split(".")[0] == "storage"]
 
 
 @given(st.sampled_from(COMPRESSING), record_lists())
