@@ -248,7 +248,9 @@ class ReplicaController:
             state, ends = self._presence(partition)
             ends = {number: end for number, end in ends.items() if number in state.in_sync}
             leader = elect(replace(state, leader=None), ends, prefer=state.leader).leader
-            partition.show(None if leader is None else Replica(leader, logs[leader]))
+            shown = {number: Replica(number, logs[number]) for number in ends}
+            first = None if leader is None else shown.pop(leader)
+            partition.show(first, tuple(shown.values()))
 
     def elect_preferred(self, partitions: Iterable[ReplicatedPartition]) -> int:
         """Give the leadership back to the first assigned replicas that are in sync; return how many it was (blocking)."""

@@ -145,10 +145,11 @@ class ReplicatedPartition(ServedPartition):
             self._advance(leader)
             return tuple(failed)
 
-    def show(self, replica: Replica | None) -> None:
-        """Serve reads from a log as it is, without changing anything: of directories that are opened read-only."""
+    def show(self, leader: Replica | None, followers: tuple[Replica, ...] = ()) -> None:
+        """Serve reads from logs as they are, without changing anything: of directories that are opened read-only."""
         with self.lock:
-            self._serve(replica)
+            self._followers = followers or self._followers
+            self._serve(leader)
 
     def _lead(self, leader: Log, state: ReplicaState) -> None:
         if len(state.assigned) == 1:

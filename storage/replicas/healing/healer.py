@@ -146,6 +146,8 @@ class Healer:
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
                 return
+            if self._members.files.read_only:
+                return
             scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.tell_owner)
             try:
                 for _ in scrub.segment(base_offset):

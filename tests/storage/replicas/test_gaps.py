@@ -197,17 +197,18 @@ def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
     assert "offsets 0 to 29 are missing" in str(made.partition().status().missing)
 
 
+@pytest.mark.parametrize("read_only", [False, True], ids=["served", "read only"])
 @pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
 @pytest.mark.parametrize("lost", [(0, 0), (1, 2)], ids=["its start", "a segment before, and one behind"])
-def test_what_only_a_replica_with_other_gaps_has_is_read(others, lost):
-    """A reader that comes to a gap of the leader goes on with the least offset that a replica in sync has."""
+def test_what_only_a_replica_with_other_gaps_has_is_read(read_only, others, lost):
+    """A reader that comes to a gap of the leader goes on with the lowest offset that a replica in sync has."""
     made = filled(1 + others)
     for number in (1, 3)[:others]:
         for which in (1, 1):
             remove(made, number, which)
     for which in lost:
         remove(made, 2, which)
-    made.open()
+    made.open(read_only=read_only)
     assert (1, tuple(range(1, 2 + others))) == (made.leader(), made.in_sync())
     assert LINES[:10] + LINES[20:] == made.lines()
     assert [*range(10), *range(20, 60)] == [

@@ -7,6 +7,7 @@ import pytest
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import read_records
 from tests.doubles.replicated import Replicated
+from topicfs.storage.codec.columns import decode
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, Offset, Position, TopicPartition
 
@@ -154,3 +155,20 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
     monkeypatch.setattr("topicfs.storage.replicas.healing.healer.AGAIN_AFTER_S", 0.0)
     two.partition().read(Offset(40), max_bytes=1)
     assert read < two.engine.scrubber.counts.read_bytes
+
+
+def test_directories_that_are_opened_read_only_are_read_from_any_replica_and_not_healed(two):
+    """A batch that the leader has damaged comes from a follower; one that nobody has sound is not looked for."""
+    flip(two, 1, position(two, 40) + VALUE)
+    for number in (1, 2):
+        flip(two, number, position(two, 60) + VALUE, mask=number)
+    two.engine.close()
+    before = two.files(1), two.files(2)
+    two.open(read_only=True)
+    assert LINES[40:44] == [
+        (record.value or b"").decode()
+        for columns in decode(two.partition().read(Offset(40), max_bytes=1).data)
+        for record in columns
+    ]
+    assert len(two.partition().read(Offset(60), max_bytes=1).data) > 0
+    assert (0, before) == (two.engine.scrubber.counts.read_bytes, (two.files(1), two.files(2)))
