@@ -29,7 +29,7 @@ class ArchiveRound(NamedTuple):
     """A round of an archive."""
 
     end: StreamState
-    pieces: Sequence[Task | OffsetRange]
+    pieces: Sequence[Task]
 
 
 def is_pattern(topics: str) -> bool:
@@ -66,16 +66,17 @@ def plan(
         return ArchiveRound(end, progress.tasks(start, end))
 
 
-def batches(
-    place: SparkPlace, options: SourceOptions, piece: Task | OffsetRange, schema: Any
-) -> Iterator[Any]:
+def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any) -> Iterator[Any]:
     """Yield a piece's records as Arrow batches (DataLossError, CorruptionError, OSError; blocking)."""
-    if isinstance(piece, Task):
+    if not place.is_kafka:
         yield from read_task(piece, options=options, schema=schema)
         return
-    partition, *offsets = piece
+    partition, *offsets = piece.range
     waiting: list[ColumnRange] = []
     with opened_cluster(place) as engine:
+        topic = engine.topics().get(partition.topic)
+        if topic is None or topic.topic_id != piece.topic_id:
+            raise DataLossError(f"{partition}: was deleted, or created again, while it was archived")
         for found in read_columns(engine, partition, range(*offsets), options.isolation):
             waiting.append(ColumnRange(*found))
             rows = sum(one.end - one.start for one in waiting)
@@ -89,17 +90,18 @@ def batches(
 def _of_cluster(
     place: SparkPlace, options: SourceOptions, known: StreamState, planned: StreamState | None
 ) -> ArchiveRound:
-    ends, ranges = dict(known.offsets), []
+    before = planned or known
+    ends, pieces = dict(known.offsets), []
     with opened_cluster(place) as engine:
         topics = engine.topics()
         present = [TopicPartition(one.name, number) for one in topics.values() for number in one.partitions()]
         chosen = select(options.selection, present, must_exist=not known.offsets)
         ids = {one.topic: topics[one.topic].topic_id for one in chosen}
         gone = [
-            *(known.offsets.keys() - set(chosen)),
-            *(one for one in known.topic_ids if ids.get(one) != known.topic_ids[one]),
+            *(before.offsets.keys() - set(chosen)),
+            *(one for one in before.topic_ids if ids.get(one) != before.topic_ids[one]),
         ]
-        for topic in {partition.topic for partition in known.offsets} - ids.keys():
+        for topic in {partition.topic for partition in before.offsets} - ids.keys():
             if topic in engine.leaders.metadata.topics:  # The brokers say why they do not show it.
                 raise error_of(engine.leaders.metadata.topics[topic].error, topic)
         if gone:
@@ -114,5 +116,6 @@ def _of_cluster(
             if not log.log_start_offset <= start <= log.offsets().high_watermark:
                 raise DataLossError(f"{one}: the archive ends at {start}, the log has {log.offsets()}")
             ends[one] = end if planned is None else planned.offsets.get(one, start)
-            ranges.append(OffsetRange(one, start, ends[one]))
-    return ArchiveRound(planned or StreamState(ends, ids), [one for one in ranges if one.size > 0])
+            if start < ends[one]:
+                pieces.append(Task(OffsetRange(one, start, ends[one]), (), topic_id=ids[one.topic]))
+    return ArchiveRound(planned or StreamState(ends, ids), pieces)

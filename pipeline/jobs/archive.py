@@ -40,7 +40,6 @@ from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.pipeline.sink.layout import broker_settings, read_topics
 from topicfs.pipeline.source.query.offsets import Offsets
 from topicfs.pipeline.source.query.options import SourceOptions
-from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
@@ -155,20 +154,17 @@ def _round(
     return planned is not None
 
 
-def _work(
-    write: Callable[..., Iterator[Path]], schema: Any, piece: Task | OffsetRange | list[Path]
-) -> Iterator[Any]:
+def _work(write: Callable[..., Iterator[Path]], schema: Any, piece: Task | list[Path]) -> Iterator[Any]:
     """Write a piece's records, or merge files; runs in Spark's workers."""
     for file in [merge(piece, schema)] if isinstance(piece, list) else write(piece):
         yield (str(file),)
 
 
 def _write(
-    folder: Path, place: SparkPlace, source: SourceOptions, piece: Task | OffsetRange, *, has_topic: bool
+    folder: Path, place: SparkPlace, source: SourceOptions, piece: Task, *, has_topic: bool
 ) -> Iterator[Path]:
-    partition = piece.range.partition if isinstance(piece, Task) else piece.partition
     read = batches(place, source, piece, _schema())
-    yield from write_batches(folder, partition.topic, read, has_topic=has_topic)
+    yield from write_batches(folder, piece.range.partition.topic, read, has_topic=has_topic)
 
 
 def _schema(*, has_topic: bool = True) -> Any:

@@ -23,7 +23,6 @@ from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
 from topicfs.pipeline.report.group_lags import find_lags
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
 from topicfs.pipeline.report.page.page import Heading, page
-from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
@@ -89,7 +88,7 @@ def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbe
     return merged([*map(PartitionNumbers, found.partitions), *counted])
 
 
-def _collect(task: tuple[SparkPlace, Sequence[Task | OffsetRange]]) -> Iterator[Any]:
+def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[Any]:
     """Count a task's records; runs in Spark's workers."""
     yield (pickle.dumps(collect(*task)),)
 

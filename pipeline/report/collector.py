@@ -28,7 +28,7 @@ class Parts(NamedTuple):
     """Partitions to be read, also those without records, and the pieces of work."""
 
     partitions: list[TopicPartition]
-    pieces: list[Task | OffsetRange]
+    pieces: list[Task]
     """The unit of work: a segment of a data directory, or all offsets of a partition of a cluster."""
 
 
@@ -40,28 +40,24 @@ def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
     """
     named = "*" if topics is None else ",".join(topics)
     found = plan(place, source_options(place, named, Isolation.READ_UNCOMMITTED), None, None)
-    pieces = [
-        part
-        for one in found.pieces
-        for part in (
-            [replace(one, slices=(each,)) for each in one.slices] if isinstance(one, Task) else [one]
-        )
-    ]
+    pieces = list(found.pieces)
+    if not place.is_kafka:
+        pieces = [replace(one, slices=(each,)) for one in pieces for each in one.slices]
     return Parts(sorted(found.end.offsets), pieces)
 
 
-def bytes_of(piece: Task | OffsetRange) -> int:
+def bytes_of(piece: Task) -> int:
     """Return the bytes of log that are read for a piece; of a cluster's about so many."""
-    if isinstance(piece, Task):
+    if piece.slices:
         return sum(one.end_position - one.position for one in piece.slices)
-    return piece.size * RECORD_BYTES
+    return piece.range.size * RECORD_BYTES
 
 
-def collect(place: SparkPlace, pieces: Sequence[Task | OffsetRange]) -> list[PartitionNumbers]:
+def collect(place: SparkPlace, pieces: Sequence[Task]) -> list[PartitionNumbers]:
     """Read pieces and count; one a partition (StorageError, OSError; blocking)."""
     with opened_cluster(place) if place.is_kafka else nullcontext() as engine:
         return merged(
-            _read_segment(one) if isinstance(one, Task) else _read_range(engine, one) for one in pieces
+            _read_segment(one) if engine is None else _read_range(engine, one.range) for one in pieces
         )
 
 
@@ -78,8 +74,7 @@ def _read_segment(task: Task) -> PartitionNumbers:
     return numbers
 
 
-def _read_range(engine: ClusterEngine | None, wanted: OffsetRange) -> PartitionNumbers:
-    assert engine is not None, "ranges are of clusters"
+def _read_range(engine: ClusterEngine, wanted: OffsetRange) -> PartitionNumbers:
     partition, *offsets = wanted
     numbers = PartitionNumbers(partition)
     found = read_columns(engine, partition, range(*offsets), Isolation.READ_UNCOMMITTED, create_times=True)

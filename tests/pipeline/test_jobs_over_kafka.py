@@ -9,10 +9,13 @@ import pytest
 
 from testing.broker.client import Client, Outgoing
 from tests.doubles.engines import read_lines
-from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.archiving.plan import batches, plan, source_options
+from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.storage.codec.records import encode
 from topicfs.storage.manager import open_engine
-from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -58,6 +61,26 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
     client.produce("archived", [Outgoing(b"later", timestamp=NEW_YEAR + 2)])
     for _ in range(2):
         assert [("archived", "2025-12-31", 0, 0, 1), ("archived", "2026-01-01", 0, 1, 3)] == run()
+
+
+def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
+    """Neither if the round goes on, nor if another run takes up the round of one that was killed."""
+    place = place_of(f"kafka://{broker.bootstrap_server}")
+    options, schema = (
+        source_options(place, "again", Isolation.READ_COMMITTED),
+        arrow_schema(full_schema(include_headers=True)),
+    )
+    client.create_topic("again")
+    client.produce("again", RECORDS)
+    end, (piece,) = plan(place, options, None, None)
+    assert [3] == [part.num_rows for part in batches(place, options, piece, schema)]
+    client.delete_topics(["again"])
+    client.create_topic("again")
+    client.produce("again", RECORDS)
+    with pytest.raises(DataLossError, match="created again, while it was archived"):
+        list(batches(place, options, piece, schema))
+    with pytest.raises(DataLossError, match="created again, since it was archived"):
+        plan(place, options, None, end)
 
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):

@@ -115,7 +115,7 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
     parts = find_parts(place, topics)
     assert [("reported", 0), ("reported", 1), ("reported-late", 0)] == parts.partitions
     of_cluster = collect(place, parts.pieces)
-    ends = {one.partition: one.end_offset for one in parts.pieces}
+    ends = {one.range.partition: one.range.end_offset for one in parts.pieces}
     wait_until(
         lambda: ends.items() <= checkpoint(broker.log_dir, HIGH_WATERMARKS).items(), "the ends are on disk"
     )
