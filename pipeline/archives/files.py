@@ -40,6 +40,13 @@ def archived_files(archive: Path) -> list[Path]:
     return files
 
 
+def place_lost(archive: Path, what: object) -> PipelineError:
+    """Return the error for an archive of which nothing says any more which records it has."""
+    return PipelineError(
+        f"{archive}: which records it has is not known: {what} is missing; archive into another directory"
+    )
+
+
 def file_key(uri: str) -> tuple[str, ...]:
     """Return topic, date and name of a file."""
     return tuple(unquote(uri).split("/")[-3:])

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from topicfs.pipeline.archives.files import file_key, place_lost
 from topicfs.pipeline.archives.iceberg import NAME, Table, open_catalog
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
@@ -45,9 +46,11 @@ class IcebergCommits:
             # Another program's, which compacted files for example.
             snapshot = self._table.snapshot_by_id(snapshot.parent_snapshot_id or -1)
         found = self._table.properties if snapshot is None else snapshot.summary.additional_properties
-        if OFFSETS not in found:
-            return -1, None
-        return int(found[NUMBER]), decode_stream_offset(json.loads(found[OFFSETS]))
+        if OFFSETS in found:
+            return int(found[NUMBER]), decode_stream_offset(json.loads(found[OFFSETS]))
+        if self._table.current_snapshot() is not None:
+            raise place_lost(self._archive, OFFSETS)
+        return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
         """Note nothing: of two runs that write the same, one commits."""
@@ -70,9 +73,11 @@ class IcebergCommits:
         if not added:
             return
         noted = {OFFSETS: json.dumps(encode_stream_offset(state)), NUMBER: str(number)}
-        gone = {_address(file) for file in replaced}
+        gone = {file_key(str(file)) for file in replaced}
         table = self._table
-        old = [one.file for one in table.scan().plan_files() if one.file.file_path in gone] if gone else []
+        listed = [one.file for one in table.scan().plan_files()] if gone else []
+        # The table may have them by another path of this directory.
+        old = [one for one in listed if file_key(one.file_path) in gone]
         try:
             with table.transaction() as transaction:
                 transaction.set_properties(noted)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
-from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, COMPACT, file_key, listed_lines
+from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, COMPACT, file_key, listed_lines, place_lost
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 from topicfs.storage.disk.native import NativeFileSystem
@@ -41,9 +41,13 @@ class ParquetCommits:
 
     def last(self) -> tuple[int, StreamState | None]:
         """Return the number of the last commit and where it ended; -1 and None before the first (PipelineError, OSError)."""
-        names = [one.name.removesuffix(COMPACT) for one in (*self._commits.iterdir(), *self._lists.iterdir())]
-        number = max((int(name) for name in names if name.isdecimal()), default=-1)
-        return number, self.planned(number)
+        number, noted = _highest(self._lists), _highest(self._commits)
+        state = self.planned(number)
+        if number < noted:
+            raise place_lost(self._archive, self._lists / str(noted))
+        if number >= 0 and state is None:
+            raise place_lost(self._archive, self._offsets / str(number))
+        return number, state
 
     def planned(self, number: int) -> StreamState | None:
         """Return what `plan` noted for a round (PipelineError)."""
@@ -110,6 +114,12 @@ class ParquetCommits:
             old = time.time() - file.stat().st_mtime > LEFT_OVER_S
             if old and file_key(file.as_uri()) not in listed:
                 file.unlink()
+
+
+def _highest(folder: Path) -> int:
+    """Return the number of the last round in a folder; -1 for none."""
+    names = (one.name.removesuffix(COMPACT) for one in folder.iterdir())
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _line(file: Path) -> str:

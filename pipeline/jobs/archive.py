@@ -26,7 +26,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, archived_files
-from topicfs.pipeline.archives.iceberg import is_iceberg
+from topicfs.pipeline.archives.iceberg import CATALOG, is_iceberg
 from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, small_groups, write_batches
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
 from topicfs.pipeline.archiving.parquet import ParquetCommits
@@ -78,7 +78,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     place = place_of(options.path).resolved()
     archive_folder = options.target.absolute()
     source = source_options(place, options.topics, Isolation.READ_COMMITTED)
-    _check_archive(archive_folder, options)
+    check_archive(archive_folder, options)
     # Before the first record: a run that is killed leaves an archive, too.
     (archive_folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -187,15 +187,20 @@ def _contents(folder: Path) -> Any:
     )
 
 
-def _check_archive(archive: Path, options: ArchiveOptions) -> None:
-    """Raise PipelineError for an archive of other topics, which would lose its place in them, or of another format."""
+def check_archive(archive: Path, options: ArchiveOptions) -> None:
+    """Raise PipelineError for an archive of other topics, of another format, or without a list of its files."""
     others = [name for name in read_notes(archive) if not matches(options.topics, name)]
     if others:
         raise PipelineError(
             f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
         )
-    there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else options.format
-    if there != options.format:
+    there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else None
+    if there is None and any(archive.glob("topic=*/date=*/*.parquet")):
+        raise PipelineError(
+            f"{archive}: has files of an archive, and no list of those that count ({COMMITTED} or {CATALOG}); "
+            "archive into another directory"
+        )
+    if there not in (None, options.format):
         raise PipelineError(
             f"{archive}: is an archive of the format {there}; name this format, or another archive"
         )

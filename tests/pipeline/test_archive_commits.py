@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from datetime import UTC, datetime
 
@@ -26,6 +27,7 @@ from topicfs.pipeline.archiving.iceberg import IcebergCommits  # noqa: E402
 from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, LEFT_OVER_S, ParquetCommits  # noqa: E402
 from topicfs.pipeline.archiving.plan import matches  # noqa: E402
 from topicfs.pipeline.errors import PipelineError  # noqa: E402
+from topicfs.pipeline.jobs.archive import ICEBERG, PARQUET, ArchiveOptions, check_archive  # noqa: E402
 from topicfs.pipeline.source.query.offsets import StreamState  # noqa: E402
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema  # noqa: E402
 from topicfs.storage.model import TopicPartition  # noqa: E402
@@ -198,6 +200,47 @@ def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
     assert {merged, *added} == set(archived_files(tmp_path))
     rows = table_of(iceberg).scan().to_arrow()
     assert list(range(SMALL_FILES + 1)) == sorted(rows["offset"].to_pylist())
+
+
+def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
+    """The table has the path that it was made by; a file that it names by another path is the same file."""
+    link = tmp_path.parent / f"{tmp_path.name}-link"
+    link.symlink_to(tmp_path)
+    for number in range(SMALL_FILES):
+        iceberg.commit(number, state(number + 1), write(tmp_path, batch(number, 0), has_topic=True), [])
+    other = IcebergCommits(link)
+    (group,) = small_groups(link)
+    other.commit(SMALL_FILES, state(SMALL_FILES), [merge(group, SCHEMA)], group)
+    assert list(range(SMALL_FILES)) == sorted(table_of(other).scan().to_arrow()["offset"].to_pylist())
+    other.close()
+
+
+@pytest.mark.parametrize("lost", ["_checkpoint/offsets", "_spark_metadata"])
+def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost):
+    """Records that it has would be archived a second time, or its files would no longer count."""
+    for number in range(2):
+        commits.plan(number, state(number + 1))
+        commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
+    shutil.rmtree(tmp_path / lost)
+    with pytest.raises(PipelineError, match="not known"):
+        ParquetCommits(tmp_path).last()
+
+
+def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
+    """Another program may have removed the property after the snapshots with offsets expired."""
+    (other,) = write(tmp_path, batch(1, 0), has_topic=True)
+    table_of(iceberg).add_files([f"file://{other}"])
+    with pytest.raises(PipelineError, match="not known"):
+        iceberg.last()
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ICEBERG])
+def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
+    """A copy without the list looks like that: its files would not count, and would be removed a day later."""
+    before = write(tmp_path, batch(0, 0))
+    with pytest.raises(PipelineError, match="files of an archive, and no list"):
+        check_archive(tmp_path, ArchiveOptions(path="/d", topics=TOPIC, target=tmp_path, format=kind))
+    assert before == list(tmp_path.glob("**/*.*"))
 
 
 @pytest.mark.parametrize(
