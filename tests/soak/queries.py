@@ -5,6 +5,9 @@ person appends at the same time. Killed (SIGKILL) is the driver with its JVM or,
 times, and as soon as a write is staged, handed in, being appended. Some drivers have tasks that fail after writing.
 After every kill nothing is doubled and nothing committed is missing; at the end each input is there once.
 
+`--form copies`: queries from topic to topic whose Python processes are killed, too, beside compactions, retention, slow
+owners and checkpoints that are put back (`copies`).
+
 `--form recreated --seconds 300`: a query while its topics are deleted and made again and its checkpoint is put back
 (`recreated_topics`).
 """
@@ -116,7 +119,7 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=None, help="of the random moments; printed when not given"
     )
-    parser.add_argument("--form", choices=["alone", "mounted", "both", "recreated"], default="both")
+    parser.add_argument("--form", choices=["alone", "mounted", "both", "copies", "recreated"], default="both")
     parser.add_argument("--seconds", type=float, default=300.0, help="of the form recreated (default 300)")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
@@ -125,6 +128,14 @@ def main() -> None:
         from tests.soak.recreated_topics import soak as soak_recreated  # noqa: PLC0415 (a session of its own process)
 
         _say(soak_recreated(seconds=asked.seconds, seed=seed))
+        return
+    if asked.form == "copies":
+        from tests.soak.copies import soak as soak_copies  # noqa: PLC0415 (as above)
+
+        folder = Path(tempfile.mkdtemp(prefix="topicfs-copies-"))
+        _say(f"in {folder}")
+        soak_copies(folder, asked.kills, seed, _say)
+        shutil.rmtree(folder)
         return
     forms = {"alone": "owned by the writer", "mounted": "with a mounted daemon"}
     summaries = []

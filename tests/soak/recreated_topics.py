@@ -128,7 +128,7 @@ class Stream:
         self._checkpoint.rename(newest)
         shutil.copytree(self._backup, self._checkpoint)
         said = self._error(strict=True)
-        assert "CommittedBeforeError" in said, said
+        assert "[TOPICFS_COMMITTED_BEFORE]" in said, said
         shutil.rmtree(self._checkpoint)
         newest.rename(self._checkpoint)
         self.done["checkpoints put back, refused"] += 1
@@ -138,7 +138,7 @@ class Stream:
         strict = self._chance.random() < 1 / 2
         if self._model.recreated and strict:
             said = self._error(strict=True)
-            assert "DataLossError: source: was deleted and created again" in said, said
+            assert "[TOPICFS_DATA_LOSS] source: was deleted and created again" in said, said
             self.done["strict runs that failed"] += 1
             return
         brought = len(self._model.pending)

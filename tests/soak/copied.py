@@ -1,0 +1,108 @@
+"""What a topic has, as its owner or a mount shows it, compared with what was seen before; and the processes of a driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.doubles.records import read_records
+from topicfs.storage.engine import Engine
+
+PARTITIONS = 2
+WORKER, PARENT = "worker", "parent of workers"
+"""Kinds of Python processes."""
+PARENT_DEPTH = 2
+"""Depth of `pyspark.daemon` below a driver: the JVM is between them."""
+
+
+class Found(NamedTuple):
+    """A topic's partition as it was found."""
+
+    start: int
+    end: int
+    records: dict[int, tuple[str, str]]
+    """Key and value by offset."""
+
+
+class Seen:
+    """The records of a topic that were seen, to be compared with what is there later."""
+
+    def __init__(self, cleanup: str) -> None:
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self._cleanup = cleanup
+        self._records: dict[tuple[int, int], tuple[str, str]] = {}
+        self._place_of: dict[str, tuple[int, int]] = {}
+
+    def compare(self, number: int, one: Found) -> None:
+        """Compare a partition with what was seen of it before (AssertionError)."""
+        assert one.end >= self.ends[number]
+        self.ends[number] = one.end
+        for offset, record in one.records.items():
+            place = number, offset
+            assert record == self._records.setdefault(place, record)
+            assert place == self._place_of.setdefault(record[1], place), f"{record[1]} is there twice"
+        newest = {key: offset for offset, (key, _) in sorted(one.records.items())}
+        for (partition, offset), (key, value) in self._records.items():
+            if partition != number or offset in one.records:
+                continue
+            by_retention = self._cleanup == "delete" and offset < one.start
+            by_compaction = self._cleanup == "compact" and newest.get(key, -1) > offset
+            assert by_retention or by_compaction, f"{value} is gone from offset {offset}"
+
+
+def found_by_owner(engine: Engine, topic: str) -> dict[int, Found]:
+    """Return what an engine has of a topic, by partition."""
+    found = {}
+    for number, partition in engine.topic(topic).partitions().items():
+        offsets = partition.offsets()
+        records = {
+            int(one.offset): ((one.key or b"").decode(), (one.value or b"").decode())
+            for one in read_records(partition)
+        }
+        found[number] = Found(offsets.log_start_offset, offsets.high_watermark, records)
+    return found
+
+
+def found_in_mount(topic: Path) -> dict[int, Found]:
+    """Return what a mount shows of a topic, by partition (OSError)."""
+    found = {}
+    for number in range(PARTITIONS):
+        folder = topic / str(number)
+        lines = [json.loads(line) for line in (folder / "log.json").read_text().splitlines()]
+        status = dict(line.split(" ", 1) for line in (folder / "status").read_text().splitlines())
+        end, start = int(status["high_watermark"]), int(status["log_start_offset"])
+        records = {line["offset"]: (line["key"] or "", line["payload"]) for line in lines}
+        found[number] = Found(start, max([end, *(offset + 1 for offset in records)]), records)
+    return found
+
+
+def python_processes(driver: int) -> Iterator[tuple[int, str]]:
+    """Yield the Python processes below a driver's JVM, with their kinds."""
+    parents, commands = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                if status[0] != "Z":
+                    parents[int(entry.name)] = int(status[1])
+                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+    for pid, command in commands.items():
+        above, depth = pid, 0
+        while above in parents and above != driver:
+            above, depth = parents[above], depth + 1
+        program = command.split(b" ")[0]
+        if above == driver != pid and b"pyspark" in command and b"python" in program:
+            yield pid, WORKER if depth > PARENT_DEPTH else PARENT
+
+
+def python_orphans(folder: Path) -> Iterator[int]:
+    """Yield the processes that still run for a driver of a folder, by their environment."""
+    wanted = f"SPARK_LOCAL_DIRS={folder}/spark".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name)

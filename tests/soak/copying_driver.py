@@ -1,0 +1,111 @@
+"""A Spark driver of its own process, to be killed: a streaming query that copies the topic `source` to `target`.
+
+    python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--to-the-end] [--stale COPY] [--seed N]
+
+If the query fails, it is started again in the same JVM: each start draws another `maxOffsetsPerTrigger`. It prints one
+line for each start and failure. With `--named` the query writes within `foreachBatch`, as versions of an application.
+With `--stale` it first runs a query with an old copy of the checkpoint, which must be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.pipeline.conftest import SETTINGS
+from topicfs import pipeline
+
+KEYS = 8
+LIMITS = (20, 60, 200)
+"""Values of maxOffsetsPerTrigger."""
+LARGEST = 200
+END = ".end"
+"""Added to the checkpoint's path: once there is such a file, the driver copies what is there, and ends."""
+POLL_S = 0.2
+REFUSED_EXIT = 3
+"""Exit status after an error that no killed process explains."""
+OURS = "[TOPICFS_"
+"""The condition of an error of topicfs begins with it: no killed process explains one."""
+
+
+def copy(spark: SparkSession, asked: argparse.Namespace, checkpoint: str, limit: int, *, end: bool) -> Any:
+    """Start a query from topic to topic."""
+    source = spark.readStream.format("topicfs").option("path", asked.path).option("subscribe", "source")
+    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", limit)
+    rows = source.load().selectExpr(f"cast(pmod(hash(value), {KEYS}) AS string) AS key", "value")
+    writer = rows.repartition(2).writeStream.option("checkpointLocation", checkpoint)
+    target = {"path": asked.path, "topic": "target"}
+
+    def write(batch: Any, number: int) -> None:
+        name = {"txnAppId": "copies", "txnVersion": str(number)}
+        batch.write.format("topicfs").options(**target, **name).mode("append").save()
+
+    writer = writer.foreachBatch(write) if asked.named else writer.format("topicfs").options(**target)
+    return (writer.trigger(availableNow=True) if end else writer).start()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def refuse(spark: SparkSession, asked: argparse.Namespace) -> None:
+    """Run the query with an old copy of its checkpoint; it must fail and say why."""
+    try:
+        copy(spark, asked, asked.stale, LARGEST, end=True).awaitTermination()
+    except StreamingQueryException as error:
+        if "[TOPICFS_COMMITTED_BEFORE]" in str(error):
+            say("refused")
+            return
+        say(f"wrong: {error}")
+    else:
+        say("wrong: an old checkpoint was accepted")
+    sys.exit(REFUSED_EXIT)
+
+
+def main() -> None:
+    """Copy until killed, or to the end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path")
+    parser.add_argument("checkpoint")
+    parser.add_argument("--named", action="store_true")
+    parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--stale")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    chance = random.Random(asked.seed)
+    builder = SparkSession.builder.master("local[2,3]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    pipeline.register(spark)
+    if asked.stale:
+        refuse(spark, asked)
+    while True:
+        end = asked.to_the_end or Path(asked.checkpoint + END).exists()
+        limit = LARGEST if end else chance.choice(LIMITS)
+        query = copy(spark, asked, asked.checkpoint, limit, end=end)
+        say("started")
+        try:
+            while not query.awaitTermination(POLL_S):
+                if not end and Path(asked.checkpoint + END).exists():
+                    query.stop()
+        except StreamingQueryException as error:
+            if OURS in str(error):
+                say(f"wrong: {error}")
+                sys.exit(REFUSED_EXIT)
+            say(f"failed: {' '.join(str(error).split())[:300]}")
+        else:
+            if end:
+                break
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

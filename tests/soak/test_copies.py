@@ -1,0 +1,21 @@
+"""The short form of killing the processes of a query from topic to topic."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.soak.copies import FORMS, killed, run_scene
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.fuse
+@pytest.mark.timeout(900)  # two sessions of their own, however busy the machine
+def test_a_query_from_topic_to_topic_copies_each_row_once(tmp_path: Path) -> None:
+    """Whichever of its processes is killed, beside a compaction, each row of the source is appended to the target once."""
+    counts, _ = run_scene(tmp_path / "scene", FORMS[0], 3, random.Random(2))
+    assert 3 <= killed(counts)
+    assert counts["rows"]
