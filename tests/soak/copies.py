@@ -47,6 +47,7 @@ from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import DirectoryLockedError
+from topicfs.storage.model import Timestamp
 from topicfs.storage.replicas import open_directories
 from topicfs.storage.staging.record import CommitRecord
 
@@ -58,6 +59,8 @@ SETTINGS = {
 """Settings of the target by what takes its records."""
 SMALL = {"internal.segment.bytes": "3000", "file.delete.delay.ms": "0"}
 DUTIES = {"retention_check_interval_ms": 300, "cleaner_backoff_ms": 300, "initial_task_delay_ms": 100}
+LATER_MS = 1000
+"""All duties are due then."""
 AHEAD = 3 * LARGEST
 """Rows that the source has beyond those that the query has planned."""
 CHUNK = 50
@@ -324,7 +327,7 @@ class Copies:
     def _owned(self) -> Iterator[Engine]:
         """Own the data directories for a moment; whoever owns them before is waited for."""
         deadline = time.monotonic() + DEADLINE_S
-        config = EngineConfig(replication_factor=self.form.directories)
+        config = EngineConfig(replication_factor=self.form.directories, **DUTIES)
         while True:
             try:
                 engine = open_directories(self.directories, replicated=self._replicated, config=config)
@@ -366,7 +369,7 @@ class Copies:
             if self.mount is None:
                 with self._owned() as engine:
                     target, source = (found_by_owner(engine, topic) for topic in ("target", "source"))
-                    engine.maintain_now(system_clock())
+                    engine.maintenance(Timestamp(system_clock() + LATER_MS))
             else:
                 target, source = (found_in_mount(self.mount.path / topic) for topic in ("target", "source"))
         except OSError:
