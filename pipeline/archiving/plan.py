@@ -11,7 +11,6 @@ from topicfs.cluster.errors import error_of
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.source.arrow import record_batch
 from topicfs.pipeline.source.arrow_buffers import ColumnRange
 from topicfs.pipeline.source.query.bounds import select
 from topicfs.pipeline.source.query.offsets import StreamState
@@ -19,7 +18,7 @@ from topicfs.pipeline.source.query.options import SourceOptions, parse_source_op
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.source.stream_progress import StreamProgress
-from topicfs.pipeline.source.topic_source import ENOUGH_BYTES, ENOUGH_ROWS, TopicSource, read_task
+from topicfs.pipeline.source.topic_source import TopicSource, batches_of, read_task
 from topicfs.storage.model import Isolation, TopicPartition
 
 _WILD = frozenset("*?[")
@@ -72,19 +71,12 @@ def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any)
         yield from read_task(piece, options=options, schema=schema)
         return
     partition, *offsets = piece.range
-    waiting: list[ColumnRange] = []
     with opened_cluster(place) as engine:
         topic = engine.topics().get(partition.topic)
         if topic is None or topic.topic_id != piece.topic_id:
             raise DataLossError(f"{partition}: was deleted, or created again, while it was archived")
-        for found in read_columns(engine, partition, range(*offsets), options.isolation):
-            waiting.append(ColumnRange(*found))
-            rows = sum(one.end - one.start for one in waiting)
-            if rows >= ENOUGH_ROWS or sum(len(one.columns.data) for one in waiting) >= ENOUGH_BYTES:
-                yield record_batch(waiting, partition=partition, schema=schema)
-                waiting = []
-    if waiting:
-        yield record_batch(waiting, partition=partition, schema=schema)
+        found = read_columns(engine, partition, range(*offsets), options.isolation)
+        yield from batches_of((ColumnRange(*one) for one in found), partition, schema)
 
 
 def _of_cluster(

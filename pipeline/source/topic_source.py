@@ -161,7 +161,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
     while True:
         reader = SliceReader(task, skip_corrupt=options.skip_corrupt_batches)
         try:
-            yield from _batches(reader, task, schema)
+            yield from batches_of(_parts(reader), task.range.partition, schema)
         except SegmentChangedError:
             in_vain = 0 if reader.next_offset > task.range.start_offset else in_vain + 1
             if in_vain == _ATTEMPTS:
@@ -192,13 +192,12 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
     return None
 
 
-def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
+def batches_of(parts: Iterable[ColumnRange], partition: TopicPartition, schema: Any) -> Iterator[Any]:
     """Yield Arrow batches of enough rows or enough bytes; all that was read is yielded before a change of files is raised."""
-    partition = task.range.partition
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0
     try:
-        for part in _parts(reader):
+        for part in parts:
             waiting.append(part)
             rows += part.end - part.start
             size_bytes += len(part.columns.data)

@@ -1,4 +1,4 @@
-"""A data source whose tasks each apply a function to one input: a DataFrame of their results.
+"""Data sources of one use: one whose tasks each apply a function to one input, and one that writes rows by a given writer.
 
 An input is any value that can be pickled; the function yields Arrow batches. The data source API is used because a
 function over a DataFrame would need pandas, which nothing else here does.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from topicfs.pipeline.spark_errors import reported
@@ -58,3 +59,20 @@ def in_tasks(
     with _registering:
         spark.dataSource.register(TaskSource)
         return spark.read.format(_NAME).load()
+
+
+def write_in_tasks(rows: DataFrame, writer: DataSourceArrowWriter) -> None:
+    """Write rows by a writer, which is sent to the tasks."""
+    sink_name = f"{_NAME}_{uuid4().hex}"
+
+    class TaskSink(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return sink_name
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+            del schema, overwrite
+            return writer
+
+    rows.sparkSession.dataSource.register(TaskSink)
+    rows.write.format(sink_name).mode("append").save()

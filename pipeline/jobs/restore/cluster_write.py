@@ -6,27 +6,23 @@ from one task, in the order of its offsets. A task that Spark runs a second time
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as spark_functions
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, partitions_needed
+from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.handover.cluster import KafkaCluster
 from topicfs.storage.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "topicfs_cluster"
-CONNECTION = "connection.secret"
-"""The option with librdkafka's settings of the connection, under a name whose value Spark never shows: secrets are among them."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SETTINGS = {
     "enable.idempotence": True,
@@ -68,20 +64,7 @@ def write_to_cluster(rows: DataFrame, connection: Mapping[str, str]) -> None:
     # As numbers: Python has no datetime after the year 9999.
     sent = rows.select(*COLUMNS).withColumn("timestamp", spark_functions.unix_millis("timestamp"))
     ordered = sent.repartition(*place).sortWithinPartitions(*place, "offset")
-    rows.sparkSession.dataSource.register(ClusterSink)
-    ordered.write.format(FORMAT).mode("append").option(CONNECTION, json.dumps(dict(connection))).save()
-
-
-class ClusterSink(DataSource):
-    """The format, as Spark sees it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
-        del schema, overwrite
-        return ClusterWriter(json.loads(self.options[CONNECTION]))
+    write_in_tasks(ordered, ClusterWriter(connection))
 
 
 class ClusterWriter(DataSourceArrowWriter):

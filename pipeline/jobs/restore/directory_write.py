@@ -1,15 +1,14 @@
 """Rows written to the offsets that they have: tasks stage, the owner of the data directories puts them in place.
 
-For Spark this is a format of its own. Its tasks stage, and its commit only lists the staged files: the job requests the
-commit itself, for it needs the result.
+The commit that Spark calls only lists the staged files: the job requests the commit itself, for it needs the result.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import pickle
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,11 @@ from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
 from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
-from topicfs.storage.codec.headers import Codec
+from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.placement import Placement
@@ -32,7 +30,6 @@ from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "topicfs_placed"
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 TASK_RECORDS = 250_000
 """About so many are sorted and staged by one task."""
@@ -62,17 +59,16 @@ def write_placed(
     name = WriteId(str(uuid4()))
     tasks = max(1, math.ceil(records / TASK_RECORDS))
     place = ["topic", "partition", "offset"]
-    rows.sparkSession.dataSource.register(PlacedSource)
     sorted_rows = rows.select(*COLUMNS).repartitionByRange(tasks, *place).sortWithinPartitions(*place)
     with tempfile.TemporaryDirectory(prefix="topicfs-restore-") as folder:
-        report = Path(folder) / "staged.json"
+        report = Path(folder) / "staged"
         try:
-            sorted_rows.write.format(FORMAT).mode("append").options(**_options(name, write, report)).save()
+            write_in_tasks(sorted_rows, PlacedWriter(name, write, report))
         except BaseException:
             with suppress(OSError):
                 staging_area(write.directories).discard_staged(name)
             raise
-        staged = [TaskReport.from_json(one) for one in json.loads(report.read_text())]
+        staged: list[TaskReport] = pickle.loads(report.read_bytes())  # noqa: S301 (of our own process)
     files = [one.file for one in staged]
     CommitRequest(write.directories, name, files, placement).commit(write.timeout_s)
     return _sum(one.written for one in staged)
@@ -91,47 +87,13 @@ class TaskReport(WriterCommitMessage):
     file: StagedFile
     written: Mapping[TopicPartition, Written]
 
-    def as_json(self) -> list[object]:
-        written = [[*partition, *one] for partition, one in self.written.items()]
-        return [self.task, list(self.file), written]
-
-    @classmethod
-    def from_json(cls, plain: Sequence[object]) -> TaskReport:
-        task, file, written = plain
-        assert isinstance(task, int)
-        assert isinstance(file, list)
-        assert isinstance(written, list)
-        by_partition = {TopicPartition(one[0], one[1]): Written(one[2], one[3]) for one in written}
-        return cls(task, StagedFile(*file), by_partition)
-
-
-class PlacedSource(DataSource):
-    """The format, as Spark sees it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def writer(self, schema: StructType, overwrite: bool) -> PlacedWriter:
-        del schema, overwrite
-        # Spark hands options on with their names in lower case.
-        directories = tuple(Path(one) for one in json.loads(self.options["directories"]))
-        forms = {
-            topic: TopicForm(limit, Codec(codec), level)
-            for topic, (limit, codec, level) in json.loads(self.options["forms"]).items()
-        }
-        return PlacedWriter(WriteId(self.options["write"]), directories, forms, Path(self.options["report"]))
-
 
 class PlacedWriter(DataSourceArrowWriter):
     """The writer: stages in the tasks, and lists at the end what they staged."""
 
-    def __init__(
-        self, name: WriteId, directories: tuple[Path, ...], forms: Mapping[str, TopicForm], report: Path
-    ) -> None:
+    def __init__(self, name: WriteId, write: PlacedWrite, report: Path) -> None:
         self._name = name
-        self._directories = directories
-        self._forms = forms
+        self._to = write
         self._report = report
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -139,8 +101,8 @@ class PlacedWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None, "only tasks write"
         task = context.partitionId()
-        area = staging_area(self._directories)
-        encoder = KeepingEncoder(self._forms)
+        area = staging_area(self._to.directories)
+        encoder = KeepingEncoder(self._to.forms)
         writer: StagedFileWriter | None = None
         written: dict[TopicPartition, Written] = {}
         try:
@@ -159,23 +121,10 @@ class PlacedWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """List the staged files for the job, in the order of the tasks, which is that of the offsets."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
-        self._report.write_text(json.dumps([one.as_json() for one in staged]))
+        self._report.write_bytes(pickle.dumps(staged))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what was staged to the job, which abandons all of the write."""
-
-
-def _options(name: WriteId, write: PlacedWrite, report: Path) -> dict[str, str]:
-    forms = {
-        topic: (form.max_batch_bytes, int(form.codec), form.compression_level)
-        for topic, form in write.forms.items()
-    }
-    return {
-        "write": name.query,
-        "directories": json.dumps([str(one) for one in write.directories]),
-        "forms": json.dumps(forms),
-        "report": str(report),
-    }
 
 
 def _sum(written: Iterable[Mapping[TopicPartition, Written]]) -> dict[TopicPartition, Written]:
