@@ -67,10 +67,10 @@ class Layout:
 
 def read_layout(directories: Sequence[Path]) -> Layout:
     """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
-    return Layout({topic: _layout(facts) for topic, facts in read_topics(directories).items()})
+    return Layout({topic: layout_of(facts) for topic, facts in read_topics(directories).items()})
 
 
-def _layout(facts: TopicFacts) -> TopicLayout:
+def layout_of(facts: TopicFacts) -> TopicLayout:
     codec, level = compression_of(facts.config)
     stamp = BatchStamp(codec=codec or Codec.NONE, compression_level=level)
     return TopicLayout(facts.partitions, facts.config.max_message_bytes, facts.topic_id, stamp)

@@ -7,16 +7,16 @@ as a compacted log's batches do; records that a log had stamped (LogAppendTime) 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from topicfs.pipeline.sink.columns import cast_columns, codec_columns
+from topicfs.pipeline.sink.layout import TopicLayout
 from topicfs.storage.codec.batch_writer import encode_span
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
-from topicfs.storage.codec.headers import Codec
-from topicfs.storage.codec.records import DEFAULT_MAX_BATCH_BYTES, BatchStamp, Columns
+from topicfs.storage.codec.records import DEFAULT_MAX_BATCH_BYTES, Columns
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import TimestampType, TopicPartition
 
@@ -27,20 +27,6 @@ MAX_OFFSET_DELTA = 2**31 - 1
 """Within a batch."""
 
 _COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "timestampType")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicForm:
-    """The form of a topic's batches."""
-
-    max_batch_bytes: int
-    """Its max.message.bytes."""
-    codec: Codec = Codec.NONE
-    compression_level: int | None = None
-
-    def stamp(self, kind: TimestampType) -> BatchStamp:
-        """Return the stamp for records of one timestamp type."""
-        return BatchStamp(codec=self.codec, compression_level=self.compression_level, timestamp_type=kind)
 
 
 class _Rows(NamedTuple):
@@ -72,9 +58,9 @@ class KeptBatch(NamedTuple):
 class KeepingEncoder:
     """Encodes the rows of one task."""
 
-    def __init__(self, forms: Mapping[str, TopicForm]) -> None:
-        """Prepare the encoder; `forms`: by topic, of all that may come."""
-        self._forms = forms
+    def __init__(self, layouts: Mapping[str, TopicLayout]) -> None:
+        """Prepare the encoder; `layouts`: by topic, of all that may come."""
+        self._layouts = layouts
         self._last: tuple[TopicPartition, int] | None = None
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
@@ -83,16 +69,17 @@ class KeepingEncoder:
         first, count = 0, rows.num_rows
         while first < count:
             partition = read.place(first)
-            form = self._forms[partition.topic]
-            last = _batch_end(read, first, count, min(form.max_batch_bytes, DEFAULT_MAX_BATCH_BYTES))
+            layout = self._layouts[partition.topic]
+            last = _batch_end(read, first, count, min(layout.max_batch_bytes, DEFAULT_MAX_BATCH_BYTES))
             offsets = read.columns.offsets
             self._check_order(partition, offsets[first:last])
             bounds = offsets[first], offsets[first], offsets[last - 1]
-            batch = encode_span(read.columns, first, last, form.stamp(read.kind(first)), bounds, None)
-            if len(batch) > form.max_batch_bytes:
+            stamp = replace(layout.stamp, timestamp_type=read.kind(first))
+            batch = encode_span(read.columns, first, last, stamp, bounds, None)
+            if len(batch) > layout.max_batch_bytes:
                 raise RecordTooLargeError(
                     f"{partition}: the record at offset {offsets[first]} makes a batch of {len(batch)} bytes, "
-                    f"max.message.bytes is {form.max_batch_bytes}"
+                    f"max.message.bytes is {layout.max_batch_bytes}"
                 )
             yield KeptBatch(partition, batch, offsets[last - 1], last - first)
             first = last

@@ -6,15 +6,16 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
+from topicfs.pipeline.sink.layout import TopicLayout  # noqa: E402
+from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder  # noqa: E402 (needs pyarrow)
 from topicfs.storage.codec.batch import read_header  # noqa: E402
-from topicfs.storage.codec.headers import Codec  # noqa: E402
+from topicfs.storage.codec.headers import BatchStamp, Codec  # noqa: E402
 from topicfs.storage.codec.records import decode  # noqa: E402
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402
 
 ORDERS = TopicPartition("orders", 0)
-FORM = TopicForm(1_000_000)
+FORM = TopicLayout((0,), 1_000_000)
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -107,7 +108,7 @@ def test_a_batch_spans_no_more_offsets_than_its_format_can_tell():
 def test_batches_are_as_large_as_the_topic_takes():
     """And compressed as it wants them."""
     rows = [row(offset, value=bytes(400)) for offset in range(10)]
-    kept = encode(rows, form=TopicForm(1000, Codec.GZIP))
+    kept = encode(rows, form=TopicLayout((0,), 1000, stamp=BatchStamp(codec=Codec.GZIP)))
     assert all(read_header(one.batch).codec is Codec.GZIP for one in kept)
     assert [2] * 5 == [one.records for one in kept]
     assert list(range(10)) == [record.offset for one in kept for record in records(one)]
@@ -118,7 +119,7 @@ def test_a_record_that_no_batch_takes_is_named():
     with pytest.raises(
         RecordTooLargeError, match="orders-0: the record at offset 5 .*max.message.bytes is 1000"
     ):
-        encode([row(5, value=bytes(2000))], form=TopicForm(1000))
+        encode([row(5, value=bytes(2000))], form=TopicLayout((0,), 1000))
 
 
 @pytest.mark.parametrize("batches", [([row(5), row(5)],), ([row(5)], [row(5)]), ([row(5), row(4)],)])

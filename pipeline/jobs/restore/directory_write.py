@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
-from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
+from topicfs.pipeline.sink.layout import TopicLayout
+from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder
 from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.model import TopicPartition
@@ -36,10 +37,10 @@ TASK_RECORDS = 250_000
 
 
 class PlacedWrite(NamedTuple):
-    """The data directories of a write, and the form of each topic's batches."""
+    """The data directories of a write, and the layout of each topic."""
 
     directories: tuple[Path, ...]
-    forms: Mapping[str, TopicForm]
+    layouts: Mapping[str, TopicLayout]
     timeout_s: float
     """Longest wait until the owner has put it in place."""
 
@@ -102,7 +103,7 @@ class PlacedWriter(DataSourceArrowWriter):
         assert context is not None, "only tasks write"
         task = context.partitionId()
         area = staging_area(self._to.directories)
-        encoder = KeepingEncoder(self._to.forms)
+        encoder = KeepingEncoder(self._to.layouts)
         writer: StagedFileWriter | None = None
         written: dict[TopicPartition, Written] = {}
         try:

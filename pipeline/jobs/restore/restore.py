@@ -26,8 +26,8 @@ from topicfs.pipeline.jobs.restore.overlap import check_same, within
 from topicfs.pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
 from topicfs.pipeline.jobs.restore.topics import (
     empty_topics,
-    forms_of,
     known_topics,
+    layouts_of,
     log_bounds,
     topics_to_make,
 )
@@ -135,7 +135,9 @@ class _Restoration:
         compacted = [topic for topic, facts in known.items() if facts.config.compacts]
         check_same(self._spark, self._rows, self._place, overlaps(parts), compacted)
         topics = sorted({one.topic for one in extents})
-        write = PlacedWrite(self._directories, forms_of(topics, known, made), self._options.commit_timeout_s)
+        write = PlacedWrite(
+            self._directories, layouts_of(topics, known, made), self._options.commit_timeout_s
+        )
         places = {one: part.place for one, part in parts.items()}
         rounds = plan_rounds(parts, extents, self._round_records)
         if made and not rounds:

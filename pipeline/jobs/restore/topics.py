@@ -9,16 +9,13 @@ from pathlib import Path
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive_files import TopicNote
 from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, Span, partitions_needed
-from topicfs.pipeline.sink.layout import TopicFacts, read_topics
-from topicfs.pipeline.sink.offset_preserving_write import TopicForm
+from topicfs.pipeline.sink.layout import TopicFacts, TopicLayout, layout_of, read_topics
 from topicfs.pipeline.source.directories import SourceDirectories
-from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.placement import NewTopic
 from topicfs.storage.topics.topic import lenient_config
-from topicfs.storage.validation.batches import compression_of
 
 FOREVER = {"retention.ms": "-1"}
 _NOTHING = Span(0, 0)
@@ -83,18 +80,13 @@ def log_bounds(
         return {one: _bounds(source, one) if one.topic in known else _NOTHING for one in extents}
 
 
-def forms_of(
+def layouts_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
-) -> dict[str, TopicForm]:
-    """Return the form of each topic's batches."""
-    forms = {}
-    for topic in topics:
-        config = (
-            known[topic].config if topic in known else lenient_config(made[topic].overrides, TopicConfig())[0]
-        )
-        codec, level = compression_of(config)
-        forms[topic] = TopicForm(config.max_message_bytes, codec or Codec.NONE, level)
-    return forms
+) -> dict[str, TopicLayout]:
+    """Return the layout of each topic, as it is or will be."""
+    new = {topic: lenient_config(one.overrides, TopicConfig())[0] for topic, one in made.items()}
+    facts = {topic: TopicFacts((), None, made[topic].overrides, config) for topic, config in new.items()}
+    return {topic: layout_of((facts | dict(known))[topic]) for topic in topics}
 
 
 def _check_fits(topic: str, facts: TopicFacts, needed: int, *, oldest_ms: int, now_ms: int) -> None:
