@@ -305,23 +305,29 @@ class Copies:
             self._stale.rename(self.folder / "shown")
             options, self._batches_when_kept = ["--stale", str(self.folder / "shown")], None
         elif self._chance.random() < 0.6:
-            self._forget_last_commit()
+            self._put_back()
         if self._batches_when_kept is None and (self._checkpoint / "commits" / "0").exists():
             subprocess.run(["cp", "-a", self._checkpoint, self._stale], check=True)
             self._batches_when_kept = self.batches()
         self.start(*options)
 
-    def _forget_last_commit(self) -> None:
-        """Make the checkpoint what a copy was that somebody took before Spark noted its last micro-batch as committed."""
-        with suppress(FileNotFoundError):
-            folder = self._checkpoint / "commits"
-            offsets = {name for name in os.listdir(folder.with_name("offsets")) if name.isdecimal()}
-            names = [name for name in os.listdir(folder) if name.isdecimal()]
-            last = max(names, key=int, default="")
-            if offsets and last == max(offsets, key=int):
-                (folder / last).unlink()
-                (folder / f".{last}.crc").unlink(missing_ok=True)
-                self.counts["checkpoints one micro-batch behind"] += 1
+    def _put_back(self) -> None:
+        """Make the checkpoint what a copy was that somebody took before Spark noted the last micro-batch as committed."""
+        # Workers of a killed driver, and the owner, may still commit a later one.
+        wait_until(lambda: not any(python_orphans(self.folder)), "no worker is left", patience_s=DEADLINE_S)
+        begun = {WriteFileKind.REQUESTED, WriteFileKind.CLAIMED}
+        wait_until(
+            lambda: self.look() < 0 or not begun & self._pending(), "no write waits", patience_s=DEADLINE_S
+        )
+        last = self.batches() - 1
+        if last < 0 or begun & self._pending():
+            return
+        for folder, first in (("offsets", last + 1), ("commits", last)):
+            for path in (self._checkpoint / folder).iterdir():
+                name = path.name.removeprefix(".").removesuffix(".crc")
+                if name.isdecimal() and int(name) >= first:
+                    path.unlink()
+        self.counts["checkpoints put back"] += 1
 
     # The topics.
 
@@ -370,6 +376,7 @@ class Copies:
         try:
             if self.mount is None:
                 with self._owned() as engine:
+                    engine.commit_staged_writes()
                     target, source = (found_by_owner(engine, topic) for topic in ("target", "source"))
                     engine.maintenance(Timestamp(system_clock() + LATER_MS))
             else:
