@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.pipeline.conftest import SETTINGS
@@ -90,13 +91,14 @@ def main() -> None:
     while True:
         end = asked.to_the_end or Path(asked.checkpoint + END).exists()
         limit = LARGEST if end else chance.choice(LIMITS)
-        query = copy(spark, asked, asked.checkpoint, limit, end=end)
-        say("started")
         try:
+            query = copy(spark, asked, asked.checkpoint, limit, end=end)
+            say("started")
             while not query.awaitTermination(POLL_S):
                 if not end and Path(asked.checkpoint + END).exists():
                     query.stop()
-        except StreamingQueryException as error:
+        # A start asks Python processes, too.
+        except (PySparkException, Py4JError) as error:
             if OURS in str(error):
                 say(f"wrong: {error}")
                 sys.exit(REFUSED_EXIT)
