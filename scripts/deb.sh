@@ -21,7 +21,10 @@ for command in gcc pkg-config dpkg-shlibdeps strip "$python"; do
     command -v "$command" >/dev/null ||
         fail "$command is missing; install binutils dpkg-dev gcc libc6-dev libfuse3-dev pkg-config python3-dev python3-venv"
 done
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-1
+# The release is part of the version, as in Debian's own updates of releases (0.1.0-1~deb12u1): each release has its own
+# package, and an upgrade of the system brings the package of the new one. "~" leaves 0.1.0-1 to Debian itself.
+release=$(. /etc/os-release && echo "${ID/#debian/deb}${VERSION_ID:-$VERSION_CODENAME}")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-1~${release}u1
 readonly maintainer="The topicfs developers <topicfs@localhost>"
 architecture=$(dpkg --print-architecture)
 codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)

@@ -40,7 +40,8 @@ MOUNTING = (ROOT / "docs" / "mount.md").read_text().partition("\n## At boot")[2]
 BY_HAND = re.findall(r"(?m)^    ((?:mkdir|mount) .*)$", MOUNTING)
 FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
 """What docs/mount.md tells users of the package to type, and to write into fstab(5)."""
-(INSTALL,) = re.findall(r"(?m)^    (apt install .*)$", (ROOT / "docs" / "install.md").read_text())
+PAGE = (ROOT / "docs" / "install.md").read_text()
+(INSTALL,) = re.findall(r"(?m)^    (apt install .*)$", PAGE)
 RELEASES = ("bookworm", "trixie")
 """Debian's old stable and stable releases."""
 (BUILT_WITH,) = re.findall(r"install (binutils [^\"]*)", (ROOT / "scripts" / "deb.sh").read_text())
@@ -177,6 +178,19 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
     assert "var/lib/orders/orders-0/00000000000000000000.log" in topics
     assert set() == {path for path in left - topics if not DPKGS_OWN.match(path)}
     assert not (upper / "usr/lib/topicfs").exists()
+
+
+@pytest.mark.timeout(2700)
+def test_each_release_has_a_version_of_its_own(installed, tmp_path):
+    """An archive has one file of a version, and an upgrade from one release to the next replaces the package."""
+    script = """
+        . /etc/os-release
+        version=$(dpkg-query --show --showformat '${Version}' topicfs)
+        dpkg --compare-versions "$version" lt "0.1.0-1~deb$((VERSION_ID + 1))u1" && echo "$VERSION_ID $version"
+    """
+    ((number, version),) = (line.split() for line in said_in(installed, tmp_path, script))
+    assert f"0.1.0-1~deb{number}u1" == version
+    assert f"`{version}` on Debian {number}" in PAGE
 
 
 @pytest.mark.timeout(2700)
