@@ -8,7 +8,7 @@ from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.config import ConfigTarget, config_line
 from topicfs.fusefs.files.group_log import check_group_exists
-from topicfs.fusefs.files.text_file import TextFile
+from topicfs.fusefs.files.text_file import TextFile, same_topic
 from topicfs.fusefs.groups.positions import (
     check_position,
     find_position,
@@ -123,6 +123,7 @@ class PositionTarget(CommandTarget):
         self._partition = partition
         self._isolation = isolation
         self._reports = reports
+        self._check_same = same_topic(engine, partition.topic)
 
     def check(self, lines: bytes) -> None:
         check_position(_last_line(lines))
@@ -131,6 +132,7 @@ class PositionTarget(CommandTarget):
         """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
         del durable
         text, groups = _last_line(lines), self._engine.groups
+        self._check_same()
         check_group_exists(self._engine, self._group)
         partition = self._engine.partition(*self._partition)
         present = groups.positions(self._group).committed.get(self._partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
+from collections.abc import Callable
 
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.appending.handle import AppendHandle
@@ -14,7 +15,24 @@ from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.handles import Handle, TextHandle
 from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
+from topicfs.storage.engine import Engine
 from topicfs.storage.errors import PartitionGoneError
+
+
+def same_topic(engine: Engine, name: str) -> Callable[[], None]:
+    """Return a check that raises PartitionGoneError once this topic is deleted, even if a new one has its name."""
+
+    def topic_id() -> str | None:
+        topic = engine.topics().get(name)
+        return None if topic is None else topic.topic_id
+
+    opened = topic_id()
+
+    def check() -> None:
+        if opened is None or topic_id() != opened:
+            raise PartitionGoneError(f"{name} was deleted")
+
+    return check
 
 
 class TextFile(FileNode):

@@ -10,11 +10,13 @@ import trio
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import LOG_START_OFFSETS
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Engine
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
+from topicfs.storage.replicas.startup import open_replicas
 
 REWRITE = os.O_WRONLY | os.O_TRUNC
 
@@ -36,18 +38,39 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
     assert {"retention.ms": "-1", "segment.bytes": "2000000"} == orders.engine.topic("orders").overrides
 
 
-async def test_an_open_config_sets_nothing_in_a_new_topic_of_the_name(orders: MountClient):
-    """ESTALE: what was opened is the deleted topic's."""
-    await orders.mkdir("new")
-    fh = await orders.open("new/config", APPEND)
-    await orders.rmdir("new")
-    await orders.mkdir("new")
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("new/config", b"flush.messages=7\n"),
+        ("new/replicas", b"1\n"),
+        ("new/0/state", b"online\n"),
+        ("@groups/g/new/0/position", b"1\n"),
+    ],
+)
+async def test_an_open_file_of_a_deleted_topic_changes_no_new_topic_of_the_name(
+    tmp_path: Path, file: str, line: bytes
+):
+    """ESTALE; a file that is opened afterwards is the new topic's."""
+    disks = EngineConfig(replication_factor=2)
+    engine = open_replicas([tmp_path / "a", tmp_path / "b"], config=disks, in_background=False)
+    async with mounted(engine, tmp_path) as client:
+        await client.mkdir("@groups/g")
+        await client.mkdir("new")
+        fh = await client.open(file, APPEND)
+        await client.rmdir("new")
+        await client.mkdir("new")
+        partition = engine.partition("new", 0)
 
-    with refused("ESTALE"):
-        await orders.filesystem.write(fh, b"flush.messages=7\n")
-    await orders.filesystem.release(fh)
+        with refused("ESTALE"):
+            await client.filesystem.write(fh, line)
+        await client.filesystem.release(fh)
 
-    assert "flush.messages" not in orders.engine.topic("new").overrides
+        assert partition is engine.partition("new", 0)
+        assert 2 == len(partition.status().replicas)
+        assert "flush.messages" not in engine.topic("new").overrides
+        assert {} == engine.groups.positions("g").committed
+        await client.append(file, line)
+    engine.close()
 
 
 async def test_an_empty_value_removes_an_override(orders: MountClient):
