@@ -254,8 +254,9 @@ class Scrubber:
                     self._save(self._at)
                     saved = began
         except (OSError, StorageError) as error:
-            # What a disk does not give is its own report; the other partitions are scrubbed all the same.
-            self._warn(f"{name}: not scrubbed to its end: {reason_of(error)}")
+            # The other partitions are scrubbed all the same. A topic that was deleted meanwhile is not damaged.
+            if any((one.name, one.topic_id) == (name, topic_id) for one in self._partitions()):
+                scrub.report_end(reason_of(error))
 
     def tell_owner(self, found: ScrubFinding) -> None:
         """Tell the log what was healed, and as a warning what was not."""
@@ -314,7 +315,7 @@ def _only(topic: Topic, number: int) -> list[ScrubbedLog]:
 def _unread(topic: Topic, number: int) -> list[Finding]:
     """Return a finding for a partition that is offline: nobody knows whether its records are sound."""
     found = topic.partitions().get(number)
-    if found is None or isinstance(found, Log):
+    if found is None or (isinstance(found, Log) and (found.offline_reason is None or found.parts.gone)):
         return []
     assert found.directory is not None
     return [Finding(found.directory, None, found.status().state)]

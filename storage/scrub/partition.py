@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from topicfs.storage.errors import StorageError
@@ -88,19 +89,16 @@ class PartitionScrub:
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
                 self._report(found, batch=False)
-        for missing in self._partition.absent():
-            self._left(ScrubFinding(missing, None))
         offset = start_offset
-        while True:
-            base = self._next_base(offset)
-            if base is None:
-                return
+        while (base := self._next_base(offset)) is not None:
             try:
                 for _ in self.segment(base):
                     yield base
             except CopyMovedError:
                 yield base  # What compaction made of it is scrubbed the next time.
             offset = base + 1
+        for missing in self._partition.absent():  # A log may also have gone offline meanwhile.
+            self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
         """Scrub one segment; yields the bytes read (OSError, CopyMovedError).
@@ -144,6 +142,11 @@ class PartitionScrub:
             self._held.setdefault(str(found.finding.file.parent.parent), []).append(found)
         else:
             self._report(found, batch=batch)
+
+    def report_end(self, reason: str) -> None:
+        """Report that the rest of the partition was not read."""
+        cause = f"not scrubbed to its end: {reason}"
+        self._report(ScrubFinding(Finding(Path(str(self._partition.name)), None, cause), None), batch=False)
 
     @property
     def is_unfinished(self) -> bool:

@@ -14,6 +14,7 @@ from topicfs.commands.check import line, new_progress, print_line
 from topicfs.data_directory import data_argument, opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.mounted.reasons import explained
 from topicfs.storage.checkpoints.meta_properties import has_replicas
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.messages import printable
@@ -65,7 +66,7 @@ def scrub(
     A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
     and an index is made again. It reads at idle I/O priority, and an interrupted one goes on where it was. One line a
     finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
-    an interruption, or if a partition is offline.
+    an interruption, or if a partition is offline or cannot be read to its end.
 
     With --archive a batch that no replica has sound is made again of the records of a `topicfs pipeline archive`, also in
     directories without replicas. It is written only where its checksum, or all of its other bytes, prove that it is what
@@ -116,7 +117,7 @@ def scrub(
 
 def _scrub_mount(file: Path, *, as_program: bool) -> int:
     """Have the daemon of a mount scrub everything, and print what it found; return how much is left damaged."""
-    with file.open("a") as asked:
+    with explained(file.parent, file.name), file.open("a") as asked:
         asked.write("start\n")
     while (lines := file.read_text().splitlines())[:1] == ["state running"]:
         time.sleep(_LOOK_EVERY_S)  # A file of a mount tells nobody that it changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from threading import Thread
 
@@ -12,7 +13,7 @@ from tests.doubles.kept_records import KeptRecords
 from tests.doubles.manual_clock import ManualClock
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.disk.names import SCRUB
+from topicfs.storage.disk.names import LEADER_EPOCHS, SCRUB
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
 from topicfs.storage.duties.scrubber import MILLISECONDS_AN_HOUR
@@ -291,3 +292,45 @@ def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, t
     logs = [topic.partitions()[0].parts.state.log_bytes() for topic in engine.topics().values()]
     assert ("state idle", "damaged 0") == (state, damaged)
     assert f"scrub read_bytes {sum(logs)} batches_healed 0 files_healed 0 damaged 0" == counts
+
+
+def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
+    """It is named and counted; the others are scrubbed all the same."""
+    log = engine.topic("alpha").partitions()[0]
+    epochs = log.directory / LEADER_EPOCHS
+    epochs.unlink(missing_ok=True)
+    epochs.mkdir()
+    found: list[ScrubFinding] = []
+    assert engine.scrubber.run(tell=found.append)
+    assert [f"alpha-0: not scrubbed to its end: {epochs}: Is a directory"] == list(map(str, found))
+    assert (1, 1) == (engine.scrubber.damaged, engine.scrubber.counts.damaged)
+    assert engine.scrubber.counts.read_bytes == engine.topic("beta").partitions()[0].parts.state.log_bytes()
+    epochs.rmdir()
+
+
+def test_a_partition_that_went_offline_is_left(engine):
+    """Before the scrub, or while it reads the partition."""
+    log = engine.topic("alpha").partitions()[0]
+    found: list[ScrubFinding] = []
+    for advance in (lambda _: log.parts.retire("the disk is gone"), lambda _: None):
+        found.clear()
+        assert engine.scrubber.run(advance=advance, tell=found.append)
+        assert ([log.directory], 1) == ([one.finding.file for one in found], engine.scrubber.damaged)
+        assert "the disk is gone" in found[0].finding.cause
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
+    """Also if a new topic has its name: that one is not read to its end, but nothing of it is missing."""
+    found: list[ScrubFinding] = []
+
+    def delete(_: int) -> None:
+        if alpha is engine.topics().get("alpha"):
+            engine.delete_topic("alpha")
+            if again:
+                engine.create_topic("alpha")
+            raise OSError(errno.EIO, "the files are gone")
+
+    alpha = engine.topics()["alpha"]
+    assert engine.scrubber.run(advance=delete, tell=found.append)
+    assert ([], 0) == (found, engine.scrubber.damaged)
