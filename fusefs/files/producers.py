@@ -5,8 +5,9 @@ from __future__ import annotations
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TextFile
+from topicfs.storage.engine import Engine
 from topicfs.storage.errors import InvalidConfigError
-from topicfs.storage.idempotence.registry import ProducerRegistry, read_entry
+from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, read_entry
 from topicfs.storage.messages import printable
 from topicfs.storage.replicas.startup import producers_of
 
@@ -19,19 +20,27 @@ class ProducersTarget(CommandTarget):
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, producers: ProducerRegistry) -> None:
+    def __init__(self, name: str, producers: ProducerRegistry, engine: Engine) -> None:
         self.name = name
         self._producers = producers
+        self._engine = engine
 
     def check(self, lines: bytes) -> None:
         """Check each line. Raises InvalidConfigError."""
         for line in lines.splitlines():
             try:
-                read_entry(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self._check_target(*read_entry(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise InvalidConfigError(
                     f"not the progress of a producer ({error!r}); `topicfs append --producer` writes it"
                 ) from None
+
+    def _check_target(self, _name: str, source: str, progress: InputProgress) -> None:
+        """Raise ValueError for an input whose topic, or a partition of it, does not exist."""
+        topic_id = source.rpartition("@")[2]
+        topic = next((one for one in self._engine.topics().values() if one.topic_id == topic_id), None)
+        if topic is None or not progress.partitions.keys() <= topic.partitions().keys():
+            raise ValueError("its topic or one of its partitions does not exist")
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Store the progress; it is on disk afterwards."""
@@ -56,4 +65,4 @@ class ProducersFile(TextFile):
 
     def target(self) -> LineTarget | None:
         engine = self.context.engine
-        return None if engine.remote else ProducersTarget(self.path, producers_of(engine))
+        return None if engine.remote else ProducersTarget(self.path, producers_of(engine), engine)

@@ -28,6 +28,9 @@ from topicfs.storage.producers.progress import ProgressLostError, last_batch
 
 _REMEDY = "append the lines that are missing under another --producer name"
 
+_BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
+"""Size of a field's largest number; that of the others is 63."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
@@ -98,7 +101,16 @@ def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
 def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
     """Read what `entry_line` returned (ValueError, KeyError, TypeError, AttributeError)."""
     content = json.loads(line)
-    return str(content.pop("name")), str(content.pop("input")), _input(content)
+    name, source = str(content.pop("name")), str(content.pop("input"))
+    progress = _input(content)
+    for each in (progress, *progress.partitions.values()):
+        for field_name, one in asdict(each).items():
+            bits = _BITS.get(field_name, 63)
+            if field_name != "partitions" and not (type(one) is int and 0 <= one < 1 << bits):
+                raise ValueError(f"{field_name} is not a number from 0 to 2^{bits} - 1")
+    if json.loads(line) != json.loads(entry_line(name, source, progress)):
+        raise ValueError("a field is missing, or has another type")
+    return name, source, progress
 
 
 def _input(content: Mapping[str, Any]) -> InputProgress:

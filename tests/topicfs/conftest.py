@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Ran(NamedTuple):
 
 
 Topicfs = Callable[..., Ran]
+TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 @pytest.fixture
@@ -58,6 +60,31 @@ def orders(topicfs) -> Topicfs:
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\ntwo\nthree\n")
     return topicfs
+
+
+@pytest.fixture
+def mnt(orders, directory, tmp_path) -> Iterator[Path]:
+    """The mount of a daemon that owns the directory, with a topic of three records; it has a schema of the topic."""
+    mountpoint, schemas = tmp_path / "mnt", tmp_path / "schemas"
+    mountpoint.mkdir()
+    schemas.mkdir()
+    (schemas / "7.avsc").write_text('"int"')
+    (schemas / "orders-value.avsc").symlink_to("7.avsc")
+    (tmp_path / "server.properties").write_text("num.partitions=2\n")
+    asked = [
+        "mount",
+        "--config",
+        "server.properties",
+        "--schema-dir",
+        "schemas",
+        str(directory),
+        str(mountpoint),
+    ]
+    subprocess.run([str(TOPICFS), *asked], check=True)
+    try:
+        yield mountpoint
+    finally:
+        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)
 
 
 @pytest.fixture

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import wait_until
+from tests.topicfs.conftest import TOPICFS
 from topicfs.commands import topics
 from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
@@ -28,33 +26,6 @@ from topicfs.storage.codec.headers import Codec
 from topicfs.storage.errors import StorageError
 
 pytestmark = pytest.mark.fuse
-
-TOPICFS = Path(sys.executable).with_name("topicfs")
-
-
-@pytest.fixture
-def mnt(orders, directory, tmp_path) -> Iterator[Path]:
-    """The mount of a daemon that owns the directory, with a topic of three records; it has a schema of the topic."""
-    mountpoint, schemas = tmp_path / "mnt", tmp_path / "schemas"
-    mountpoint.mkdir()
-    schemas.mkdir()
-    (schemas / "7.avsc").write_text('"int"')
-    (schemas / "orders-value.avsc").symlink_to("7.avsc")
-    (tmp_path / "server.properties").write_text("num.partitions=2\n")
-    asked = [
-        "mount",
-        "--config",
-        "server.properties",
-        "--schema-dir",
-        "schemas",
-        str(directory),
-        str(mountpoint),
-    ]
-    subprocess.run([str(TOPICFS), *asked], check=True)
-    try:
-        yield mountpoint
-    finally:
-        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)
 
 
 def test_reading_says_nothing_of_the_daemon(mnt):
@@ -213,86 +184,6 @@ def test_a_group_is_reset_by_time_through_the_mount(orders, mnt, when, offset):
     """No mount has a name for a time before 1970: it means the first record."""
     ran = orders("groups", "reset", "g", "--topic", "orders:0", when)
     assert ["g", "orders", "0", str(offset)] == ran.text.split()[-4:], ran.errors
-
-
-def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
-    """The daemon stores how far it is, so that a run after the unmount goes on as well."""
-    Path("lines").write_text("four\n")
-    once = ("append", "--producer", "p", "orders/0", "lines")
-    assert "p: 1 records appended to orders/0/log" in orders(*once).text
-    Path("lines").write_text("four\nfive\n")
-    assert "p: 1 records appended to orders/0/log" in orders(*once).text
-    kept = json.loads((directory / "topicfs.producers").read_text())["producers"]["p"]
-    assert [{"0": {"end_offset": 5, "ahead": 0, "sequence": 1}}] == [
-        one["partitions"] for one in kept.values()
-    ]
-    assert "p: 0 records appended to orders/0/log" in orders(*once).text
-    assert "one two three four five" == " ".join((mnt / "orders/0/log").read_text().split())
-    assert (mnt / "@producers").read_text().startswith(f"p 10 2 {Path('lines').absolute()} > orders/0/log@")
-    subprocess.run([str(TOPICFS), "umount", str(mnt)], check=True)
-    assert "p: 0 records appended to orders/0/log" in orders(*once).text
-    subprocess.run([str(TOPICFS), "mount", str(directory), str(mnt)], check=True)
-    assert "p: 0 records appended to orders/0/log" in orders(*once).text
-
-
-def test_a_named_producer_that_was_killed_appends_nothing_twice(orders, mnt):
-    """Its records are in the log and its progress is not stored: the log says what was appended."""
-    assert 0 == orders("topics", "create", "keyed", "--partitions", "3").status
-    lines = [f"k{number % 7}\t{number}" for number in range(20_000)]
-    Path("lines").write_text("\n".join(lines))
-    once = ("append", "--producer", "p", "keyed/log.kv", "lines")
-    killed = [
-        "import os, signal",
-        "from topicfs.main import main",
-        "from topicfs.storage.idempotence.producer import NamedProducer",
-        "NamedProducer._save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
-        "main()",
-    ]
-    ran = subprocess.run([sys.executable, "-c", "\n".join(killed), *once], check=False)
-    assert -signal.SIGKILL == ran.returncode
-    assert len(lines) == len((mnt / "keyed/log.kv").read_text().splitlines())
-    with Path("lines").open("a") as file:
-        file.write("\nk8\tlast\n")
-    assert f"p: 1 records appended to keyed/log.kv, {len(lines)} were there already" in orders(*once).text
-    assert sorted([*lines, "k8\tlast"]) == sorted((mnt / "keyed/log.kv").read_text().splitlines())
-
-
-def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
-    """Each sees all that the others appended before it decides what is missing."""
-    Path("lines").write_text("four\nfive\n")
-    words = ("append", "--producer", "p", "orders/0", "lines")
-    slow = [
-        "import sys",
-        "from topicfs.main import main",
-        "from topicfs.storage.idempotence.producer import NamedProducer",
-        "append_file = NamedProducer.append_file",
-        "def slowly(*arguments):",
-        "    print('begun', flush=True)",
-        "    sys.stdin.read()",
-        "    return append_file(*arguments)",
-        "NamedProducer.append_file = slowly",
-        "main()",
-    ]
-    waits = [sys.executable, "-c", "\n".join(slow), *words]
-    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert "begun\n" == first.stdout.readline()
-        with subprocess.Popen([str(TOPICFS), *words], stdout=subprocess.PIPE, text=True) as second:
-            asked = re.compile(rf"-> FLOCK .* {second.pid} ")
-            wait_until(
-                lambda: second.poll() is not None or asked.search(Path("/proc/locks").read_text()),
-                "the second run waits, or has ended",
-            )
-            first.stdin.close()
-            assert "p: 0 records appended" in second.stdout.read()
-    assert "one two three four five" == " ".join((mnt / "orders/0/log").read_text().split())
-
-
-def test_a_line_that_is_no_progress_of_a_producer_is_refused(mnt):
-    """Nothing of it is stored."""
-    with pytest.raises(OSError, match="Invalid argument"):
-        (mnt / "@producers").write_text('{"name": "p"}\n')
-    assert "@producers: not the progress of a producer" in (mnt / "@status").read_text()
-    assert "" == (mnt / "@producers").read_text()
 
 
 def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orders, mnt):
