@@ -23,6 +23,7 @@ for command in gcc pkg-config dpkg-shlibdeps strip "$python"; do
 done
 # The release is part of the version, as in Debian's own updates of releases (0.1.0-1~deb12u1): each release has its own
 # package, and an upgrade of the system brings the package of the new one. "~" leaves 0.1.0-1 to Debian itself.
+# shellcheck disable=SC1091 # the system's own file
 release=$(. /etc/os-release && echo "${ID/#debian/deb}${VERSION_ID:-$VERSION_CODENAME}")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-1~${release}u1
 readonly maintainer="The topicfs developers <topicfs@localhost>"

@@ -7,6 +7,7 @@ with it at the end.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -144,7 +145,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 self.workqueue, key=lambda group: (SECONDS.get(group, 0), len(self.workqueue[group]))
             )
             self.workqueue.move_to_end(longest, last=False)
-            super()._assign_work_unit(node)
+            with suppress(OSError):  # It has died, and will be removed.
+                super()._assign_work_unit(node)
             # A process does not begin a test before it knows whether another one follows.
             if not self.workqueue:
                 node.shutdown()
