@@ -103,8 +103,8 @@ def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
     content = json.loads(line)
     name, source = str(content.pop("name")), str(content.pop("input"))
     progress = _input(content)
-    for fields in (asdict(progress), *map(asdict, progress.partitions.values())):
-        for field_name, one in fields.items():
+    for each in (asdict(progress), *map(asdict, progress.partitions.values())):
+        for field_name, one in each.items():
             bits = _BITS.get(field_name, 63)
             if field_name != "partitions" and not (type(one) is int and 0 <= one < 1 << bits):
                 raise ValueError(f"{field_name} is not a number from 0 to 2^{bits} - 1")
