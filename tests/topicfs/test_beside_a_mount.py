@@ -9,15 +9,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.topicfs.conftest import TOPICFS
-from topicfs.commands import topics
+from topicfs.commands import config, topics
 from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
+from topicfs.groups.mount import MountGroups
 from topicfs.mounted import appends
 from topicfs.mounted.reasons import explained
 from topicfs.places import Place
@@ -184,6 +186,39 @@ def test_a_group_is_reset_by_time_through_the_mount(orders, mnt, when, offset):
     """No mount has a name for a time before 1970: it means the first record."""
     ran = orders("groups", "reset", "g", "--topic", "orders:0", when)
     assert ["g", "orders", "0", str(offset)] == ran.text.split()[-4:], ran.errors
+
+
+def test_the_reason_why_a_daemon_refuses_a_setting_is_said(orders, mnt, monkeypatch):
+    """The command may know a setting that a daemon of another version refuses; the errno of the write says little."""
+    monkeypatch.setattr(config, "TopicConfig", SimpleNamespace(from_overrides=lambda _: None))
+    ran = orders("config", "orders", "retention.ms=long")
+    assert (1, True) == (ran.status, b"retention.ms=long: must be a whole number" in ran.errors)
+
+
+def test_the_reason_why_a_daemon_keeps_a_partition_offline_is_said(orders, mnt, directory):
+    """Beside the state, which has the reason of the last try."""
+    epochs = directory / "orders-0/leader-epoch-checkpoint"
+    subprocess.run([str(TOPICFS), "umount", str(mnt)], check=True)
+    good = epochs.read_bytes()
+    epochs.write_bytes(b"rubbish\n")
+    subprocess.run([str(TOPICFS), "mount", str(directory), str(mnt)], check=True)
+    ran = orders("topics", "online", "orders/0")
+    assert (1, True) == (ran.status, "orders/0: offline: " in ran.text), ran
+    assert "Input/output error" not in ran.text
+    assert 2 == ran.text.count("leader-epoch-checkpoint")
+    epochs.write_bytes(good)
+    assert "orders/0: online\n" == orders("topics", "online", "orders/0").text
+
+
+def test_groups_that_are_deleted_while_they_are_listed_are_left_out(tmp_path):
+    """The directory of one is gone, or its status; the others are listed."""
+    for name in ("first", "second", "third"):
+        (tmp_path / "@groups" / name).mkdir(parents=True)
+        (tmp_path / "@groups" / name / "status").write_text("state Empty\ngeneration -\n")
+    (tmp_path / "@groups/first/status").unlink()
+    (tmp_path / "@groups/gone").symlink_to("nowhere")
+    (tmp_path / "@queues").mkdir()
+    assert ["second", "third"] == [one.name for one in MountGroups(tmp_path).listed()]
 
 
 def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orders, mnt):

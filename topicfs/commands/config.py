@@ -14,6 +14,7 @@ from topicfs.data_directory import parse_settings, read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
+from topicfs.mounted.reasons import explained
 from topicfs.places import Place, place_option
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.listing import (
@@ -124,7 +125,8 @@ def _change(topic: str, changes: Mapping[str, str | None], place: Place) -> None
     if mountpoint is not None:
         with place.opened() as engine:
             TopicConfig.from_overrides(merge_overrides(engine.topic(topic).overrides, changes))
-        (mountpoint / topic / "config").write_text("".join(lines), encoding="utf-8")
+        with explained(mountpoint, f"{topic}/config"):
+            (mountpoint / topic / "config").write_text("".join(lines), encoding="utf-8")
         with place.opened() as engine:
             _show_changed(engine, topic, changes)
         return

@@ -13,9 +13,11 @@ from topicfs.data_directory import data_option, opened_or_mounted
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.mounted.appends import status_of
+from topicfs.mounted.reasons import explained
 from topicfs.paths import parse_path
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
+from topicfs.storage.messages import reason_of
 from topicfs.storage.model import ONLINE
 
 
@@ -90,10 +92,10 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
                 yield Brought(name, ONLINE)
             continue
         try:
-            with (path.parent / "state").open("a") as file:
+            with explained(mountpoint, f"{name}/state"), (path.parent / "state").open("a") as file:
                 file.write(f"{ONLINE}\n")
-        except OSError as error:
-            yield Brought(name, f"{_state(path)} ({error.strerror})")
+        except (OSError, StorageError) as error:
+            yield Brought(name, f"{_state(path)} ({reason_of(error)})")
         else:
             yield Brought(name, _state(path))
 

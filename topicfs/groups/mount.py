@@ -13,6 +13,7 @@ from pathlib import Path
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 from topicfs.mounted.appends import status_of
+from topicfs.mounted.reasons import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
@@ -80,7 +81,15 @@ class MountGroups:
 
     def listed(self) -> Sequence[GroupSummary]:
         names = [name for kind in (self._groups, self._queues) for name in sorted(os.listdir(kind))]  # noqa: PTH208 - names alone
-        found = [parse_status(name, self._status(name)) for name in names]
+        found = []
+        for name in names:
+            try:
+                found.append(parse_status(name, self._status(name)))
+            except UnknownGroupError:
+                continue  # It was deleted meanwhile.
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise
         return [GroupSummary(one.name, one.state, one.type) for one in found]
 
     def describe(self, group: str) -> GroupView:
@@ -140,11 +149,13 @@ class MountGroups:
         if (self._queues / group).is_dir():
             raise StorageError(f"{group}: a queue is reset while no daemon owns the directory")
         if not directory.is_dir():
-            directory.mkdir()
+            with explained(self._mountpoint, f"@groups/{group}"):
+                directory.mkdir()
         for partition, offset in positions.items():
-            file = directory / partition.topic / str(partition.partition) / "position"
+            file = f"@groups/{group}/{partition.topic}/{partition.partition}/position"
             try:
-                file.write_text(f"{offset}\n")
+                with explained(self._mountpoint, file):
+                    (self._mountpoint / file).write_text(f"{offset}\n")
             except OSError as error:
                 if error.errno == errno.EBUSY:
                     raise GroupNotEmptyError(

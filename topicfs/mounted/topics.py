@@ -27,14 +27,16 @@ def create(
 ) -> int:
     """Create a topic; remove it again if it differs from what was asked. Return the number of its partitions."""
     topic = mountpoint / name
-    topic.mkdir()
+    with explained(mountpoint, name):
+        topic.mkdir()
     if not (topic / "config").exists():
         topic.rmdir()
         raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
     with ExitStack() as undo:
         undo.callback(_remove, mountpoint, name)
         if partitions is not None:
-            (topic / str(partitions - 1)).mkdir(exist_ok=True)
+            with explained(mountpoint, f"{name}/{partitions - 1}"):
+                (topic / str(partitions - 1)).mkdir(exist_ok=True)
         settings = "".join(f"{key}={value}\n" for key, value in overrides.items())
         for file, text in (("config", settings), ("replicas", f"{replicas}\n" if replicas else "")):
             if text:
