@@ -1,18 +1,14 @@
-"""The data directories of a command: how they and their settings are given, how they are opened, where they are mounted."""
+"""Data directories: how they and their settings are given, how they are opened, and where they are mounted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import click
-
-from topicfs.callers import completion
 from topicfs.cluster.place import is_cluster
-from topicfs.lines import say
 from topicfs.storage.config.broker import EngineConfig, FromProperties
 from topicfs.storage.config.properties import PropertiesError, parse_properties
 from topicfs.storage.errors import DirectoryLockedError, InvalidConfigError, StorageError, UnknownTopicError
@@ -23,10 +19,6 @@ if TYPE_CHECKING:
     from topicfs.storage.manager import LogManager
     from topicfs.storage.replicas.engine import ReplicatedEngine
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-DEFAULT_DIRECTORY = "data"
-VARIABLE = "TOPICFS_DATA"
 NO_REPLICAS = (
     "these data directories keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
 )
@@ -34,81 +26,38 @@ _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
 """Matches a list of servers, such as `host:9092,other:9092`. A path with a slash does not match."""
 
 
-def parse_directories(text: str) -> tuple[Path, ...]:
-    """Split `DIR1,DIR2`, as a broker's log.dirs; a comma in the name of an existing directory belongs to it.
+class PlaceError(StorageError):
+    """A text that names no data directory, or not one of the kind that is needed."""
 
-    A usage error where nothing is named, and for a cluster.
+
+def parse_directories(text: str) -> tuple[Path, ...]:
+    """Split `DIR1,DIR2`, as in a broker's log.dirs; a comma in the name of an existing directory belongs to the name.
+
+    Raises PlaceError if no directory is named, and for a cluster.
     """
     if is_cluster(text):
-        raise click.BadParameter(
+        raise PlaceError(
             f"{text}: is a cluster, and this needs a directory's files; "
             "a cluster's copy has them: topicfs mirror"
         )
     refuse_broker(text)
     scheme, _, rest = text.partition("://")
     if rest and not Path(text).exists():
-        raise click.BadParameter(
-            f"{text}: {scheme} is not a supported scheme; a cluster is given as kafka://{rest}"
-        )
+        raise PlaceError(f"{text}: {scheme} is not a supported scheme; a cluster is given as kafka://{rest}")
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
     if not found:
-        raise click.BadParameter(f"{text!r} names no directory")
+        raise PlaceError(f"{text!r} names no directory")
     return found
 
 
 def refuse_broker(text: str) -> None:
-    """Raise click.BadParameter for a broker's address without its scheme, unless a directory has that name."""
+    """Raise PlaceError for a broker's address without its scheme, unless a directory has that name."""
     if _BROKERS.fullmatch(text) and not Path(text).exists():
-        raise click.BadParameter(
+        raise PlaceError(
             f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
         )
-
-
-def option_of_data(
-    name: str, parse: Callable[[str], object], *, metavar: str, text: str
-) -> Callable[[Command], Command]:
-    """Return the option `--data` as the parameter `name`, with the environment and then ./data behind it; `text` is its help."""
-    return click.option(
-        "--data",
-        "-d",
-        name,
-        type=parse,
-        default=DEFAULT_DIRECTORY,
-        envvar=VARIABLE,
-        show_default=True,
-        show_envvar=True,
-        metavar=metavar,
-        shell_complete=completion.directory_option,
-        help=text,
-    )
-
-
-def data_option(command: Command) -> Command:
-    """Add `--data DIR[,DIR]` to a command: `directories`."""
-    text = "Data directory, or several (or a broker's log.dirs, to read)."
-    return option_of_data("directories", parse_directories, metavar="DIR[,DIR]", text=text)(command)
-
-
-def data_argument(command: Command) -> Command:
-    """Add `[DIR[,DIR]]` to a command that takes nothing else, with the same defaults: `directories`."""
-    return click.argument(
-        "directories",
-        metavar="[DIR[,DIR]]",
-        type=parse_directories,
-        default=DEFAULT_DIRECTORY,
-        envvar=VARIABLE,
-    )(command)
-
-
-without_option = click.option(
-    "--without",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A directory with replicas that is not waited for, for example a lost disk.",
-)
 
 
 def require_directories(directories: Sequence[Path], *, of_broker: bool = False) -> None:
@@ -256,19 +205,6 @@ def read_config(path: Path) -> FromProperties:
     except PropertiesError as error:
         raise InvalidConfigError(f"{path}: {error}") from None
     return EngineConfig.from_properties(properties)
-
-
-_WITHOUT_MEANING = {
-    "replica.lag.time.max.ms": " (a disk that hangs is waited for; one that fails is left out at once)"
-}
-"""What happens instead, for settings of which a user may rely on the effect."""
-
-
-def warn_of_ignored(path: Path, ignored: list[str]) -> None:
-    """Print once, on standard error, the names in the file that have no meaning here."""
-    if ignored:
-        names = ", ".join(name + _WITHOUT_MEANING.get(name, "") for name in ignored)
-        say(f"topicfs: {path}: without meaning here: {names}", error=True)
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:

@@ -1,31 +1,24 @@
-"""The places where a command finds topics: data directories, or a Kafka cluster."""
+"""The places where topics are: data directories, or a Kafka cluster."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
-from topicfs.cluster.place import AddressError, ClusterAddress, cluster_address, is_cluster
+from topicfs.cluster.place import ClusterAddress, cluster_address, is_cluster
 from topicfs.data_directory import (
     opened_for_reading,
     opened_for_writing,
-    option_of_data,
     parse_directories,
     suggesting,
-    warn_of_ignored,
 )
 
 if TYPE_CHECKING:
     from topicfs.cluster.protocol.security import Security
     from topicfs.storage.config.broker import EngineConfig
     from topicfs.storage.engine import Engine
-
-CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
 
 
 class Place(NamedTuple):
@@ -95,49 +88,14 @@ def open_cluster(
 
 
 def security_of(client_config: Path | None) -> Security:
-    """Read how connections are secured; what has no meaning is named once. Raises StorageError, OSError."""
+    """Read how connections are secured. Raises StorageError, OSError."""
     from topicfs.cluster.protocol.security import PLAINTEXT, read_security
 
-    if client_config is None:
-        return PLAINTEXT
-    security = read_security(client_config)
-    warn_of_ignored(client_config, list(security.ignored))
-    return security
-
-
-def parse_cluster(text: str) -> ClusterAddress:
-    """Read a cluster's address; a usage error where it is none."""
-    try:
-        return cluster_address(text)
-    except AddressError as error:
-        raise click.BadParameter(str(error)) from None
+    return PLAINTEXT if client_config is None else read_security(client_config)
 
 
 def parse_place(text: str) -> Place:
-    """Read `DIR[,DIR]` or a cluster's address; a usage error where it is neither."""
-    return Place(cluster=parse_cluster(text)) if is_cluster(text) else Place(parse_directories(text))
-
-
-client_config_option = click.option(
-    "--client-config",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Settings of the connection, by the names of Kafka's Java clients: security.protocol, ssl.*, sasl.*.",
-)
-
-
-def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command: `place`."""
-
-    @functools.wraps(command)
-    def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
-        if client_config is not None and place.cluster is None:
-            raise click.UsageError("--client-config is for a cluster: --data kafka://HOST:PORT")
-        given = Place(place.directories, place.cluster, client_config)
-        command(*arguments, place=given, **options)
-
-    text = (
-        f"Data directory, or several (a broker's log.dirs, to read alone); or a cluster: {CLUSTER_METAVAR}."
-    )
-    option = option_of_data("place", parse_place, metavar="DIR[,DIR]", text=text)
-    return option(client_config_option(with_place))
+    """Read `DIR[,DIR]` or a cluster's address. Raises PlaceError, AddressError."""
+    if is_cluster(text):
+        return Place(cluster=cluster_address(text))
+    return Place(parse_directories(text))

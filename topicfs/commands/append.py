@@ -33,9 +33,10 @@ from topicfs.mounted.appends import (
     write,
 )
 from topicfs.mounted.reasons import explained
+from topicfs.options.places import place_option
+from topicfs.options.schemas import schema_options
 from topicfs.paths import TopicPath, parse_path
-from topicfs.places import Place, place_option
-from topicfs.schema_options import schema_options
+from topicfs.places import Place
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.native import system_clock

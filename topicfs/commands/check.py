@@ -10,8 +10,9 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from topicfs.data_directory import data_argument, require_directories
+from topicfs.data_directory import require_directories
 from topicfs.examples import ExampleCommand
+from topicfs.options.places import data_argument
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.findings import Finding
 from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates

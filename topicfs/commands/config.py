@@ -10,12 +10,13 @@ import click
 from rich.table import Table
 
 from topicfs.callers import completion
-from topicfs.data_directory import parse_settings, read_config, warn_of_ignored
+from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
-from topicfs.places import Place, place_option
+from topicfs.options.places import place_option, warn_of_ignored
+from topicfs.places import Place
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.listing import (
     ConfigSource,

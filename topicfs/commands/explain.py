@@ -26,8 +26,9 @@ from topicfs.fusefs.selectors import (
     resolve,
 )
 from topicfs.fusefs.times import written
+from topicfs.options.places import place_option
 from topicfs.paths import parse_path
-from topicfs.places import Place, place_option, security_of
+from topicfs.places import Place, security_of
 from topicfs.storage.engine import Engine, Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.inspect.explain import Lookup, explain_offset, explain_timestamp

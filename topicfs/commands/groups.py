@@ -19,7 +19,8 @@ from topicfs.groups.output import (
 from topicfs.groups.scenarios import parse_topics
 from topicfs.groups.view import SHARE
 from topicfs.lines import say
-from topicfs.places import Place, place_option
+from topicfs.options.places import place_option
+from topicfs.places import Place
 from topicfs.storage.errors import InvalidPositionError, StorageError
 
 

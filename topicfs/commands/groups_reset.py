@@ -28,7 +28,8 @@ from topicfs.groups.scenarios import (
     to_time,
 )
 from topicfs.groups.view import EMPTY, GroupsPlace, GroupView
-from topicfs.places import Place, place_option
+from topicfs.options.places import place_option
+from topicfs.places import Place
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import GroupNotEmptyError, InvalidPositionError, UnknownGroupError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition

@@ -15,10 +15,10 @@ from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.other_clients import for_librdkafka
-from topicfs.data_directory import parse_directories, require_directories
+from topicfs.data_directory import require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.places import client_config_option, security_of
+from topicfs.options.places import checked_security, client_config_option, parse_directories
 from topicfs.storage.disk.lock import LockHolder, find_holder
 from topicfs.storage.errors import StorageError
 from topicfs.storage.handover.cluster import KafkaCluster
@@ -92,7 +92,7 @@ def handover(
     """
     require_directories(directories)
     require_directories(log_dirs, of_broker=True)
-    connect = partial(Connection, security=security_of(client_config))
+    connect = partial(Connection, security=checked_security(client_config))
     settings = {} if client_config is None else for_librdkafka(client_config)
     brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"), connect)
     with closing(brokers):

@@ -21,7 +21,7 @@ from topicfs.cluster.protocol.connection import Connection
 from topicfs.examples import ExampleCommand
 from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.lines import say
-from topicfs.places import CLUSTER_METAVAR, client_config_option, parse_cluster, security_of
+from topicfs.options.places import CLUSTER_METAVAR, checked_security, client_config_option, parse_cluster
 
 
 def beginning(text: str) -> int:
@@ -111,7 +111,7 @@ def mirror_topics(
     DIR is a data directory: it can be mounted read-only meanwhile, checked, and handed to a broker with `topicfs
     handover`. Nobody else may write there: a copy that differs from what the mirror left is refused.
     """
-    security = security_of(client_config)
+    security = checked_security(client_config)
     stop = threading.Event()
     names = TopicNames(tuple(filter(None, map(str.strip, patterns.split(",")))), groups=groups)
     options = MirrorOptions(names=names, begin=begin, once=once, throttle=throttle)

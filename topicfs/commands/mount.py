@@ -12,11 +12,18 @@ import click
 from topicfs.callers import completion
 from topicfs.callers.permissions import GROUP, UMASK, USER
 from topicfs.cluster.place import is_cluster
-from topicfs.data_directory import read_config, warn_of_ignored, without_option
+from topicfs.data_directory import read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
-from topicfs.schema_options import schema_options
+from topicfs.options.places import (
+    checked_security,
+    client_config_option,
+    parse_place,
+    warn_of_ignored,
+    without_option,
+)
+from topicfs.options.schemas import schema_options
+from topicfs.places import Place, open_cluster
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Isolation
@@ -277,7 +284,7 @@ def _opener(
     if cache_bytes is not None and cache is None:
         raise click.UsageError("--cache-bytes needs --cache DIR")
     kept = None if cache is None else (cache.absolute(), cache_bytes or CACHE_BYTES)
-    security = security_of(client_config)
+    security = checked_security(client_config)
     return partial(open_cluster, address, security, read_only=read_only, cache=kept, compression=compression)
 
 

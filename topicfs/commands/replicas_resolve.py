@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topicfs.data_directory import parse_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.options.places import parse_directories
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 

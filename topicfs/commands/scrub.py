@@ -11,10 +11,11 @@ import click
 from rich.filesize import decimal
 
 from topicfs.commands.check import line, new_progress, print_line
-from topicfs.data_directory import data_argument, opened_for_writing
+from topicfs.data_directory import opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
+from topicfs.options.places import data_argument
 from topicfs.storage.checkpoints.meta_properties import has_replicas
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.messages import printable

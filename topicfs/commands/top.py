@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.places import Place, client_config_option, parse_place
+from topicfs.options.places import (
+    DEFAULT_DIRECTORY,
+    VARIABLE,
+    checked_security,
+    client_config_option,
+    parse_place,
+)
+from topicfs.places import Place
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 from topicfs.terminal import console, is_terminal
@@ -67,6 +73,7 @@ def top(place: Place, *, client_config: Path | None, once: bool, as_program: boo
     at another enter its newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by
     a part of the name, ? shows all keys, q ends.
     """
+    checked_security(client_config)
     source = source_of(Place(place.directories, place.cluster, client_config))
     if once or as_program or not (is_terminal() and sys.stdin.isatty()):
         _print_once(source, interval, as_program=as_program)

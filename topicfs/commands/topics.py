@@ -15,7 +15,8 @@ from topicfs.fusefs.times import written
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.mounted import topics as mounted
-from topicfs.places import Place, place_option
+from topicfs.options.places import place_option
+from topicfs.places import Place
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.engine import Engine, Topic, records_of

@@ -20,8 +20,9 @@ from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
+from topicfs.options.places import place_option
 from topicfs.paths import check_group_name
-from topicfs.places import Place, place_option
+from topicfs.places import Place
 from topicfs.storage.errors import RecordNotHeldError, StorageError
 from topicfs.storage.messages import reason_of
 from topicfs.storage.share_groups import Acknowledgement

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from topicfs.data_directory import option_of_data, refuse_broker, without_option
+from topicfs.data_directory import refuse_broker
+from topicfs.options.places import checked_security, client_config_option, option_of_data, without_option
 from topicfs.pipeline.places.place import SparkPlace, place_of
-from topicfs.places import client_config_option, security_of
 from topicfs.storage.errors import StorageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,8 +22,8 @@ PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 def parse_place(text: str) -> SparkPlace:
     """Parse what a user typed (click.BadParameter)."""
-    refuse_broker(text)
     try:
+        refuse_broker(text)
         return place_of(text)
     except StorageError as error:
         raise click.BadParameter(str(error)) from None
@@ -51,7 +51,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
         if client_config is not None and not clusters:
             raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
         if client_config is not None:
-            security_of(client_config)  # What is wrong in it is said before Spark begins.
+            checked_security(client_config)  # What is wrong in it is said before Spark begins.
             client_config = client_config.absolute()
         lost = ",".join(str(one.absolute()) for one in without)
         for name in places:
