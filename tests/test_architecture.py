@@ -90,9 +90,9 @@ def test_docstrings_say_what_a_thing_is_or_does():
 
 
 def test_a_class_name_has_one_meaning():
-    """No two public classes share one."""
+    """No two public classes share one; the API for programs has the words of its users, such as Topic."""
     homes: dict[str, list[str]] = {}
-    for path in SOURCES:
+    for path in (path for path in SOURCES if not path.is_relative_to(ROOT / "topicfs" / "api")):
         for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(shown(path))

@@ -1,5 +1,53 @@
 """Durable, Kafka-compatible topics as plain files.
 
-The modules here are the command: they parse what was typed, call the engine or the mount, and print what came back. The
-engine, the mount and the rest are folders of their own, to which this one has links. Programs import `topicfs.spark`.
+Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private: those here are the
+command, and the engine, the mount and the rest are folders of their own, to which this one has links.
 """
+
+from typing import TYPE_CHECKING
+
+__all__ = [
+    "Appended",
+    "Group",
+    "Member",
+    "Partition",
+    "Record",
+    "Topic",
+    "TopicPartition",
+    "Topics",
+    "errors",
+    "open",
+]
+
+if TYPE_CHECKING:
+    from topicfs import errors
+    from topicfs.api.group import Group, Member
+    from topicfs.api.partition import Partition
+    from topicfs.api.records import Appended, Record
+    from topicfs.api.topic import Topic
+    from topicfs.api.topics import Topics
+    from topicfs.api.topics import open_topics as open  # noqa: A004 - its name for users is `topicfs.open`
+    from topicfs.storage.model import TopicPartition
+else:
+    _HOMES = {
+        "Appended": "api.records",
+        "Group": "api.group",
+        "Member": "api.group",
+        "Partition": "api.partition",
+        "Record": "api.records",
+        "Topic": "api.topic",
+        "TopicPartition": "storage.model",
+        "Topics": "api.topics",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is public when it is first used: `import topicfs` alone takes a millisecond."""
+        from importlib import import_module
+
+        if name == "open":
+            return import_module("topicfs.api.topics").open_topics
+        if name == "errors":
+            return import_module("topicfs.errors")
+        if name in _HOMES:
+            return getattr(import_module(f"topicfs.{_HOMES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

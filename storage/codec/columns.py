@@ -123,6 +123,36 @@ class Columns:
         length = self._block[(column + 1) * self._count + index]
         return None if length < 0 else bytes(self._data[start : start + length])
 
+    def keys(self, first: int, last: int) -> list[bytes | None]:
+        """Return the keys of the records [first, last). Raises IndexError for a range that is none."""
+        return self._parts(fields.KEY_POSITIONS, first, last)
+
+    def values(self, first: int, last: int) -> list[bytes | None]:
+        """Return the values of the records [first, last). Raises IndexError for a range that is none."""
+        return self._parts(fields.VALUE_POSITIONS, first, last)
+
+    @cython.cfunc
+    def _parts(
+        self, column: cython.Py_ssize_t, first: cython.longlong, last: cython.longlong
+    ) -> list[bytes | None]:
+        """Return the keys or the values of a range, each as bytes of its own."""
+        count: cython.Py_ssize_t = self._count
+        if not 0 <= first <= last <= count:
+            raise IndexError(f"records {first} to {last} of {count}")
+        source: cython.p_uchar = memory.octets_of(self._data)
+        position: cython.p_longlong = memory.int64s_of(self._block)
+        found: list[bytes | None] = []
+        index: cython.Py_ssize_t
+        for index in range(first, last):
+            length: cython.longlong = position[(column + 1) * count + index]
+            if length < 0:
+                found.append(None)
+                continue
+            text: object = memory.new_text(length)
+            memory.copy(memory.text_octets(text), 0, source, position[column * count + index], length)
+            found.append(memory.finished(text))
+        return found
+
     def _checked(self, index: int) -> int:
         if not -self._count <= index < self._count:
             raise IndexError(index)

@@ -72,13 +72,21 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
     return Contents(frozenset(partitions), marked)
 
 
+def behind_mount(path: Path) -> str | None:
+    """Return what a mount of topicfs at this path shows: `DIR,DIR` or a cluster's address; None if none is mounted there."""
+    status = path / "@status"
+    if not path.is_mount() or not status.is_file():
+        return None
+    lines = (line.partition(" ") for line in status.read_text(encoding="utf-8").splitlines())
+    shown = (value.partition(" offline: ")[0] for name, _, value in lines if name in {"directory", "cluster"})
+    return ",".join(shown)
+
+
 def check_not_mounted(path: Path) -> None:
     """Raise NotALogDirectoryError for a path in a mount of topicfs, which shows topics and keeps none."""
     for directory in (path, *path.parents):
-        status = directory / "@status"
-        if directory.is_mount() and status.is_file():
-            lines = (line.partition(" ") for line in status.read_text().splitlines())
-            there = ",".join(value for name, _, value in lines if name in {"directory", "cluster"})
+        there = behind_mount(directory)
+        if there is not None:
             raise NotALogDirectoryError(
                 f"{path}: lies in a mount of topicfs; name what is behind it: {there}"
             )

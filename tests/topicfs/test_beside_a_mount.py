@@ -15,7 +15,7 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.topicfs.conftest import TOPICFS
-from topicfs.commands import config, topics
+from topicfs.commands import config
 from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
@@ -299,7 +299,7 @@ def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, 
     """If the daemon ends after the command found its mount, the command fails and makes no directory."""
     below = tmp_path / "below"
     below.mkdir()
-    monkeypatch.setattr(topics, "serving_mount", lambda _place: below)
+    monkeypatch.setattr("topicfs.api.topics.serving_mount", lambda _place: below)
     ran = orders("topics", "create", "a", *words)
     assert (1, f"topicfs: {below}: its mount has ended; run the command again\n") == (
         ran.status,

@@ -6,21 +6,19 @@ import click
 from rich.filesize import decimal
 from rich.table import Table
 
+from topicfs.api.topics import Topics
 from topicfs.callers import completion
 from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
-from topicfs.data_directory import NO_REPLICAS, parse_settings
+from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
-from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.mounted import topics as mounted
 from topicfs.options.places import place_option
 from topicfs.places import Place
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.engine import Engine, Topic, records_of
-from topicfs.storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError
+from topicfs.storage.errors import PolicyViolationError, TopicNotEmptyError
 from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.terminal import console, is_terminal, plain
 
@@ -86,37 +84,17 @@ def create(
     place: Place,
 ) -> None:
     """Create topics."""
-    from topicfs.storage.replicas import holds_replicas
-
     overrides = parse_settings(settings)
     for number, name in enumerate(names):
         if name in names[:number]:
             raise click.UsageError(f"{name}: is named twice")
-        if is_internal(name):
-            raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
-        check_new_topic(name, names[:number])
     if place.cluster is None:
         TopicConfig.from_overrides(overrides)
-    if replicas is not None and not holds_replicas(place.directories):
-        raise StorageError(f"--replicas: {NO_REPLICAS}")
-    mountpoint = serving_mount(place)
-    with (
-        place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True)
-        if mountpoint is None
-        else place.opened() as engine
-    ):
+    with Topics(place, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as topics:
         for name in names:
-            check_new_topic(name, engine.topics())
+            topics.check_new(name, replicas=replicas)
         for name in names:
-            if mountpoint is not None:
-                count = mounted.create(
-                    mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
-                )
-            else:
-                more = {} if replicas is None else {"replicas": replicas}
-                count = len(
-                    engine.create_topic(name, partitions=partitions, overrides=overrides, **more).partitions()  # type: ignore[arg-type]
-                )
+            count = len(topics.create(name, partitions=partitions, config=overrides, replicas=replicas))
             say(f"{name}: created with {count} partition{'s' * (count != 1)}")
 
 
@@ -171,13 +149,9 @@ def describe(name: str, *, place: Place) -> None:
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:
     """Delete a topic; one that has records only with --with-records."""
-    mountpoint = serving_mount(place)
     try:
-        if mountpoint is not None:
-            mounted.delete(mountpoint, name, with_records=with_records)
-        else:
-            with place.opened_for_writing(through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
-                engine.delete_topic(name, with_records=with_records)
+        with Topics(place, through_mount=f"rmdir MOUNTPOINT/{name}", make=False) as topics:
+            topics.delete(name, with_records=with_records)
     except TopicNotEmptyError as error:
         raise PolicyViolationError(f"{error}; add --with-records to delete them too") from error
     say(f"{name}: deleted")

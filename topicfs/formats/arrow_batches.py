@@ -5,11 +5,12 @@ Arrow is its streaming format, which ends where its writer did; Parquet has its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
-from topicfs.formats.records import RecordRun
-from topicfs.storage.model import TopicPartition
+from topicfs.formats.ranges import RecordRange
+from topicfs.formats.records import RecordRun, runs
+from topicfs.storage.model import Isolation, TopicPartition
 
 Arrow: TypeAlias = Any
 """pyarrow comes without types."""
@@ -17,6 +18,8 @@ Arrow: TypeAlias = Any
 GROUP_BYTES = 32 * 2**20
 """Bytes of records that are written at once, a row group of Parquet: what is held in memory, about twice."""
 GROUP_ROWS = 2**17
+READ_BYTES, READ_ROWS = 8 * 2**20, 2**15
+"""Bytes and rows from which a reader's batch is given: a program holds some of them at a time."""
 
 
 class ArrowMissingError(Exception):
@@ -37,12 +40,7 @@ class ArrowBatches:
 
     def add(self, run: RecordRun) -> None:
         """Take the records of a run."""
-        from topicfs.pipeline.source.arrow import record_batch
-        from topicfs.pipeline.source.arrow_buffers import ColumnRange
-
-        partition = TopicPartition(run.partition.topic, run.partition.number)
-        part = ColumnRange(run.columns, run.start, run.end)
-        batch = record_batch([part], partition=partition, schema=self._schema)
+        batch = _batch([run], self._schema)
         self._held.append(batch)
         self._bytes += batch.nbytes
         self._rows += batch.num_rows
@@ -62,6 +60,39 @@ class ArrowBatches:
         """Write what is held, and complete the file."""
         self.flush()
         self._writer.close()
+
+
+def batch_reader(ranges: Sequence[RecordRange], isolation: Isolation) -> Arrow:
+    """Return a `pyarrow.RecordBatchReader` of ranges, one after the other. Raises ArrowMissingError."""
+    pa = _arrow()
+    schema = _schema()
+    batches = (batch for wanted in ranges for batch in _batches(wanted, isolation, schema))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterator[Arrow]:
+    """Yield the records of a range; small batches of a partition are put together."""
+    held: list[RecordRun] = []
+    held_bytes = rows = 0
+    for run in runs(wanted, isolation):
+        held.append(run)
+        held_bytes += run.columns.size_bytes
+        rows += run.end - run.start
+        if held_bytes >= READ_BYTES or rows >= READ_ROWS:
+            yield _batch(held, schema)
+            held, held_bytes, rows = [], 0, 0
+    if held:
+        yield _batch(held, schema)
+
+
+def _batch(held: Sequence[RecordRun], schema: Arrow) -> Arrow:
+    """Return the runs of one partition as an Arrow batch."""
+    from topicfs.pipeline.source.arrow import record_batch
+    from topicfs.pipeline.source.arrow_buffers import ColumnRange
+
+    partition = TopicPartition(held[0].partition.topic, held[0].partition.number)
+    parts = [ColumnRange(run.columns, run.start, run.end) for run in held]
+    return record_batch(parts, partition=partition, schema=schema)
 
 
 def arrow_stream(output: BinaryIO) -> ArrowBatches:

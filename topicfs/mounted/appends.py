@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 from topicfs.mounted.reasons import explained
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.errors import PartitionGoneError
 from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, entry_line
 from topicfs.storage.model import Offset, PartitionOffsets
 
@@ -29,7 +32,7 @@ class MountedTopic:
         """Take the topic; `files` closes what is opened."""
         self._topic = topic
         self._partitions = {
-            number: cast("Partition", _MountedPartition(one, mountpoint, files))
+            number: cast("Partition", MountedPartition(one, topic.topic_id, mountpoint, files))
             for number, one in topic.partitions().items()
         }
 
@@ -40,21 +43,55 @@ class MountedTopic:
         return self._partitions
 
 
-class _MountedPartition:
-    def __init__(self, partition: Partition, mountpoint: Path, files: ExitStack) -> None:
+class MountedPartition:
+    """A partition as the directory's files show it; what is appended goes through the mount."""
+
+    def __init__(self, partition: Partition, topic_id: str, mountpoint: Path, files: ExitStack) -> None:
+        """Take the partition, which is one of the topic with this id; `files` closes what is opened."""
         self._partition, self._mountpoint, self._files = partition, mountpoint, files
+        self._topic_id = topic_id
         self._name = f"{partition.topic}/{partition.number}/{BATCH_FILE}"
         self._file: IO[bytes] | None = None
+        self._writing = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._partition, name)
 
-    def append(self, batches: bytearray, **_options: bool) -> None:
-        if self._file is None:
-            self._file = self._files.enter_context((self._mountpoint / self._name).open("ab", buffering=0))
-        for group in batch_groups(batches):
-            with explained(self._mountpoint, self._name):
-                write(self._file, group)
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> None:
+        del encoded_here  # The daemon checks what comes through a file.
+        with self._writing:
+            try:
+                self._file = self._file or self._open()
+                for group in batch_groups(batches):
+                    with explained(self._mountpoint, self._name):
+                        write(self._file, group)
+            except BaseException:
+                self._forget()
+                raise
+        if durable:
+            self.sync()
+
+    def _open(self) -> IO[bytes]:
+        """Open the partition's file, and make sure that it is none of another topic that took the name (PartitionGoneError)."""
+        file = (self._mountpoint / self._name).open("ab", buffering=0)
+        folder = self._partition.directory
+        if folder is not None and topic_id_of(folder, NativeFileSystem(read_only=True)) != self._topic_id:
+            file.close()
+            raise PartitionGoneError(
+                f"{self._partition.topic}-{self._partition.number}: its topic was deleted"
+            )
+        self._files.callback(self._close)
+        return file
+
+    def _forget(self) -> None:
+        """Open the file again for the next append: behind a refused batch a daemon takes nothing more."""
+        with suppress(OSError):
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def offsets(self) -> PartitionOffsets:
         """Return the offsets that the directory's files had when they were opened; after an append the end that the daemon knows."""

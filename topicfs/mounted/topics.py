@@ -8,6 +8,8 @@ from pathlib import Path
 
 from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_partitions
 from topicfs.storage.errors import (
     PartitionOfflineError,
     StorageError,
@@ -24,8 +26,11 @@ def create(
     partitions: int | None,
     replicas: int | None,
     overrides: Mapping[str, str],
-) -> int:
-    """Create a topic; remove it again if it differs from what was asked. Return the number of its partitions."""
+) -> None:
+    """Create a topic, whose name the caller has checked; remove one that differs from what was asked."""
+    TopicConfig.from_overrides(overrides)
+    if partitions is not None:
+        check_partitions(partitions)
     topic = mountpoint / name
     with explained(mountpoint, name):
         topic.mkdir()
@@ -46,7 +51,6 @@ def create(
         if partitions not in (None, count):
             raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
         undo.pop_all()
-    return count
 
 
 def _remove(mountpoint: Path, name: str) -> None:

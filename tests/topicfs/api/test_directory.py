@@ -1,0 +1,315 @@
+"""A data directory that a program owns: topics, appends and records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import topicfs
+from topicfs import Record, errors
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk.native import system_clock
+
+HASHES_OF_KAFKA = {b"": 275646681, b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
+"""Golden values of the murmur2 of Kafka's clients."""
+
+
+@pytest.fixture
+def topics(tmp_path):
+    """A directory that is not there yet."""
+    with topicfs.open(tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+def orders(topics):
+    """A topic of one partition."""
+    return topics.create("orders")
+
+
+def values(records) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_topics_are_created_found_and_deleted(topics):
+    """Topics are a collection by name."""
+    created = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
+    assert (["orders"], 1, True, False) == (list(topics), len(topics), "orders" in topics, "clicks" in topics)
+    assert (created.id, 4, {"retention.ms": "-1"}) == (
+        topics["orders"].id,
+        len(topics["orders"]),
+        created.config,
+    )
+    assert [0, 1, 2, 3] == [one.number for one in created]
+    topics.delete("orders")
+    assert [] == list(topics)
+
+
+def test_an_unknown_topic_is_an_error_with_the_names_that_are_similar(topics, orders):
+    """A typing error is answered with the name that was meant."""
+    with pytest.raises(errors.UnknownTopicError, match="order: no such topic; did you mean orders"):
+        topics["order"]
+    with pytest.raises(errors.UnknownTopicError, match="orders has partition 0 alone"):
+        orders[1]
+
+
+def test_opening_a_place_makes_no_directory(tmp_path):
+    """A path that was mistyped leaves nothing behind; the first topic makes the directory."""
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "empty"):
+        with topicfs.open(tmp_path / name) as topics:
+            assert [] == list(topics)
+            with pytest.raises(errors.UnknownTopicError, match="there is no topic yet"):
+                topics["orders"]
+    assert ["empty"] == [path.name for path in tmp_path.rglob("*")]
+    with pytest.raises(errors.StorageError, match="no such directory"):
+        topicfs.open(tmp_path / "missing", read_only=True)
+
+
+def test_records_are_not_deleted_by_accident(topics, orders):
+    """A topic that holds records needs `with_records`."""
+    orders.append(b"one")
+    with pytest.raises(errors.TopicNotEmptyError, match="holds 1 records"):
+        topics.delete("orders")
+    topics.delete("orders", with_records=True)
+    assert "orders" not in topics
+
+
+def test_a_record_comes_back_as_it_was_appended(orders):
+    """Value, key, headers, timestamp and place; names of headers are text, also those that are no UTF-8."""
+    headers = (("source", b"shop"), ("source", None), ("\udcff", b""))
+    appended = orders.append(b"one apple", key=b"anna", headers=headers, timestamp=1_795_000_000_000)
+    orders.append(None, key=b"anna", timestamp=datetime(2026, 11, 21, 3, tzinfo=UTC))
+    first, second = orders.records()
+    assert (0, 0) == appended
+    assert Record(b"one apple", b"anna", headers, 1_795_000_000_000, "orders", 0, 0) == first
+    assert Record(None, b"anna", (), 1_795_230_000_000, "orders", 0, 1) == second
+
+
+def test_a_record_is_stamped_when_it_is_appended(orders):
+    """Without a timestamp it is that of the append."""
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
+    orders.append(b"one")
+    (record,) = orders.records()
+    assert before <= datetime.fromtimestamp(record.timestamp / 1000, UTC) <= datetime.now(UTC)
+
+
+def test_a_record_never_changes():
+    """Records are values: equal by what they hold, without room for more."""
+    record = Record(b"one", b"k")
+    with pytest.raises(AttributeError):
+        record.value = b"two"
+    with pytest.raises(AttributeError):
+        record.other = 1
+    assert (Record(b"one", b"k"), ()) == (record, Record.__slots__)
+
+
+@pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1, 1.5, True])
+def test_a_timestamp_has_63_bits(topics, timestamp):
+    """Anything else is refused before it becomes another number."""
+    orders = topics.create("orders", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    with pytest.raises(errors.InvalidTimestampError, match="milliseconds since 1970"):
+        orders.append(b"one", timestamp=timestamp)
+    orders.append(b"one", timestamp=2**63 - 1)
+    assert [2**63 - 1] == [record.timestamp for record in orders.records()]
+
+
+def test_what_is_no_bytes_is_refused(orders):
+    """Text needs an encoding, a number is no value of that many zero bytes, and a time needs a zone."""
+    for refused in ("one", 5):
+        with pytest.raises(TypeError, match="a value is bytes or None"):
+            orders.append(refused)
+        with pytest.raises(TypeError, match="a key is bytes or None"):
+            orders.append(b"", key=refused)
+    with pytest.raises(TypeError, match="the name of a header is text"):
+        orders.append(b"", headers=[(b"source", b"shop")])
+    with pytest.raises(ValueError, match="without a zone"):
+        orders.append(b"", timestamp=datetime(2026, 11, 21))  # noqa: DTZ001
+    assert [] == list(orders.records())
+
+
+def test_a_key_goes_where_kafkas_producer_sends_it(topics):
+    """The partition of a key is that of every Kafka client; records without keys stay together for a while."""
+    clicks = topics.create("clicks", partitions=4)
+    expected = {key: (digest & 0x7FFFFFFF) % 4 for key, digest in HASHES_OF_KAFKA.items()}
+    assert expected == {key: clicks.append(b"", key=key).partition for key in HASHES_OF_KAFKA}
+    assert 1 == len({clicks.append(b"").partition for _ in range(20)})
+    assert 2 == clicks.append(b"", key=b"anna", partition=2).partition
+
+
+def test_append_many_makes_one_batch(orders):
+    """All of the records, or none: they are one batch, which is on disk when it is `durable`."""
+    orders.append(b"before")
+    appended = orders[0].append_many([b"one", Record(b"two", b"k"), bytearray(b"three")], durable=True)
+    assert (0, 1) == appended
+    assert [b"before", b"one", b"two", b"three"] == values(orders[0].records())
+    fetched = orders[0]._served.read(0, max_bytes=2**20)
+    assert [1, 3] == [batch.record_count for batch in scan(fetched.data)]
+
+
+def test_a_batch_that_is_refused_leaves_nothing(orders):
+    """A record that is no record, a batch beyond max.message.bytes, and no record at all."""
+    with pytest.raises(TypeError):
+        orders[0].append_many([b"one", "two"])
+    with pytest.raises(errors.RecordTooLargeError):
+        orders[0].append_many([b"x" * 1024] * 1025)
+    with pytest.raises(ValueError, match="nothing to append"):
+        orders[0].append_many([])
+    assert (0, []) == (orders[0].end_offset, list(orders.records()))
+
+
+def test_records_of_another_topic_are_copied(topics, orders):
+    """What was read is appended as it is, but for its place."""
+    orders.append(b"one", key=b"k", headers=[("h", b"v")], timestamp=5)
+    copy = topics.create("copy")
+    copy[0].append_many(orders.records())
+    (record,) = copy.records()
+    assert Record(b"one", b"k", (("h", b"v"),), 5, "copy", 0, 0) == record
+
+
+def test_partitions_are_merged_by_time(topics):
+    """A topic's records come in the order of their times; those of a partition stay in theirs."""
+    clicks = topics.create("clicks", partitions=3)
+    for timestamp, partition in ((30, 0), (10, 1), (20, 2), (40, 1), (35, 0)):
+        clicks.append(b"%d" % timestamp, timestamp=timestamp, partition=partition)
+    assert [b"10", b"20", b"30", b"35", b"40"] == values(clicks.records())
+
+
+def test_kafkas_own_topics_are_only_read(topics, orders):
+    """Nobody but Kafka writes __consumer_offsets, or makes it."""
+    orders.append(b"one")
+    with topics.group("billing").join("orders", timeout=0) as member:
+        assert [b"one"] == values(member.poll())
+        member.commit()
+    offsets = topics["__consumer_offsets"]
+    assert offsets.internal
+    with pytest.raises(errors.PolicyViolationError, match="only Kafka writes there"):
+        offsets.append(b"")
+    with pytest.raises(errors.PolicyViolationError, match="one of Kafka's own topics"):
+        topics.create("__transaction_state")
+
+
+def test_a_topic_stays_the_same_topic(topics, orders):
+    """A topic that takes the name of a deleted one is another: what was opened before neither reads nor writes it."""
+    orders.append(b"one")
+    before = orders[0]
+    topics.delete("orders", with_records=True)
+    topics.create("orders").append(b"another")
+    with pytest.raises(errors.PartitionGoneError):
+        before.append(b"two")
+    for read in (before.records, before.follow, orders.records, orders.follow, lambda: [before.end_offset]):
+        with pytest.raises(errors.UnknownTopicError, match="another topic has its name now"):
+            list(read())
+    assert [b"another"] == values(topics["orders"].records())
+
+
+def test_following_waits_for_what_is_appended_later(topics, orders):
+    """Records appended by another thread come as they are appended; without any for `timeout` seconds it ends."""
+    orders.append(b"one")
+    followed = orders.follow(timeout=60)
+    assert b"one" == next(followed).value
+    late = threading.Timer(0.05, orders.append, (b"two",))
+    late.start()
+    assert b"two" == next(followed).value
+    late.join()
+    followed.close()
+    assert [b"two"] == values(orders[0].follow(start=1, timeout=0))
+
+
+def test_following_ends_with_its_topic(topics, orders):
+    """Who follows a topic that is deleted is told so."""
+    orders.append(b"one")
+    followed = orders.follow()
+    assert b"one" == next(followed).value
+    late = threading.Timer(0.05, topics.delete, ("orders",), {"with_records": True})
+    late.start()
+    with pytest.raises(errors.UnknownTopicError):
+        next(followed)
+    late.join()
+
+
+def test_following_takes_partitions_that_come_later(topics, orders):
+    """A partition that is added is followed from its first record."""
+    followed = orders.follow(timeout=60)
+    orders.append(b"one")
+    assert b"one" == next(followed).value
+    topics._engine.add_partitions("orders", total=2)
+    orders[1].append(b"two")
+    assert b"two" == next(followed).value
+    followed.close()
+
+
+def test_another_process_cannot_open_a_directory_that_is_owned(tmp_path, topics, orders):
+    """It is told who owns it, and may look; the owner goes on."""
+    orders.append(b"one")
+    program = """
+import json, sys, topicfs
+try:
+    topicfs.open(sys.argv[1])
+except topicfs.errors.StorageError as error:
+    with topicfs.open(sys.argv[1], read_only=True) as topics:
+        print(json.dumps([str(error), [one.value.decode() for one in topics["orders"].records()]]))
+"""
+    words = [sys.executable, "-c", program, str(tmp_path / "data")]
+    ran = subprocess.run(words, capture_output=True, check=True, text=True)
+    message, read = json.loads(ran.stdout)
+    assert (True, ["one"]) == ("in use by process" in message and "read_only=True" in message, read)
+
+
+def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
+    """Nothing is locked or changed; every call shows what there is at that moment, and another topic is another one."""
+    orders.append(b"one")
+    with topicfs.open(tmp_path / "data", read_only=True) as looking:
+        seen = looking["orders"]
+        assert [b"one"] == values(seen.records())
+        orders.append(b"two")
+        followed = seen.follow(start="latest", timeout=60)
+        late = threading.Timer(0.05, orders.append, (b"three",))
+        late.start()
+        assert (b"three", [b"one", b"two", b"three"]) == (next(followed).value, values(seen.records()))
+        followed.close()
+        for change in (
+            lambda: seen.append(b"four"),
+            lambda: looking.create("clicks"),
+            lambda: looking.delete("orders"),
+            lambda: looking.group("billing").join("orders"),
+        ):
+            with pytest.raises(errors.ReadOnlyError):
+                change()
+        topics.delete("orders", with_records=True)
+        topics.create("orders")
+        with pytest.raises(errors.UnknownTopicError, match="another topic has its name now"):
+            list(seen.records())
+        assert [] == list(looking["orders"].records())
+
+
+def test_a_damaged_batch_is_an_error_after_the_records_before_it(tmp_path):
+    """Nothing is passed over in silence."""
+    with topicfs.open(tmp_path / "data") as topics:
+        orders = topics.create("orders")
+        orders.append(b"one")
+        orders.append(b"two" * 20)
+    log = tmp_path / "data" / "orders-0" / f"{0:020}.log"
+    octets = bytearray(log.read_bytes())
+    octets[-3] ^= 1
+    log.write_bytes(octets)
+    with topicfs.open(tmp_path / "data", read_only=True) as topics:
+        records = topics["orders"].records()
+        assert b"one" == next(records).value
+        with pytest.raises(errors.CorruptionError):
+            next(records)
+
+
+def test_duties_run_when_the_program_says_so(topics, monkeypatch):
+    """A directory that a program owns has no daemon: `maintain` applies retention once it is due."""
+    short = topics.create("short", config={"retention.ms": "1", "file.delete.delay.ms": "0"})
+    short.append(b"old", timestamp=1)
+    assert 0 == short[0].start_offset
+    monkeypatch.setattr("topicfs.api.topics.system_clock", lambda: system_clock() + 600_000)
+    topics.maintain()
+    assert 1 == short[0].start_offset

@@ -1,0 +1,165 @@
+"""Topics as the files of directories show them, which another process may write: read as they are at each call.
+
+They stand where an engine would, for reading alone; a daemon that owns the files changes them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from topicfs.mounted.appends import MountedPartition
+from topicfs.pipeline.source.directories import SourceDirectories
+from topicfs.storage import engine
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Cancel
+from topicfs.storage.errors import PartitionGoneError, ReadOnlyError, UnknownTopicError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Fetched, Isolation, Offset, TopicPartition
+from topicfs.storage.replicas import open_directories
+
+
+class FileTopics:
+    """The topics of data directories; with a mountpoint, those of the daemon that owns them."""
+
+    read_only = True
+    remote = False
+
+    def __init__(self, directories: Sequence[Path], mountpoint: Path | None = None) -> None:
+        """Read what is there (StorageError, PipelineError, OSError)."""
+        self._paths = tuple(directories)
+        self.mountpoint = mountpoint
+        self.sources = SourceDirectories(directories)
+        self.reading = threading.Lock()
+        """Held while the directories are read again."""
+        self.opened = ExitStack()
+        """Files of the mount that are open for appends."""
+        self._known: dict[str, FileTopic] = {}
+        self._disk = NativeFileSystem(read_only=True)
+
+    def topics(self) -> Mapping[str, engine.Topic]:
+        """Return the topics by name, as of now."""
+        first = dict(reversed(self._partitions()))
+        return {name: cast("engine.Topic", self._topic(name, first[name])) for name in sorted(first)}
+
+    def topic(self, name: str) -> engine.Topic:
+        """Return a topic as of now (UnknownTopicError)."""
+        return cast("engine.Topic", self._topic(name, self.numbers(name)[0]))
+
+    def _topic(self, name: str, number: int) -> FileTopic:
+        """Return the topic that a partition belongs to: the same object for as long as it is the same topic."""
+        topic_id = self.topic_id(TopicPartition(name, number)) or ""
+        known = self._known.get(name)
+        if known is None or known.topic_id != topic_id:
+            known = self._known[name] = FileTopic(self, name, topic_id)
+        return known
+
+    def _partitions(self) -> Sequence[TopicPartition]:
+        with self.reading:
+            self.sources.refresh()
+            return self.sources.partitions()
+
+    def numbers(self, topic: str) -> Sequence[int]:
+        """Return the numbers of a topic's partitions as of now (UnknownTopicError)."""
+        found = []
+        if self.mountpoint is None:
+            found = [number for name, number in self._partitions() if name == topic]
+        else:  # Only the daemon knows whether the topic is whole, and keys are divided among all partitions.
+            with suppress(FileNotFoundError):
+                found = [int(one.name) for one in (self.mountpoint / topic).iterdir() if one.name.isdecimal()]
+        if not found:
+            raise UnknownTopicError.of(topic)
+        return sorted(found)
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """Return the id of the topic to which a partition's files belong now; None if there is no such partition."""
+        folders = [path / names.partition_directory(partition) for path in self._paths]
+        ids = (topic_id_of(folder, self._disk) or "" for folder in folders if self._disk.exists(folder))
+        return next(ids, None)
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """Return the settings of a topic itself."""
+        with closing(open_directories(self._paths, read_only=True)) as opened:
+            return dict(opened.topic(topic).overrides)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.opened.close()
+        self.sources.close()
+
+
+class FileTopic:
+    """A topic with its id; see `storage.engine.Topic`."""
+
+    def __init__(self, files: FileTopics, name: str, topic_id: str) -> None:
+        self._files = files
+        self.name, self.topic_id = name, topic_id
+        self.internal = names.is_internal(name)
+        self._partitions: dict[int, engine.Partition] = {}
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return self._files.overrides(self.name)
+
+    def partitions(self) -> Mapping[int, engine.Partition]:
+        files = self._files
+        for number in files.numbers(self.name):
+            if number not in self._partitions:
+                one: Any = FilePartition(files, TopicPartition(self.name, number), self.topic_id)
+                if files.mountpoint is not None:
+                    one = MountedPartition(one, self.topic_id, files.mountpoint, files.opened)
+                self._partitions[number] = one
+        return dict(sorted(self._partitions.items()))
+
+
+class FilePartition:
+    """A partition of the topic with this id; see `storage.engine.Partition`. `find_bounds` looks at the files again."""
+
+    def __init__(self, files: FileTopics, name: TopicPartition, topic_id: str) -> None:
+        self._files, self._name, self._topic_id = files, name, topic_id
+        self.topic, self.number = name
+        self._log: Log | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._log is None:
+            self.find_bounds()
+        return getattr(self._log, name)
+
+    def find_bounds(self) -> None:
+        """Read the files as they are now. Raises PartitionGoneError, StorageError, OSError."""
+        self._check()
+        with self._files.reading:
+            self._files.sources.refresh()
+            self._log = self._files.sources.log(self._name)
+        self._check()
+
+    def read(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched:
+        """Read batches of this topic, and not of one that took its name."""
+        if self._log is None:
+            self.find_bounds()
+        assert self._log is not None
+        found = self._log.read(offset, max_bytes=max_bytes, isolation=isolation)
+        self._check()
+        return found
+
+    def append(self, batches: bytearray, **_options: bool) -> None:
+        """Refuse batches."""
+        del batches
+        raise ReadOnlyError(f"{self._name}: the directory was opened read-only")
+
+    def check_in_sync(self) -> None:
+        """Do nothing: who owns the files knows it."""
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        """Never call `listener`: nobody tells of changes."""
+        del listener
+        return lambda: None
+
+    def _check(self) -> None:
+        if self._files.topic_id(self._name) != self._topic_id:
+            raise PartitionGoneError(f"{self._name}: its topic was deleted")

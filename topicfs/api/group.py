@@ -1,0 +1,121 @@
+"""A group of readers, and a member of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from topicfs.api.feeds import EngineFeed, Feed, Given, MountFeed
+from topicfs.api.files import FileTopics
+from topicfs.api.partition import READ_COMMITTED
+from topicfs.api.records import Record
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import GroupsUnsupportedError, ReadOnlyError
+from topicfs.storage.model import Isolation, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.groups.view import GroupsPlace
+
+
+class Group:
+    """A group of readers: it has one position in each partition, kept as Kafka keeps it."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine | FileTopics,
+        opened: Callable[[], AbstractContextManager[GroupsPlace]],
+    ) -> None:
+        """Name a group of the engine; `opened` returns the place of its positions."""
+        self.name = name
+        self._engine = engine
+        self._opened = opened
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name}>"
+
+    def join(self, *topics: str, isolation: str = READ_COMMITTED, timeout: float | None = None) -> Member:
+        """Become a member that reads these topics, or all that a pattern such as `order*` names; a thread is started.
+
+        The partitions are divided among all members, also those of other programs. Without a position a member begins by the
+        group's `auto.offset.reset`. The iteration ends if no record comes for `timeout` seconds. Raises GroupError,
+        ReadOnlyError, OSError.
+        """
+        if not topics:
+            raise ValueError(f"{self.name}: name the topics to read")
+        level, engine = Isolation(isolation), self._engine
+        if not isinstance(engine, FileTopics):
+            return Member(EngineFeed(engine, self.name, topics, level), timeout)
+        if engine.mountpoint is None:
+            raise ReadOnlyError(f"{self.name}: positions are written, and the directory was opened read-only")
+        if level is not Isolation.READ_COMMITTED:
+            raise GroupsUnsupportedError(
+                f"{self.name}: through a mount its own isolation holds: topicfs mount --isolation"
+            )
+        return Member(MountFeed(engine.mountpoint, self.name, topics), timeout)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record of each partition in which the group has a position (UnknownGroupError)."""
+        with self._opened() as place:
+            found = place.describe(self.name).places
+            return {one.partition: one.position for one in found if one.position is not None}
+
+    def set_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Set positions of a group that has no members; it is made if there is none (GroupNotEmptyError)."""
+        with self._opened() as place:
+            place.set_positions(self.name, {one: Offset(offset) for one, offset in positions.items()})
+
+    def delete(self) -> None:
+        """Delete the group with its positions (UnknownGroupError, GroupNotEmptyError)."""
+        with self._opened() as place:
+            place.delete(self.name)
+
+
+class Member:
+    """A member of a group. One caller at a time."""
+
+    def __init__(self, feed: Feed, timeout: float | None) -> None:
+        self._feed = feed
+        self._timeout = timeout
+        self._done: dict[TopicPartition, int] = {}
+        """The offset behind what the caller was given, by partition."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield records as they come; partitions that others are to get are given back between two of them."""
+        while (given := self._feed.take(self._timeout)) is not None:
+            for record in given.records:
+                self._done[given.partition] = record.offset + 1
+                yield record
+            self._done[given.partition] = given.next_offset
+
+    def poll(self, timeout: float | None = None) -> list[Record]:
+        """Return the records that come next, some of one partition; none if none comes for `timeout` seconds."""
+        given: Given | None = self._feed.take(timeout)
+        if given is None:
+            return []
+        self._done[given.partition] = given.next_offset
+        return list(given.records)
+
+    def commit(self) -> None:
+        """Commit the position behind every record that this member was given so far; it is in the log when this returns.
+
+        Partitions that went to others meanwhile are left out: their new readers get what was not committed again.
+        """
+        done = {one: offset for one, offset in self._done.items() if self._feed.holds(one)}
+        if done:
+            self._feed.commit(done)
+        self._done.clear()
+
+    def close(self) -> None:
+        """Leave the group. What was not committed is given to other members, or to the next one."""
+        self._feed.close()

@@ -1,0 +1,98 @@
+"""One partition of a topic, as users see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from topicfs.api.bounds import Where, ranges_of
+from topicfs.api.cursor import Follower
+from topicfs.api.records import Appended, Record, appended_columns, records_between
+from topicfs.storage import engine
+from topicfs.storage.codec.batch_writer import encode_span
+from topicfs.storage.codec.headers import PLAIN
+from topicfs.storage.errors import PolicyViolationError
+from topicfs.storage.model import Buffer, Isolation
+
+READ_COMMITTED = Isolation.READ_COMMITTED.value
+
+
+class Partition:
+    """One partition of a topic: its records have offsets, in the order in which they were appended."""
+
+    def __init__(
+        self, served: engine.Partition, check: Callable[[], object], *, internal: bool, polls: bool
+    ) -> None:
+        """Show a partition of an engine; `check` raises UnknownTopicError once its topic was deleted."""
+        self._served, self._check, self._internal, self._polls = served, check, internal, polls
+        self.topic, self.number = served.topic, served.number
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.number}>"
+
+    def _present(self) -> Mapping[int, engine.Partition]:
+        self._check()
+        return {self.number: self._served}
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first record that was not deleted."""
+        self._present()[self.number].find_bounds()
+        return self._served.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        self._present()[self.number].find_bounds()
+        return self._served.offsets().high_watermark
+
+    def append(self, record: Record | Buffer, *, durable: bool = False) -> Appended:
+        """Append one record; plain bytes are its value. See `append_many`."""
+        return self.append_many((record,), durable=durable)
+
+    def append_many(self, records: Iterable[Record | Buffer], *, durable: bool = False) -> Appended:
+        """Append records as one batch: all of them or none. Plain bytes are values.
+
+        With `durable` they are on disk when it returns, or on all replicas in sync of a cluster. Raises
+        RecordTooLargeError for a batch of more than `max.message.bytes`, and what else the topic refuses.
+        """
+        if self._internal:
+            raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
+        columns = appended_columns(records)
+        if not len(columns):
+            raise ValueError("there is nothing to append")
+        batch = encode_span(columns, 0, len(columns), PLAIN, None, None)
+        if durable:
+            self._served.check_in_sync()
+        done = self._served.append(batch, durable=durable, encoded_here=True)
+        return Appended(self.number, getattr(done, "base_offset", None))  # A mount's daemon tells nothing.
+
+    def records(
+        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
+    ) -> Iterator[Record]:
+        """Yield the records from `start` up to, excluding, `stop`; without them all that are there now.
+
+        Both are an offset, a time or a word (docs/api.md). Raises CorruptionError at a damaged batch, after all records
+        before it.
+        """
+        level = Isolation(isolation)
+        return records_between(ranges_of(self._present().values(), start, stop, level), level)
+
+    def follow(
+        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
+        follower = Follower(self._present, Isolation(isolation), polls=self._polls)
+        return follower.records(start, timeout)
+
+    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
+        """Return a `pyarrow.RecordBatchReader` of the same records (`topicfs.errors.ArrowMissingError`)."""
+        return arrow_reader(self._present().values(), start, stop, isolation)
+
+
+def arrow_reader(partitions: Iterable[engine.Partition], start: Where, stop: Where, isolation: str) -> Any:
+    """Return the records of partitions as a `pyarrow.RecordBatchReader`, one partition after the other."""
+    from topicfs.formats.arrow_batches import batch_reader
+
+    level = Isolation(isolation)
+    return batch_reader(ranges_of(partitions, start, stop, level), level)

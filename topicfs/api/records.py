@@ -1,0 +1,138 @@
+"""The records of users: made from columns many at a time, and turned into columns when they are appended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple, TypeAlias
+
+from topicfs.formats.ranges import RecordRange
+from topicfs.formats.records import RecordRun, merged, runs
+from topicfs.storage import model
+from topicfs.storage.codec.records import Columns, columns_of
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError
+from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation, Offset, Timestamp
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Record(NamedTuple):
+    """A record that was read, or that is to be appended. It never changes."""
+
+    value: bytes | None
+    """The payload; None is a tombstone."""
+    key: bytes | None = None
+    headers: Headers = ()
+    """Names with values, in order; a name may come more than once."""
+    timestamp: int = NO_TIMESTAMP
+    """Milliseconds since 1970, UTC. -1: none; a record that is appended then gets the present time."""
+    topic: str = ""
+    """The topic, partition and offset that the record was read from; an append ignores them."""
+    partition: int = -1
+    offset: int = -1
+
+
+class Appended(NamedTuple):
+    """The place of what was appended."""
+
+    partition: int
+    offset: int | None
+    """Offset of the first record. None beside a mount, whose daemon does not tell it."""
+
+
+_new = partial(tuple.__new__, Record)
+
+
+def records_of(run: RecordRun) -> list[Record]:
+    """Return the records of a run; each column is decoded in one pass."""
+    partition, columns, first, last = run
+    headers: Iterable[Headers] = repeat(())
+    if any(columns.header_lengths[first:last]):
+        headers = [_headers(columns, index) for index in range(first, last)]
+    made = zip(
+        columns.values(first, last),
+        columns.keys(first, last),
+        headers,
+        columns.timestamps[first:last].tolist(),
+        repeat(partition.topic),
+        repeat(partition.number),
+        columns.offsets[first:last].tolist(),
+        strict=False,
+    )
+    return list(map(_new, made))
+
+
+def _headers(columns: Columns, index: int) -> Headers:
+    return tuple((_name(header), header.value) for header in columns.headers(index))
+
+
+def _name(header: model.Header) -> str:
+    return header.key.decode("utf-8", "surrogateescape")
+
+
+def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iterator[Record]:
+    """Yield the records of all ranges; those of several partitions are merged by time."""
+    if len(ranges) == 1:
+        for run in runs(ranges[0], isolation):
+            yield from records_of(run)
+        return
+    for topic, partition, record in merged(ranges, isolation):
+        yield with_place(record, topic, partition, record.offset)
+
+
+def with_place(record: model.Record, topic: str, partition: int, offset: int) -> Record:
+    """Return a record as users see it."""
+    headers = tuple((_name(header), header.value) for header in record.headers)
+    return Record(record.value, record.key, headers, record.timestamp, topic, partition, offset)
+
+
+def appended_columns(records: Iterable[Record | Buffer]) -> Columns:
+    """Return what is to be appended as columns; plain bytes are values. Raises TypeError, InvalidRecordError."""
+    now = system_clock()
+    return columns_of([_checked(record, Offset(index), now) for index, record in enumerate(records)])
+
+
+def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.Record:
+    given = record if isinstance(record, Record) else Record(octets(record, "a value"))
+    timestamp = given.timestamp
+    if type(timestamp) is not int or not -1 <= timestamp < 2**63:
+        raise InvalidTimestampError(
+            f"{timestamp!r}: a timestamp is milliseconds since 1970, from 0 to 2^63 - 1"
+        )
+    headers = []
+    for name, value in given.headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is text, not {type(name).__name__}")
+        try:
+            encoded = name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise InvalidRecordError(f"{name!r}: the name of a header has half a surrogate pair") from None
+        headers.append(model.Header(encoded, octets(value, "the value of a header")))
+    return model.Record(
+        offset,
+        now if timestamp == NO_TIMESTAMP else Timestamp(timestamp),
+        octets(given.key, "a key"),
+        octets(given.value, "a value"),
+        tuple(headers),
+    )
+
+
+def octets(value: object, what: str) -> bytes | None:
+    """Return bytes of their own. Raises TypeError for what is neither bytes nor None."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"{what} is bytes or None, not {type(value).__name__}; encode text first: text.encode()")
+
+
+def milliseconds(moment: datetime) -> Timestamp:
+    """Return a time as milliseconds since 1970, rounded up. Raises ValueError for a time without a zone."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment}: a time without a zone; write datetime.now(UTC), or .astimezone()")
+    return Timestamp(-((_EPOCH - moment) // _MILLISECOND))

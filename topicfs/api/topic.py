@@ -1,0 +1,113 @@
+"""A topic, as users see it: its partitions, and appends whose partition is chosen as Kafka's producer does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from topicfs.api.bounds import Where, ranges_of
+from topicfs.api.cursor import Follower
+from topicfs.api.partition import READ_COMMITTED, Partition, arrow_reader
+from topicfs.api.records import Appended, Record, milliseconds, octets, records_between
+from topicfs.fusefs.appending.partitioners import KafkaPartitioner, KeyedValue
+from topicfs.storage import engine
+from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation
+
+
+class Topic:
+    """A topic, as a sequence of its partitions. It stays the same topic: another one that takes its name is another."""
+
+    def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
+        """Show a topic of an engine; `present` returns the one that has a name now (UnknownTopicError)."""
+        self._present = present
+        self.name, self.id = served.name, served.topic_id
+        self.internal = served.internal
+        """True for one of Kafka's own, which only Kafka writes."""
+        self.polls = polls
+        """True if following looks at files again and again, because another process writes them."""
+        self._partitioner = KafkaPartitioner()
+        self._choosing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name}>"
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The settings given for this topic, by Kafka's names."""
+        return dict(self._served().overrides)
+
+    def _served(self) -> engine.Topic:
+        """Return the topic as it is now. Raises UnknownTopicError if it was deleted."""
+        served = self._present(self.name)
+        if served.topic_id != self.id:
+            raise UnknownTopicError(f"{self.name}: was deleted; another topic has its name now")
+        return served
+
+    def _partitions(self) -> Mapping[int, engine.Partition]:
+        return self._served().partitions()
+
+    def __len__(self) -> int:
+        return len(self._partitions())
+
+    def __getitem__(self, number: int) -> Partition:
+        """Return a partition by its number (UnknownTopicError)."""
+        partitions = self._partitions()
+        if number not in partitions:
+            raise UnknownTopicError.of_partition(self.name, number, partitions)
+        return self._partition(partitions[number])
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter([self._partition(one) for one in self._partitions().values()])
+
+    def _partition(self, served: engine.Partition) -> Partition:
+        return Partition(served, self._served, internal=self.internal, polls=self.polls)
+
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp: int | datetime = NO_TIMESTAMP,
+        partition: int | None = None,
+        durable: bool = False,
+    ) -> Appended:
+        """Append one record, to the partition that the hash of its key names, as Kafka's producer does.
+
+        Records without a key stay in one partition for a while, and then another one has its turn. With `durable` it is
+        on disk when this returns, or on all replicas in sync of a cluster. Raises what `Partition.append_many` does.
+        """
+        time = milliseconds(timestamp) if isinstance(timestamp, datetime) else timestamp
+        record = Record(octets(value, "a value"), octets(key, "a key"), tuple(headers), time)
+        return self[self._chosen(record) if partition is None else partition].append(record, durable=durable)
+
+    def _chosen(self, record: Record) -> int:
+        partitions = self._partitions()
+
+        def serves(number: int) -> bool:
+            return self.polls or not partitions[number].glance().offline
+
+        with self._choosing:
+            wanted = [KeyedValue(record.key, record.value)]
+            return self._partitioner.for_records(wanted, len(partitions), serves)[0]
+
+    def records(
+        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
+    ) -> Iterator[Record]:
+        """Yield the records of all partitions, merged by time; see `Partition.records`."""
+        level = Isolation(isolation)
+        return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
+
+    def follow(
+        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Yield the records of all partitions from `start` on as they come; see `Partition.follow`."""
+        follower = Follower(self._partitions, Isolation(isolation), polls=self.polls)
+        return follower.records(start, timeout)
+
+    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
+        """Return a `pyarrow.RecordBatchReader` of one partition after the other; see `Partition.arrow`."""
+        return arrow_reader(self._partitions().values(), start, stop, isolation)

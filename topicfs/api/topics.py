@@ -1,0 +1,215 @@
+"""Topics, as users see them: a data directory, a mount or a cluster is opened here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from topicfs.api.files import FileTopics
+from topicfs.api.topic import Topic
+from topicfs.data_directory import NO_REPLICAS, require_directories
+from topicfs.groups.engine import EngineGroups
+from topicfs.groups.location import opened_groups, serving_mount
+from topicfs.groups.view import CONSUMER
+from topicfs.mounted import topics as mounted
+from topicfs.places import Place, parse_place
+from topicfs.storage import engine
+from topicfs.storage.directories.contents import behind_mount
+from topicfs.storage.disk.names import check_new_topic, is_internal
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
+from topicfs.storage.messages import which_topic
+from topicfs.storage.replicas import holds_replicas
+
+if TYPE_CHECKING:
+    from topicfs.api.group import Group
+    from topicfs.groups.view import GroupsPlace
+
+THROUGH_MOUNT = "topicfs.open(MOUNTPOINT), or look only: topicfs.open(…, read_only=True)"
+
+
+def open_topics(
+    where: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    client_config: str | os.PathLike[str] | None = None,
+) -> Topics:
+    """Open the topics of a data directory, of a mount, or of a cluster: `kafka://host:9092`.
+
+    A directory that is not there is made when it gets its first topic; several are written `dir1,dir2`. If a daemon has mounted
+    the directory, its files are read, and what changes something goes through its mount. Otherwise this process owns the
+    directory until `close`. `client_config` is a file with settings of the connection to a cluster, by the names of
+    Kafka's Java clients. A cluster's client has threads of its own, and so has a directory with replicas.
+
+    Raises StorageError, OSError.
+    """
+    text = os.fspath(where)
+    behind = behind_mount(Path(text).absolute())
+    place = parse_place(behind or text)
+    if client_config is not None:
+        place = place._replace(client_config=Path(client_config))
+    if behind is not None and place.cluster is None and serving_mount(place) is None:
+        read_only = True  # Mounted by somebody who only reads.
+    return Topics(place, read_only=read_only)
+
+
+class Topics:
+    """The topics of a place, by name. Calls are safe from any thread."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        read_only: bool = False,
+        make: bool = True,
+        through_mount: str = THROUGH_MOUNT,
+    ) -> None:
+        """Open the place, with `make` a directory that is not there, too. See `open_topics`.
+
+        `through_mount` is what an error offers if another process owns the directory.
+        """
+        self._place = place
+        self._opened = ExitStack()
+        self._mountpoint = None if read_only else serving_mount(place)
+        self._through_mount = through_mount
+        self._engine: Engine | FileTopics | None = None
+        """None: there is no directory, or an empty one; the first topic, or group, makes it."""
+        if place.cluster is not None and read_only:
+            self._engine = self._opened.enter_context(place.opened())
+        elif read_only or self._mountpoint is not None:
+            require_directories(place.directories)
+            self._engine = FileTopics(place.directories, self._mountpoint)
+            self._opened.callback(self._engine.close)
+        elif not make or place.cluster is not None or any(map(_holds_something, place.directories)):
+            self._engine = self._own(make=make)
+        self._polls = isinstance(self._engine, FileTopics)
+
+    def _own(self, *, make: bool) -> Engine:
+        opened = self._place.opened_for_writing(through_mount=self._through_mount, make=make)
+        return self._opened.enter_context(opened)
+
+    def _present(self) -> Mapping[str, engine.Topic]:
+        return {} if self._engine is None else self._engine.topics()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the place: what was appended is put on disk, and others may own the directory. Idempotent."""
+        self._opened.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._present()))
+
+    def __len__(self) -> int:
+        return len(self._present())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._present()
+
+    def __getitem__(self, name: str) -> Topic:
+        """Return a topic (UnknownTopicError)."""
+        served = self._served(name)
+        assert self._engine is not None
+        return Topic(served, self._engine.topic, polls=self._polls)
+
+    def _served(self, name: str) -> engine.Topic:
+        present = self._present()
+        if name not in present:
+            raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
+        return present[name]
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, str] | None = None,
+        replicas: int | None = None,
+    ) -> Topic:
+        """Create a topic; without `partitions` it gets as many as `num.partitions` says.
+
+        Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, StorageError, OSError.
+        """
+        self.check_new(name, replicas=replicas)
+        if self._mountpoint is not None:
+            mounted.create(
+                self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=config or {}
+            )
+            return self[name]
+        more = {} if replicas is None else {"replicas": replicas}
+        self._owned(name).create_topic(name, partitions=partitions, overrides=config, **more)  # type: ignore[arg-type]
+        return self[name]
+
+    def check_new(self, name: str, *, replicas: int | None = None) -> None:
+        """Raise what `create` would raise for a topic of this name."""
+        if is_internal(name):
+            raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+        check_new_topic(name, self)
+        if replicas is not None and not holds_replicas(self._place.directories):
+            raise StorageError(f"--replicas: {NO_REPLICAS}")
+
+    def delete(self, name: str, *, with_records: bool = False) -> None:
+        """Delete a topic, `with_records` also one that holds some.
+
+        Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError, StorageError, OSError.
+        """
+        self._served(name)
+        if self._mountpoint is not None:
+            mounted.delete(self._mountpoint, name, with_records=with_records)
+        else:
+            self._owned(name).delete_topic(name, with_records=with_records)
+
+    def maintain(self) -> None:
+        """Do what is due in a directory that this process owns: retention, compaction, checkpoints.
+
+        A mount's daemon and a cluster's brokers do it themselves. A program that keeps a directory open for long calls
+        it once a minute or so.
+        """
+        if self._engine is not None and not isinstance(self._engine, FileTopics):
+            self._engine.maintenance(system_clock())
+
+    def group(self, name: str) -> Group:
+        """Return a group of readers, which need not exist yet."""
+        from topicfs.api.group import Group
+
+        serving = self._engine if isinstance(self._engine, FileTopics) else self._owned(name)
+        return Group(name, serving, self._groups)
+
+    def groups(self) -> list[str]:
+        """Return the names of the groups of readers."""
+        with self._groups() as found:
+            return [one.name for one in found.listed() if one.type == CONSUMER]
+
+    @contextmanager
+    def _groups(self) -> Iterator[GroupsPlace]:
+        if isinstance(self._engine, FileTopics):
+            with opened_groups(self._place) as found:
+                yield found
+        else:
+            yield EngineGroups(self._owned("groups"))
+
+    def _owned(self, what: str) -> Engine:
+        if isinstance(self._engine, FileTopics):
+            raise ReadOnlyError(f"{what}: the directory was opened read-only")
+        if self._engine is None:
+            self._engine = self._own(make=True)
+        return self._engine
+
+
+def _holds_something(directory: Path) -> bool:
+    """Return whether a directory is there and holds files (OSError)."""
+    try:
+        return any(directory.iterdir())
+    except FileNotFoundError:
+        return False
