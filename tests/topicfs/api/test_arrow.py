@@ -1,0 +1,57 @@
+"""Records as columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import topicfs
+from topicfs.pipeline.source.arrow import COLUMNS
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """Two partitions, with more records than one Arrow batch gets."""
+    with topicfs.open(tmp_path / "data") as topics:
+        created = topics.create("orders", partitions=2)
+        for first in range(0, 50_000, 10_000):
+            created[0].append_many(
+                topicfs.Record(b"%90d" % number, b"k", timestamp=number)
+                for number in range(first, first + 10_000)
+            )
+        created[1].append(topicfs.Record(None, None, (("h", None),), 7))
+        yield created
+
+
+def test_a_topic_is_a_stream_of_arrow(orders):
+    """Its columns are those of Spark's Kafka source; whoever knows Arrow's C stream reads it."""
+    table = pa.table(orders.arrow())
+    assert [*COLUMNS] == table.column_names
+    assert 50_001 == table.num_rows
+    assert [b"%90d" % number for number in range(50_000)] == table["value"].to_pylist()[:-1]
+    assert {
+        "key": None,
+        "value": None,
+        "topic": "orders",
+        "partition": 1,
+        "offset": 0,
+        "timestamp": datetime(1970, 1, 1, 0, 0, 0, 7000, tzinfo=UTC),
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": None}],
+    } == table.slice(50_000).to_pylist()[0]
+
+
+def test_a_stream_is_read_batch_by_batch(orders):
+    """No topic is held in memory as a whole: small batches are put together, up to a bound."""
+    sizes = [batch.num_rows for batch in orders.arrow()]
+    assert (50_001, True) == (sum(sizes), 2 < len(sizes) and max(sizes) < 50_000)
+
+
+def test_a_range_of_columns(orders):
+    """Start and stop are those of records."""
+    assert list(range(42, 100)) == orders[0].arrow(42, 100).read_all()["offset"].to_pylist()
+    assert [49_999] == orders[0].arrow(-1).read_all()["offset"].to_pylist()
+    assert 0 == orders.arrow("@2020-01-01").read_all().num_rows

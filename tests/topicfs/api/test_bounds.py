@@ -1,0 +1,103 @@
+"""Where reading begins and ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import topicfs
+from topicfs import Record, errors
+
+DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+TIMES = [DAY - timedelta(days=1, minutes=1), DAY - timedelta(hours=1), DAY, datetime.now(UTC)]
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """Four records: of the day before yesterday, yesterday, today and now; the first two of six offsets are deleted."""
+    with topicfs.open(tmp_path / "data") as topics:
+        created = topics.create("orders", config={"retention.ms": "-1"})
+        created[0].append_many([b"gone", b"gone too"])
+        for number, time in enumerate(TIMES):
+            created.append(b"%d" % number, timestamp=time)
+        topics._engine.partition("orders", 0).delete_records(2)
+        yield created
+
+
+def read(orders, *places) -> bytes:
+    return b"".join(record.value for record in orders[0].records(*places))
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ((), b"0123"),
+        ((3,), b"123"),
+        (("3",), b"123"),
+        ((6,), b""),
+        ((0,), b"0123"),
+        ((3, 5), b"12"),
+        ((3, 3), b""),
+        ((5, 3), b""),
+        ((None, 4), b"01"),
+        ((None, 2**70), b"0123"),
+        ((-1,), b"3"),
+        (("-2",), b"23"),
+        ((-(2**70),), b"0123"),
+        (("earliest", "latest"), b"0123"),
+        (("latest",), b""),
+        (("@yesterday",), b"123"),
+        (("@yesterday", "@today"), b"1"),
+        (("@today",), b"23"),
+        (("-10m",), b"3"),
+        (("@10m",), b"3"),
+        ((TIMES[1],), b"123"),
+        ((TIMES[1] + timedelta(microseconds=1),), b"23"),
+        ((datetime.max.replace(tzinfo=UTC),), b""),
+        ((datetime.min.replace(tzinfo=UTC),), b"0123"),
+    ],
+)
+def test_records_of_a_range(orders, places, expected):
+    """An offset, the newest, a word or a time; the stop is excluded, and what was deleted is left out."""
+    assert expected == read(orders, *places)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_start_beyond_the_end_is_an_error(orders, isolation):
+    """No reader waits for offsets that do not exist without a word."""
+    with pytest.raises(errors.OffsetOutOfRangeError, match=r"orders-0: offset 7 is outside \[2, 6\)"):
+        orders.records(7, isolation=isolation)
+
+
+@pytest.mark.parametrize(
+    "place", ["42-99", "42-", "@yesterday-@today", "-", "soon", "", "007", "42.json", "@never", "-10x"]
+)
+def test_a_text_that_is_no_place_is_an_error(orders, place):
+    """The message says what can be written; nothing is read."""
+    for call in (orders.records, orders.follow, orders.arrow):
+        with pytest.raises(ValueError, match=r"not a|not one place"):
+            call(place)
+
+
+def test_a_place_of_another_type_is_an_error(orders):
+    """True is no offset, and a time needs a zone."""
+    for place in (True, 1.5, b"42"):
+        with pytest.raises(TypeError, match="a place is an offset"):
+            orders.records(place)
+    with pytest.raises(ValueError, match="without a zone"):
+        orders.records(datetime(2026, 11, 21))  # noqa: DTZ001
+    with pytest.raises(ValueError, match="read_commited"):
+        orders.records(isolation="read_commited")
+
+
+def test_an_offset_needs_a_partition(tmp_path):
+    """The offsets of several partitions have nothing to do with each other; times have."""
+    with topicfs.open(tmp_path / "data") as topics:
+        clicks = topics.create("clicks", partitions=2)
+        clicks[1].append(Record(b"one", timestamp=5))
+        for place in (0, -1, "0", "-1"):
+            for call in (clicks.records, clicks.arrow, lambda start: next(clicks.follow(start))):
+                with pytest.raises(ValueError, match="an offset counts in one partition"):
+                    call(place)
+        assert [b"one"] == [record.value for record in clicks.records("@1970-01-01", "latest")]

@@ -1,0 +1,132 @@
+"""Members of groups, and positions as Kafka keeps them."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+import pytest
+
+import topicfs
+from topicfs import TopicPartition, errors
+
+
+@pytest.fixture
+def topics(tmp_path):
+    """Two topics: orders has three records, of two partitions; clicks one."""
+    with topicfs.open(tmp_path / "data") as opened:
+        orders = opened.create("orders", partitions=2)
+        orders[0].append_many([b"one", b"two"])
+        orders[1].append(b"three")
+        opened.create("clicks").append(b"four")
+        yield opened
+
+
+def values(records, count=None) -> list[bytes]:
+    """The values of so many records, or of all."""
+    return sorted(record.value for record in islice(records, count))
+
+
+def test_what_is_committed_is_not_read_again(topics):
+    """Positions are the group's: its next member begins behind them; what was not committed comes again."""
+    billing = topics.group("billing")
+    with billing.join("orders") as member:
+        assert [b"one", b"three", b"two"] == values(member, 3)
+    with billing.join("orders") as member:
+        assert [b"one", b"three", b"two"] == values(member, 3)
+        member.commit()
+    assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == billing.positions()
+    topics["orders"].append(b"five", partition=0)
+    with billing.join("orders") as member:
+        assert [b"five"] == values(member, 1)
+    assert ["billing"] == topics.groups()
+
+
+def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
+    """The position is the one behind the record that the loop holds, not behind all that was fetched."""
+    billing = topics.group("billing")
+    with billing.join("orders") as member:
+        for record in member:
+            if record.value == b"one":
+                member.commit()
+                break
+    assert 1 == billing.positions()[TopicPartition("orders", 0)]
+
+
+def test_iterating_ends_if_nothing_comes(topics):
+    """A member with a timeout ends its loop then, and is a member until it is closed."""
+    with topics.group("billing").join("orders", timeout=0) as member:
+        assert [b"one", b"three", b"two"] == sorted(
+            record.value for _ in range(2) for record in member.poll(60)
+        )
+        assert ([], []) == (list(member), member.poll(0))
+        member.commit()
+
+
+def test_a_pattern_names_topics_that_come_later(topics):
+    """A record says which topic it came from; Kafka's own topics match no pattern."""
+    with topics.group("all").join("*") as member:
+        records = iter(member)
+        assert [b"four", b"one", b"three", b"two"] == values(records, 4)
+        topics.create("later").append(b"six")
+        record = next(records)
+        assert ("later", b"six") == (record.topic, record.value)
+
+
+def test_members_share_the_partitions(topics):
+    """Each partition is read by one member; what a member leaves is given to the others."""
+    billing = topics.group("billing")
+    first = billing.join("orders")
+    assert 3 == sum(len(first.poll(60)) for _ in range(2))
+    second = billing.join("orders")
+    reading = threading.Thread(target=lambda: first.poll(60))
+    reading.start()  # It gives back one of its partitions, and waits in the other one.
+    given = second.poll(60)
+    (partition,) = {record.partition for record in given}
+    second.commit()
+    second.close()
+    topics["orders"].append(b"more", partition=1 - partition)
+    reading.join()
+    first.close()
+    assert {TopicPartition("orders", partition)} == billing.positions().keys()
+
+
+def test_positions_are_set_while_nobody_reads(topics):
+    """As Kafka's reset tool does; a group with members keeps its own."""
+    billing = topics.group("billing")
+    billing.set_positions({TopicPartition("orders", 0): 1})
+    with billing.join("orders") as member:
+        assert [b"three", b"two"] == values(member, 2)
+        with pytest.raises(errors.GroupNotEmptyError):
+            billing.set_positions({TopicPartition("orders", 0): 0})
+        with pytest.raises(errors.GroupNotEmptyError):
+            billing.delete()
+    billing.delete()
+    with pytest.raises(errors.UnknownGroupError):
+        billing.positions()
+
+
+def test_a_position_out_of_range_is_reset(topics):
+    """By `auto.offset.reset`, which is the earliest record here."""
+    billing = topics.group("billing")
+    billing.set_positions({TopicPartition("orders", 0): 99, TopicPartition("orders", 1): 1})
+    with billing.join("orders") as member:
+        assert [b"one", b"two"] == values(member, 2)
+
+
+def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
+    """A member whose next record is gone goes on by `auto.offset.reset`, as Kafka's consumers do."""
+    orders = topics["orders"]
+    with topics.group("billing").join("orders") as member:
+        assert 3 == sum(len(member.poll(60)) for _ in range(2))
+        orders[0].append_many([b"gone", b"left"])
+        topics._engine.partition("orders", 0).delete_records(3)
+        assert [b"left"] == values(member.poll(60))
+
+
+def test_a_group_reads_topics(topics):
+    """A member without a topic, and a group without a name, are refused."""
+    with pytest.raises(ValueError, match="name the topics"):
+        topics.group("billing").join()
+    with pytest.raises(errors.InvalidGroupError):
+        topics.group("").join("orders")

@@ -1,0 +1,161 @@
+"""The API beside a daemon that has mounted the directory: it reads the same files, and changes them through the mount."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import topicfs
+from topicfs import Record, TopicPartition, errors
+
+pytestmark = pytest.mark.fuse
+
+TOPICFS = Path(sys.executable).with_name("topicfs")
+
+
+@pytest.fixture
+def mnt(tmp_path):
+    """A mount of a directory `data` beside it."""
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    subprocess.run([TOPICFS, "mount", tmp_path / "data", mountpoint], check=True)
+    try:
+        yield mountpoint
+    finally:
+        subprocess.run([TOPICFS, "umount", mountpoint], check=True)
+
+
+@pytest.fixture(params=["data", "mnt"])
+def topics(request, mnt):
+    """The topics by their directory, and by the mount."""
+    with topicfs.open(mnt.parent / request.param) as opened:
+        yield opened
+
+
+def values(records) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def written(path, line):
+    """Append a line, as a shell does."""
+    with path.open("a") as file:
+        file.write(line)
+
+
+def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt):
+    """The daemon has it, and so has the next call here; only the daemon knows the offset."""
+    orders = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
+    appended = orders.append(b"one apple", key=b"abc", headers=[("source", b"shop")], timestamp=5)
+    assert (479470107 % 4, None) == appended
+    assert "one apple\n" == (mnt / "orders" / str(appended.partition) / "log").read_text()
+    (record,) = orders.records()
+    assert Record(b"one apple", b"abc", (("source", b"shop"),), 5, "orders", 3, 0) == record
+    assert ({"retention.ms": "-1"}, ["orders"], 4) == (orders.config, list(topics), len(orders))
+    written(mnt / "orders/3/log", "by a shell\n")
+    assert [b"by a shell"] == values(orders[3].records(-1))
+    assert [b"one apple", b"by a shell"] == orders.arrow().read_all()["value"].to_pylist()
+
+
+def test_a_batch_is_kept_whole_or_not_at_all(topics, mnt):
+    """Also one that takes several requests; after a refusal the next append is taken."""
+    orders = topics.create("orders")
+    orders[0].append_many([b"x" * 1000] * 500, durable=True)
+    assert 500 == orders[0].end_offset
+    with pytest.raises(errors.StorageError, match="max.message.bytes"):
+        orders[0].append_many([b"x" * 1000] * 2000)
+    orders.append(b"after")
+    assert (501, b"after") == (orders[0].end_offset, values(orders[0].records(-1))[0])
+
+
+def test_following_sees_what_others_append(topics, mnt):
+    """Records of a shell come as they are written."""
+    orders = topics.create("orders")
+    orders.append(b"one")
+    followed = orders.follow(timeout=60)
+    assert b"one" == next(followed).value
+    late = threading.Timer(0.05, written, (mnt / "orders/0/log", "two\n"))
+    late.start()
+    assert b"two" == next(followed).value
+    late.join()
+    followed.close()
+
+
+def test_a_topic_stays_the_same_topic(topics, mnt):
+    """A topic that takes the name of a deleted one is another: what was opened before neither reads nor writes it."""
+    orders = topics.create("orders")
+    partition = orders[0]
+    list(partition.records())
+    topics.delete("orders")
+    topics.create("orders").append(b"another")
+    for call in (
+        lambda: partition.append(b"two"),
+        lambda: list(partition.records()),
+        lambda: orders.append(b"two"),
+        lambda: list(orders.follow(timeout=0)),
+    ):
+        with pytest.raises((errors.UnknownTopicError, errors.PartitionGoneError)):
+            call()
+    assert [b"another"] == values(topics["orders"].records())
+
+
+def test_records_are_not_deleted_by_accident(topics):
+    """Not without `with_records`; and then only if the mount allows it."""
+    topics.create("orders").append(b"one")
+    with pytest.raises(errors.TopicNotEmptyError):
+        topics.delete("orders")
+    with pytest.raises(errors.StorageError, match="--allow-delete"):
+        topics.delete("orders", with_records=True)
+    assert ["orders"] == list(topics)
+
+
+def test_a_member_reads_through_the_mount(topics, mnt):
+    """Its positions are the daemon's, and move when the program says so."""
+    topics.create("orders", partitions=2).append(b"one", key=b"k", partition=1, timestamp=5)
+    billing = topics.group("billing")
+    with billing.join("orders") as member:
+        assert [Record(b"one", b"k", (), 5, "orders", 1, 0)] == list(islice(member, 1))
+    with billing.join("orders") as member:
+        assert [b"one"] == values(islice(member, 1))
+        member.commit()
+    assert {TopicPartition("orders", 1): 1} == billing.positions()
+    assert "1\n" == (mnt / "@groups/billing/orders/1/position").read_text()
+    with billing.join("orders", timeout=0) as member:
+        assert [] == list(member)
+    billing.set_positions({TopicPartition("orders", 1): 0})
+    with billing.join("orders") as member:
+        assert [b"one"] == values(member.poll(60))
+
+
+def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
+    """Such a group's positions would move before the program says that it is done; its settings are its users'."""
+    topics.create("orders")
+    (mnt / "@groups/billing").mkdir()
+    with pytest.raises(errors.GroupError, match="echo commit=manual"):
+        topics.group("billing").join("orders")
+    (mnt / "@groups/billing/config").write_text("commit=manual\n")
+    topics.group("billing").join("orders").close()
+    with pytest.raises(errors.GroupsUnsupportedError, match="isolation"):
+        topics.group("billing").join("orders", isolation="read_uncommitted")
+
+
+def test_a_mount_that_only_reads_is_only_read(tmp_path):
+    """Opening such a mount does not take its directory."""
+    with topicfs.open(tmp_path / "data") as topics:
+        topics.create("orders").append(b"one")
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    subprocess.run([TOPICFS, "mount", "--read-only", tmp_path / "data", mountpoint], check=True)
+    try:
+        with topicfs.open(mountpoint) as topics:
+            assert [b"one"] == values(topics["orders"].records())
+            with pytest.raises(errors.ReadOnlyError):
+                topics["orders"].append(b"two")
+        with pytest.raises(errors.StorageError, match="lies in a mount of topicfs"):
+            topicfs.open(mountpoint / "orders")
+    finally:
+        subprocess.run([TOPICFS, "umount", mountpoint], check=True)
