@@ -28,6 +28,7 @@ MODULES: dict[str, str] = {
     "scrub": "engine.scrub",
     "shell": "peers.shell",
     "groups": "peers.groups",
+    "consumers": "peers.consumers",
     "cluster": "peers.cluster",
     "cluster-growth": "peers.cluster_growth",
     "spark": "spark.queries",

@@ -66,7 +66,7 @@ def test_the_page_of_the_api_runs(tmp_path, monkeypatch, capsys):
         ]
         if not missing:
             exec(compile(block, "docs/api.md", "exec"), names)
-            printed = re.findall(r"(?m)#> (.*)", block)
+            printed = re.findall(r"(?m)# -> (.*)", block)
             assert printed == capsys.readouterr().out.splitlines(), block
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
+from topicfs.data_directory import opened_for_reading
 from topicfs.mounted.appends import MountedPartition
 from topicfs.pipeline.source.directories import SourceDirectories
 from topicfs.storage import engine
@@ -21,7 +22,6 @@ from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import PartitionGoneError, ReadOnlyError, UnknownTopicError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Fetched, Isolation, Offset, TopicPartition
-from topicfs.storage.replicas import open_directories
 
 
 class FileTopics:
@@ -84,7 +84,7 @@ class FileTopics:
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """Return the settings of a topic itself."""
-        with closing(open_directories(self._paths, read_only=True)) as opened:
+        with opened_for_reading(self._paths) as opened:
             return dict(opened.topic(topic).overrides)
 
     def close(self) -> None:

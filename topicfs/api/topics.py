@@ -78,7 +78,7 @@ class Topics:
         self._mountpoint = None if read_only else serving_mount(place)
         self._through_mount = through_mount
         self._engine: Engine | FileTopics | None = None
-        """None: there is no directory, or an empty one; the first topic, or group, makes it."""
+        """None: there is no directory, or an empty one; the first topic makes it."""
         if place.cluster is not None and read_only:
             self._engine = self._opened.enter_context(place.opened())
         elif read_only or self._mountpoint is not None:
@@ -183,11 +183,14 @@ class Topics:
         """Return a group of readers, which need not exist yet."""
         from topicfs.api.group import Group
 
-        serving = self._engine if isinstance(self._engine, FileTopics) else self._owned(name)
-        return Group(name, serving, self._groups)
+        if self._engine is None:
+            raise UnknownTopicError(f"{name}: there is no topic yet that a group could read")
+        return Group(name, self._engine, self._groups)
 
     def groups(self) -> list[str]:
         """Return the names of the groups of readers."""
+        if self._engine is None:
+            return []
         with self._groups() as found:
             return [one.name for one in found.listed() if one.type == CONSUMER]
 

@@ -66,6 +66,10 @@ def test_opening_a_place_makes_no_directory(tmp_path):
             assert [] == list(topics)
             with pytest.raises(errors.UnknownTopicError, match="there is no topic yet"):
                 topics["orders"]
+            with pytest.raises(errors.UnknownTopicError, match="there is no topic yet"):
+                topics.group("billing")
+            assert [] == topics.groups()
+            topics.maintain()
     assert ["empty"] == [path.name for path in tmp_path.rglob("*")]
     with pytest.raises(errors.StorageError, match="no such directory"):
         topicfs.open(tmp_path / "missing", read_only=True)

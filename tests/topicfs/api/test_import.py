@@ -39,7 +39,7 @@ def main() -> None:
             pass
 """
 WRONG = {
-    'topicfs.oppen("data")': 'Module has no attribute "oppen"',
+    'topicfs.opens("data")': 'Module has no attribute "opens"',
     "topicfs.open(5)": 'incompatible type "int"',
     'topicfs.open("data")["orders"].append("text")': 'incompatible type "str"',
     'topicfs.open("data").creat("orders")': 'has no attribute "creat"',
@@ -65,8 +65,8 @@ def test_all_public_names_are_there():
     """Those of `__all__`, and no others."""
     assert set() == {name for name in topicfs.__all__ if not hasattr(topicfs, name)}
     assert issubclass(topicfs.errors.UnknownTopicError, topicfs.errors.StorageError)
-    with pytest.raises(AttributeError, match="has no attribute 'oppen'"):
-        topicfs.oppen  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'opens'"):
+        topicfs.opens  # noqa: B018
 
 
 @pytest.mark.slow

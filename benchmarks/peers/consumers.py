@@ -1,0 +1,142 @@
+"""Reading records in a Python program: the API of topicfs beside the consumers of confluent-kafka and kafka-python.
+
+All give an object with a value, a key and an offset for each record; small records show what such an object costs. The
+API reads the files of a directory, and the same broker as the two consumers, which reads its log from memory. What
+counts is the time of the processor, of all threads of the program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import kafka
+from confluent_kafka import Consumer, TopicPartition
+
+import topicfs
+from benchmarks.frame.question import (
+    MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    WrongResultError,
+)
+from benchmarks.peers.broker import broker_tools
+
+OF_A_BROKER = "topicfs of a broker"
+LIBRDKAFKA, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
+TOPIC = "small"
+BATCH_RECORDS = 500
+"""Records of about thirty bytes: a batch is as large as a producer sends by default."""
+SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """The same records in a directory and in a broker."""
+
+    directory: Path
+    bootstrap_server: str
+    count: int
+
+
+def cases(conditions: Conditions) -> Cases:
+    with _setup(conditions) as setup:
+        yield Case(
+            name="small records",
+            unit=MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+            sides=(
+                Side(OURS, partial(_ours, str(setup.directory), setup.count)),
+                Side(OF_A_BROKER, partial(_ours, f"kafka://{setup.bootstrap_server}", setup.count)),
+                Side(LIBRDKAFKA, partial(_librdkafka, setup)),
+                Side(KAFKA_PYTHON, partial(_kafka_python, setup)),
+            ),
+            goals=(
+                Goal(target=1.0),
+                Goal(of=LIBRDKAFKA, target=1.5, floor=0.7),
+                Goal(of=KAFKA_PYTHON, target=10.0, floor=4.0),
+                Goal(side=OF_A_BROKER, of=LIBRDKAFKA),
+            ),
+            most_rounds=5,
+        )
+
+
+@contextmanager
+def _setup(conditions: Conditions) -> Iterator[_Setup]:
+    count = conditions.choose(full=200_000, short=40_000)
+    with ExitStack() as stack:
+        broker = stack.enter_context(broker_tools(conditions.directory / "broker"))
+        directory = conditions.directory / "data"
+        for place in (str(directory), f"kafka://{broker.bootstrap_server}"):
+            with topicfs.open(place) as topics:
+                partition = topics.create(TOPIC, partitions=1)[0]
+                for first in range(0, count, BATCH_RECORDS):
+                    partition.append_many(
+                        topicfs.Record(b"value %d" % number, b"key %d" % (number % 1000))
+                        for number in range(first, first + BATCH_RECORDS)
+                    )
+        yield _Setup(directory, broker.bootstrap_server, count)
+
+
+def _ours(place: str, count: int) -> float:
+    with topicfs.open(place, read_only=True) as topics:
+        begun = time.process_time()
+        last = _last(record.value for record in topics[TOPIC][0].records())
+        return _speed(count, last, begun)
+
+
+def _librdkafka(setup: _Setup) -> float:
+    """With the call that gives many messages at a time, which is the fastest."""
+    consumer = Consumer({"bootstrap.servers": setup.bootstrap_server, "group.id": "none"})
+    try:
+        begun = time.process_time()
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        last, left = None, setup.count
+        while left:
+            messages = consumer.consume(10_000, timeout=SECONDS)
+            left -= len(messages)
+            for message in messages:
+                last = message.value()
+        return _speed(setup.count, last, begun)
+    finally:
+        consumer.close()
+
+
+def _kafka_python(setup: _Setup) -> float:
+    consumer = kafka.KafkaConsumer(bootstrap_servers=setup.bootstrap_server)
+    try:
+        begun = time.process_time()
+        partition = kafka.TopicPartition(TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        last = _last(message.value for message in islice(consumer, setup.count))
+        return _speed(setup.count, last, begun)
+    finally:
+        consumer.close()
+
+
+def _last(values: Iterable[bytes | None]) -> bytes | None:
+    last = None
+    for value in values:
+        last = value
+    return last
+
+
+def _speed(count: int, last: bytes | None, begun: float) -> float:
+    """Millions of records a second of the processor. Raises WrongResultError unless the last one is that which it must be."""
+    seconds = time.process_time() - begun
+    if last != b"value %d" % (count - 1):
+        raise WrongResultError(f"the last of {count} records is {last!r}")
+    return count / seconds / 1e6
+
+
+BENCHMARK = Benchmark(name="consumers", question="How fast does a Python program read records?", cases=cases)
