@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from topicfs.api.bounds import Place, Where, offset_of, parsed
-from topicfs.api.records import Record, records_of
+from topicfs.api.records import Record, chunks
 from topicfs.formats.ranges import RecordRange
-from topicfs.formats.records import RecordRun, runs
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.selectors import LastN, Single
 from topicfs.fusefs.views.measure import Source
@@ -27,7 +26,7 @@ class Cursor:
         self.next_offset = offset
         """Offset of the next record to be read."""
         self.source = Source(partition, VALUES, isolation, partition.cuts)
-        self._runs: Iterator[RecordRun] = iter(())
+        self._chunks: Iterator[list[Record]] = iter(())
         self._end = offset
 
     def next(self) -> list[Record]:
@@ -37,9 +36,8 @@ class Cursor:
         """
         partition, isolation = self.source.partition, self.source.isolation
         while True:
-            run = next(self._runs, None)
-            if run is not None:
-                records = records_of(run)
+            records = next(self._chunks, None)
+            if records is not None:
                 self.next_offset = Offset(records[-1].offset + 1)
                 return records
             self.next_offset = max(
@@ -50,7 +48,8 @@ class Cursor:
             self._end = partition.visible_end(isolation)
             if self.next_offset >= self._end:
                 return []
-            self._runs = runs(RecordRange(partition, self.next_offset, self._end), isolation)
+            wanted = RecordRange(partition, self.next_offset, self._end)
+            self._chunks = chunks(wanted, isolation)
 
 
 class News:

@@ -9,14 +9,17 @@ from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from topicfs.formats.ranges import RecordRange
-from topicfs.formats.records import RecordRun, merged, runs
+from topicfs.formats.records import merged, runs
 from topicfs.storage import model
 from topicfs.storage.codec.records import Columns, columns_of
 from topicfs.storage.disk.native import system_clock
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError
 from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation, Offset, Timestamp
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+CHUNK_RECORDS = 256
+"""Of more, the objects of one piece leave the processor's cache before the program sees them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -48,9 +51,15 @@ class Appended(NamedTuple):
 _new = partial(tuple.__new__, Record)
 
 
-def records_of(run: RecordRun) -> list[Record]:
-    """Return the records of a run; each column is decoded in one pass."""
-    partition, columns, first, last = run
+def chunks(wanted: RecordRange, isolation: Isolation) -> Iterator[list[Record]]:
+    """Yield the records of a range, some hundreds at a time: as many as the processor's cache holds."""
+    for partition, columns, start, end in runs(wanted, isolation):
+        for first in range(start, end, CHUNK_RECORDS):
+            yield _records_of(partition, columns, first, min(first + CHUNK_RECORDS, end))
+
+
+def _records_of(partition: Partition, columns: Columns, first: int, last: int) -> list[Record]:
+    """Return the records [first, last); each column is decoded in one pass."""
     headers: Iterable[Headers] = repeat(())
     if any(columns.header_lengths[first:last]):
         headers = [_headers(columns, index) for index in range(first, last)]
@@ -78,8 +87,8 @@ def _name(header: model.Header) -> str:
 def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iterator[Record]:
     """Yield the records of all ranges; those of several partitions are merged by time."""
     if len(ranges) == 1:
-        for run in runs(ranges[0], isolation):
-            yield from records_of(run)
+        for chunk in chunks(ranges[0], isolation):
+            yield from chunk
         return
     for topic, partition, record in merged(ranges, isolation):
         yield with_place(record, topic, partition, record.offset)

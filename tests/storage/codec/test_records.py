@@ -32,6 +32,28 @@ def values(batches):
     return [record.value for batch in batches for columns in decode(batch) for record in columns]
 
 
+@given(record_lists(), st.integers(0, 8), st.integers(0, 8))
+def test_many_keys_and_values_are_those_of_each_record(records, first, last):
+    """A range of a column is what `key` and `value` say of each of its records; a range that is none is refused."""
+    (columns,) = decode(encode(records))
+    if not first <= last <= len(columns):
+        for column in (columns.keys, columns.values):
+            with pytest.raises(IndexError):
+                column(first, last)
+        return
+    assert [columns.key(index) for index in range(first, last)] == columns.keys(first, last)
+    assert [columns.value(index) for index in range(first, last)] == columns.values(first, last)
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1), (0, 2**31), (0, 2**63 - 1), (-(2**63), 0)])
+def test_a_range_beyond_the_records_is_refused(bounds):
+    """No number that 64 bits hold leads out of the columns."""
+    columns = columns_of([Record(0, 0, b"k", None)])
+    for column in (columns.keys, columns.values):
+        with pytest.raises(IndexError):
+            column(*bounds)
+
+
 @pytest.mark.parametrize(
     ("value", "octets"),
     [
