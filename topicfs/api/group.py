@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from topicfs.api.feeds import EngineFeed, Feed, Given, MountFeed
@@ -85,9 +84,7 @@ class Member:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
