@@ -302,7 +302,8 @@ def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
     epochs.mkdir()
     found: list[ScrubFinding] = []
     assert engine.scrubber.run(tell=found.append)
-    assert [f"alpha-0: not scrubbed to its end: {epochs}: Is a directory"] == list(map(str, found))
+    (line,) = map(str, found)
+    assert line.startswith(f"alpha-0: not scrubbed to its end: {epochs}: position 0: a directory")
     assert (1, 1) == (engine.scrubber.damaged, engine.scrubber.counts.damaged)
     assert engine.scrubber.counts.read_bytes == engine.topic("beta").partitions()[0].parts.state.log_bytes()
     epochs.rmdir()
