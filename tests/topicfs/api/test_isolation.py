@@ -1,0 +1,47 @@
+"""Records of transactions: those that count, and those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+import topicfs
+from tests.doubles.logs import Transactions
+from topicfs.api.cursor import Cursor
+from topicfs.storage.model import Isolation, Offset
+
+
+@pytest.fixture
+def made():
+    """Offsets: 0 aborted, 1 committed, 2 abort, 3 commit, 4 aborted, 5 abort, 6 in an open transaction."""
+    made = Transactions()
+    made.write(b"a0", pid=1)
+    made.write(b"c1", pid=2)
+    made.end(pid=1, commit=False)
+    made.end(pid=2, commit=True)
+    made.write(b"a4", pid=1)
+    made.end(pid=1, commit=False)
+    made.write(b"o6", pid=3)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"),
+    [("read_committed", [b"c1"]), ("read_uncommitted", [b"a0", b"c1", b"a4", b"o6"])],
+)
+def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, expected):
+    """As records, while following, from a place near the end, and as columns."""
+    partition = topicfs.Partition(made.log, lambda: None, internal=False, polls=True)
+    assert expected == [record.value for record in partition.records(isolation=isolation)]
+    assert expected == [record.value for record in partition.follow(isolation=isolation, timeout=0)]
+    assert expected[-1:] == [record.value for record in partition.records(-1, isolation=isolation)]
+    assert expected == partition.arrow(isolation=isolation).read_all()["value"].to_pylist()
+
+
+def test_reading_on_passes_markers_and_stops_before_an_open_transaction(made):
+    """A group's position so comes to the last stable offset; what was open shows once it is committed."""
+    cursor = Cursor(made.log, Offset(0), Isolation.READ_COMMITTED)
+    assert ([b"c1"], 2) == ([record.value for record in cursor.next()], cursor.next_offset)
+    assert ([], 6) == (cursor.next(), cursor.next_offset)
+    made.end(pid=3, commit=True)
+    assert ([b"o6"], 7) == ([record.value for record in cursor.next()], cursor.next_offset)
+    assert ([], 8) == (cursor.next(), cursor.next_offset)
