@@ -9,17 +9,22 @@ import pytest
 import topicfs
 from topicfs import Record, errors
 
-DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-TIMES = [DAY - timedelta(days=1, minutes=1), DAY - timedelta(hours=1), DAY, datetime.now(UTC)]
+
+@pytest.fixture
+def times():
+    """Of the day before yesterday, yesterday, today and now: a run may last into the next day."""
+    now = datetime.now(UTC)
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return [day - timedelta(days=1, minutes=1), day - timedelta(hours=1), day, now]
 
 
 @pytest.fixture
-def orders(tmp_path):
-    """Four records: of the day before yesterday, yesterday, today and now; the first two of six offsets are deleted."""
+def orders(tmp_path, times):
+    """A record of each time; the first two of six offsets are deleted."""
     with topicfs.open(tmp_path / "data") as topics:
         created = topics.create("orders", config={"retention.ms": "-1"})
         created[0].append_many([b"gone", b"gone too"])
-        for number, time in enumerate(TIMES):
+        for number, time in enumerate(times):
             created.append(b"%d" % number, timestamp=time)
         topics._engine.partition("orders", 0).delete_records(2)
         yield created
@@ -52,8 +57,6 @@ def read(orders, *places) -> bytes:
         (("@today",), b"23"),
         (("-10m",), b"3"),
         (("@10m",), b"3"),
-        ((TIMES[1],), b"123"),
-        ((TIMES[1] + timedelta(microseconds=1),), b"23"),
         ((datetime.max.replace(tzinfo=UTC),), b""),
         ((datetime.min.replace(tzinfo=UTC),), b"0123"),
     ],
@@ -61,6 +64,12 @@ def read(orders, *places) -> bytes:
 def test_records_of_a_range(orders, places, expected):
     """An offset, the newest, a word or a time; the stop is excluded, and what was deleted is left out."""
     assert expected == read(orders, *places)
+
+
+def test_a_time_is_the_first_record_from_then_on(orders, times):
+    """To the microsecond, although records have milliseconds."""
+    assert b"123" == read(orders, times[1])
+    assert b"23" == read(orders, times[1] + timedelta(microseconds=1))
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
