@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as spark_functions
-from pyspark.testing import assertDataFrameEqual
 
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
@@ -64,7 +63,8 @@ def test_equal_rows(both):
     cases = [options | {"includeHeaders": "true"} for options in READ]
     theirs, ours = both.batches("kafka", cases), both.batches("topicfs", cases)
     assert theirs.schema == ours.schema
-    assertDataFrameEqual(ours, theirs)
+    # PySpark's own comparison needs a pandas older than 3.
+    assert sorted(map(repr, theirs.collect())) == sorted(map(repr, ours.collect()))
 
 
 BOUNDED = [
