@@ -250,6 +250,10 @@ class MissingReplicasError(StorageError):
     """A directory of a set of replicas that may have later records is not there, and nobody agreed to go on without it."""
 
 
+class RecordsLostError(PolicyViolationError):
+    """The replica that is to be removed has records that no other replica has."""
+
+
 class ForkedReplicasError(StorageError):
     """Two directories of a set of replicas were written to independently: each may have records that the other lacks."""
 

@@ -7,14 +7,15 @@ Its calls hold the locks of the partitions they change; more than one of them in
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import permutations
 
-from topicfs.storage.errors import PartitionOfflineError, StorageError
+from topicfs.storage.errors import PartitionOfflineError, RecordsLostError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.log.soundness import keep_lost_start
+from topicfs.storage.log.soundness import keep_lost_start, true_start
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
 from topicfs.storage.replicas.members.agreement import Agreement
@@ -22,7 +23,7 @@ from topicfs.storage.replicas.members.member import ReplicatingDirectories, Repl
 from topicfs.storage.replicas.members.state_file import ReplicatedTopicEntry
 from topicfs.storage.replicas.partition import ReplicatedPartition
 from topicfs.storage.replicas.rules.follower import first_lost, log_end
-from topicfs.storage.replicas.rules.presence import Absence, absences, mend_epochs
+from topicfs.storage.replicas.rules.presence import Absence, absences, held_of, mend_epochs, missing_in_all
 from topicfs.storage.replicas.rules.state import (
     LogEnd,
     ReplicaId,
@@ -138,6 +139,39 @@ class ReplicaController:
             self._warn(f"{partition.name}: its replicas were not compared: {reason_of(error)}")
         partition.lacking = {**others, **found}
         return found
+
+    def check_removal(
+        self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
+    ) -> None:
+        """Raise RecordsLostError if only replicas that are to be removed have some records (StorageError, OSError).
+
+        `copy` is what takes the place of one of them. A directory that was left out counts for nothing.
+        """
+        with partition.lock:
+            logs, in_sync = self.logs(partition.name), partition.state.in_sync
+            going = [number for number in leaving if self._members.get(number) is not None]
+            staying = [one for number, one in logs.items() if number in in_sync and number not in going]
+            staying += [] if copy is None else [copy]
+            if not going:
+                return
+            if not staying:
+                raise RecordsLostError(f"{partition.name}: no replica that is in sync and stays is there")
+            starts = [true_start(log) for log in staying]
+            starts += [
+                logs[number].log_start_offset for number in going if number in logs and number in in_sync
+            ]
+            missing = missing_in_all(staying, min(starts))
+            for number in going if missing else ():
+                log = logs.get(number)
+                held = missing if log is None else held_of(missing, log)
+                if held:
+                    offsets = ", ".join(f"{start} to {stop - 1}" for start, stop in held)
+                    place = self._members.place_of(number)
+                    raise RecordsLostError(
+                        f"{partition.name}: only {place} {'may have' if log is None else 'has'} offsets {offsets}: keep "
+                        f"its replica, or give these records up and leave the directory out: topicfs mount --without "
+                        f"{shlex.quote(place)} …"
+                    )
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
         """See `storage.replicas.partition.Controller`."""

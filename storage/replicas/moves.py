@@ -62,7 +62,8 @@ class ReplicaMoves:
     def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
         """Have a replica copied to a directory; which one must be said where there are several.
 
-        Raises InvalidConfigError (there is no such replica or directory, or one on its way already), StorageError, OSError.
+        Raises InvalidConfigError (there is no such replica or directory, or one on its way already), RecordsLostError,
+        StorageError, OSError.
         """
         target = self._number(partition.name, directory)
         member = self._members[target]
@@ -74,6 +75,8 @@ class ReplicaMoves:
             if target in state.assigned:
                 raise InvalidConfigError(f"{partition.name}: {member} has a replica of it already")
             move = Move(self._source(partition, source), target)
+            if partition.leader is not None:  # What leads is copied.
+                self._controller.check_removal(partition, [move.source], partition.leader.log)
             self._controller.put_state(partition, begun_move(state, move))
             self._stopped.discard(partition.name)
         _LOGGER.info(
@@ -118,7 +121,7 @@ class ReplicaMoves:
     def end(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> bool:
         """Have a copy that has nearly caught up take the place of what it is a copy of; return whether it did.
 
-        Raises StorageError, OSError: then the replica is where it was.
+        Raises StorageError, OSError: then the replica is where it was, as one is that alone has some records.
         """
         with self._changes:
             with self._threads[member.number].held(), partition.lock:
@@ -131,6 +134,7 @@ class ReplicaMoves:
                 log = self.log_to_copy_to(partition.name, member)
                 catch_up(leader.log, log, max_bytes=FETCH_BYTES)
                 log.sync()
+                self._controller.check_removal(partition, [move.source], log)
                 member.engine.promote_future(
                     partition.name, overrides=entry.overrides, topic_id=entry.topic_id
                 )

@@ -155,11 +155,13 @@ class TopicTable:
             raise InvalidConfigError(
                 f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
             )
-        for number, state in self._agreement.content.topics[topic.name].partitions.items():
-            kept = sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync))
-            others = [one for one in serving if one not in kept]
-            more = place(others, self._states(), replicas - len(kept)) if replicas > len(kept) else ()
-            self._reassign(topic.served[number], (*kept[:replicas], *more))
+        kept = {number: _ranked(one.state) for number, one in topic.served.items()}
+        for number, assigned in kept.items():
+            self._controller.check_removal(topic.served[number], assigned[replicas:])
+        for number, assigned in kept.items():
+            others = [one for one in serving if one not in assigned]
+            more = place(others, self._states(), replicas - len(assigned)) if replicas > len(assigned) else ()
+            self._reassign(topic.served[number], (*assigned[:replicas], *more))
         entry = self._agreement.content.topics[topic.name]
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
@@ -194,6 +196,7 @@ class TopicTable:
         with partition.lock:
             if not set(assigned) & set(partition.state.in_sync):
                 raise StorageError(f"{name}: other replicas are in sync since the choice was made; ask again")
+            self._controller.check_removal(partition, [one for one in before if one not in assigned])
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
@@ -266,6 +269,11 @@ def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
     for partition in partitions:
         with partition.lock:
             partition.gone = gone
+
+
+def _ranked(state: ReplicaState) -> tuple[ReplicaId, ...]:
+    """Return the assigned replicas: the one that leads, then those in sync, then the others."""
+    return tuple(sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync)))
 
 
 def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTopic]:

@@ -121,6 +121,25 @@ def test_a_replica_is_moved_and_a_move_is_cancelled(two):
         assert 2 == two("replicas", "move", *wrong).status
 
 
+def test_a_replica_that_alone_has_records_stays(two):
+    """Each replica lost a segment that the other one has: a request for fewer replicas is refused."""
+    assert 0 == two("config", "orders", "internal.segment.bytes=90").status
+    for line in (b"three\n", b"four\n", b"five\n"):
+        assert 0 == two("append", "orders/0", stdin=line).status
+    (gap, other) = sorted(Path("a/orders-0").glob("*.log"))[1:3]
+    gap.unlink()
+    (Path("b/orders-0") / other.name).unlink()
+    whole = b"one\ntwo\nthree\nfour\nfive\n"
+    assert whole == two("cat", "orders/0/log").output
+    for _ in range(2):  # Each command opens the directories again.
+        before = {path: path.stat().st_size for path in Path().glob("[ab]/orders-0/*.log")}
+        ran = two("topics", "replicas", "orders", "1")
+        assert 1 == ran.status
+        assert f"orders-0: only {Path('b').absolute()} has offsets {int(gap.stem)} to " in ran.errors.decode()
+        assert before == {path: path.stat().st_size for path in Path().glob("[ab]/orders-0/*.log")}
+        assert whole == two("cat", "orders/0/log").output
+
+
 def test_directories_without_replicas_say_how_to_begin(topicfs):
     """The remedy is in the message."""
     topicfs("topics", "create", "orders")

@@ -101,6 +101,41 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
     }
 
 
+Span = tuple[int, int]
+"""The first offset of some in a row, and the one behind the last."""
+
+
+def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
+    """Return the offsets from `start` on that none of the logs has (CorruptionError, OSError)."""
+    missing = [(int(start), int(max(log.log_end_offset for log in logs)))]
+    for log in logs:
+        missing = _subtract(missing, _present(log, log.log_start_offset))
+    return missing
+
+
+def held_of(missing: list[Span], log: Log) -> list[Span]:
+    """Return those of the missing offsets that a log has and that retention would keep (CorruptionError, OSError)."""
+    return _subtract(missing, _subtract(missing, _present(log, due_start(log)))) if missing else []
+
+
+def _present(log: Log, start: Offset) -> list[Span]:
+    found, begin = [], int(start)
+    for torn in torn_segments(log):
+        if torn.next_offset > begin:
+            found.append((begin, int(torn.end_offset)))
+            begin = torn.next_offset
+    return [*(one for one in found if one[0] < one[1]), (begin, int(log.log_end_offset))]
+
+
+def _subtract(spans: list[Span], others: list[Span]) -> list[Span]:
+    for start, stop in others:
+        pieces = [
+            piece for one in spans for piece in ((one[0], min(one[1], start)), (max(one[0], stop), one[1]))
+        ]
+        spans = [one for one in pieces if one[0] < one[1]]
+    return spans
+
+
 def mend_epochs(logs: Iterable[Log], warn: Say) -> None:
     """Give logs the leader epochs of their batches where they have others, before anyone goes by them (StorageError, OSError).
 
