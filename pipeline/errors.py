@@ -33,15 +33,6 @@ class SparkMissingError(PipelineError):
         super().__init__("Spark is not installed here; get it with: pip install 'topicfs[spark]'")
 
 
-class ParquetMissingError(PipelineError):
-    """The extra `arrow` is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "pyarrow is not installed here, which reads archives; get it with: pip install 'topicfs[arrow]'"
-        )
-
-
 class IcebergMissingError(PipelineError):
     """The extra `iceberg` is not installed."""
 

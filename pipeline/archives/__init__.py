@@ -1,1 +1,1 @@
-"""An archive of topics as files, read without Spark: which of its Parquet files count, and its records by their offsets."""
+"""An archive of topics as files: which of its Parquet files count, found without Spark."""

@@ -27,7 +27,6 @@ from topicfs.storage.findings import Finding
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, printable, reason_of
 from topicfs.storage.model import Timestamp, TopicPartition
-from topicfs.storage.scrub.archive import RecordArchive
 from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 from topicfs.storage.scrub.position import ScrubPosition, read_position, write_position
@@ -183,28 +182,22 @@ class Scrubber:
         only_open: bool = False,
         advance: Advance = lambda _: None,
         tell: Tell = lambda _: None,
-        archive: RecordArchive | None = None,
     ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        Everything, too, where the last scrub passed partitions over, and this one does not, or where it left damage that
-        an archive may heal now.
+        Everything, too, where the last scrub passed partitions over, and this one does not.
 
         `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
         opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
-        passed to `tell`. `archive` has records of which batches are made again that no replica has sound.
+        passed to `tell`.
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
-            if archive is not None and self._at.damaged:
-                self._at = ScrubPosition(self._clock(), whole=not only_open)
             self._save(self._at)
             try:
                 for partition in sorted(self._partitions(), key=lambda one: str(one.name)):
                     if not self._at.skips(partition.name) and (partition.is_open or not only_open):
-                        scrub = PartitionScrub(
-                            partition, self.counts, lambda found: self._found(found, tell), archive=archive
-                        )
+                        scrub = PartitionScrub(partition, self.counts, lambda found: self._found(found, tell))
                         self._scrub(partition, scrub, rests, advance)
                     if self._stopping.is_set():
                         return False

@@ -14,13 +14,10 @@ class ScrubFinding(NamedTuple):
     finding: Finding
     healed_from: str | None
     """From where it was written again; None where it was not, and is as it was."""
-    from_archive: bool = False
-    """True if that is an archive, and no replica."""
 
     def __str__(self) -> str:
         at = "" if self.finding.position is None else f" position {self.finding.position}:"
-        source = f"the archive {self.healed_from}" if self.from_archive else self.healed_from
-        healed = "" if source is None else f" (healed from {source})"
+        healed = "" if self.healed_from is None else f" (healed from {self.healed_from})"
         return f"{self.finding.file}:{at} {self.finding.cause}{healed}"
 
 
@@ -31,8 +28,6 @@ class ScrubCounts:
     read_bytes: int = 0
     """Bytes of logs that were read, those of each replica."""
     batches_healed: int = 0
-    batches_from_archive: int = 0
-    """Those of them that were healed from an archive."""
     files_healed: int = 0
     """Indexes and small files that were written again."""
     damaged: int = 0
@@ -44,6 +39,5 @@ class ScrubCounts:
             self.damaged += 1
         elif batch:
             self.batches_healed += 1
-            self.batches_from_archive += found.from_archive
         else:
             self.files_healed += 1

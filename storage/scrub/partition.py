@@ -12,7 +12,6 @@ from topicfs.storage.findings import Finding
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Offset, TopicPartition
-from topicfs.storage.scrub.archive import PartitionArchive, RecordArchive
 from topicfs.storage.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
 from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.storage.scrub.segment import Scrubbing, SegmentScrub
@@ -54,17 +53,8 @@ Told = Callable[[ScrubFinding], None]
 class PartitionScrub:
     """Goes through a partition from the segment that holds an offset on."""
 
-    def __init__(
-        self,
-        partition: ScrubbedPartition,
-        counts: ScrubCounts,
-        tell: Told,
-        *,
-        archive: RecordArchive | None = None,
-    ) -> None:
-        """Make it; `archive` has records of which batches are made again that no replica has sound."""
+    def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
         self._partition = partition
-        self._archive = archive
         self._counts = counts
         self._tell = tell
         self._held: dict[str, list[ScrubFinding]] = {}
@@ -117,7 +107,6 @@ class PartitionScrub:
             report=self._hold if self._may_renew else self._report,
             report_left=self._report,
             heals=self._partition.heals,
-            archive=None if self._archive is None else PartitionArchive(self._archive, self._partition.name),
             rewritten=rewritten,
         )
         for size in SegmentScrub(copies, scrubbing).run():

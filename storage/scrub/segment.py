@@ -23,12 +23,10 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.findings import Finding
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
-from topicfs.storage.scrub.archive import DamagedBatch, PartitionArchive, proven_batch
-from topicfs.storage.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend, offset_at
+from topicfs.storage.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend
 from topicfs.storage.scrub.findings import ScrubFinding
 from topicfs.storage.scrub.indexes import IndexCheck
 from topicfs.storage.scrub.verdict import Bounds, judge, judge_first
-from topicfs.storage.validation.batches import compression_of
 
 _BATCHES_AHEAD = 1000
 """Looked at behind a damaged batch for a place where two copies agree again."""
@@ -52,8 +50,6 @@ class Scrubbing:
     """Takes what copying a log again would not heal."""
     heals: bool
     """False: what is damaged is only reported."""
-    archive: PartitionArchive | None = None
-    """Has records of which batches are made again that no replica has sound."""
     rewritten: bool
     """True if compaction may have made the copies different: each does it by itself."""
 
@@ -76,8 +72,6 @@ class _Way:
     position: int
     offset: int
     """The lowest offset that the next batch may begin with."""
-    before: BatchHeader | None = None
-    """The batch before; None at the beginning, and behind damage."""
     left: list[Copy] = field(default_factory=list)
     """Those of them that are not what the others are from some batch on."""
 
@@ -144,7 +138,6 @@ class SegmentScrub:
             self._indexes[copy.place].compare(passed, way.position)
         way.position += passed.stop
         way.offset = end_offset
-        way.before = passed[len(passed) - 1]
 
     def _pass_one(self, way: _Way, going: list[Copy]) -> bool:
         """Pass one batch about which the copies differ, or which none has sound; return whether the way goes on."""
@@ -152,7 +145,7 @@ class SegmentScrub:
         opinions = self._opinions(way, going, causes)
         best = [one for one in opinions if one.rank == opinions[0].rank] if opinions else []
         if not best:
-            return self._pass_archived(way, going, causes) or self._pass_damage(way, going, causes)
+            return self._pass_damage(way, going, causes)
         if len(best) > 1:
             self._part(way, best)
         good = best[0]
@@ -204,7 +197,7 @@ class SegmentScrub:
                     cause = f"not the batch that {first.copies[0].place} has there, and both are sound"
                     self._tell(copy, way.position, cause)
             way.left += other.copies
-            self._ways.append(_Way(other.copies, way.position, way.offset, way.before))
+            self._ways.append(_Way(other.copies, way.position, way.offset))
 
     def _heal(self, way: _Way, copy: Copy, good: _Opinion, causes: dict[str, str]) -> None:
         """Write a good batch over what a copy has in its place; where the copy has other batches it goes on by itself."""
@@ -214,15 +207,15 @@ class SegmentScrub:
             if not causes[copy.place] and not self._scrubbing.rewritten:
                 self._tell(copy, position, cause)
             way.left.append(copy)
-            self._ways.append(_Way([copy], position, way.offset, way.before))
+            self._ways.append(_Way([copy], position, way.offset))
         elif not self._scrubbing.heals:
             self._tell(copy, position, cause)
         else:
-            self._write(way, copy, good.data, cause, (source.place, False))
+            self._write(way, copy, good, cause)
 
-    def _write(self, way: _Way, copy: Copy, batch: bytes, cause: str, source: tuple[str, bool]) -> None:
-        """Write a batch where the way is; `source`: from where it is, and whether that is an archive."""
-        position = way.position
+    def _write(self, way: _Way, copy: Copy, good: _Opinion, cause: str) -> None:
+        """Write a good batch over a copy's damaged one at the way's position."""
+        position, batch = way.position, good.data
         try:
             mend(copy, position, batch, self._scrubbing.guard)
         except CopyMovedError:
@@ -232,7 +225,7 @@ class SegmentScrub:
             self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}", left=True)
             way.left.append(copy)  # The disk is failing: that is told once a segment.
         else:
-            found = ScrubFinding(Finding(copy.file, Position(position), cause), *source)
+            found = ScrubFinding(Finding(copy.file, Position(position), cause), good.copies[0].place)
             self._scrubbing.report(found, batch=True)
 
     def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
@@ -258,45 +251,6 @@ class SegmentScrub:
         report = scrubbing.report_left if left and not scrubbing.rewritten else scrubbing.report
         report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
-    def _pass_archived(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
-        """Write a batch that no copy has sound again as an archive's records prove it was; return whether that was possible."""
-        source = self._scrubbing.archive
-        if source is None or not self._scrubbing.heals:
-            return False
-        proven: dict[str, bytes] = {}
-        for copy in going:
-            try:
-                proven[copy.place] = proven_batch(source.archive, self._damaged_batch(source, way, copy))
-            except (OSError, StorageError) as error:
-                causes[copy.place] += (
-                    f"; cannot be healed from the archive {source.archive.name}: {reason_of(error)}"
-                )
-        if not proven:
-            return False
-        batch = next(iter(proven.values()))
-        for copy in going:
-            # Copies that compaction may have made different need a proof each.
-            known = proven.get(copy.place, None if self._scrubbing.rewritten else batch)
-            if known != batch:
-                way.left.append(copy)
-                self._ways.append(_Way([copy], way.position, way.offset, way.before))
-            elif copy.read(way.position, len(batch)) != batch:
-                self._write(way, copy, batch, causes[copy.place], (source.archive.name, True))
-        passed = scan(batch, max_batches=1)
-        self._pass(way, way.going, passed, passed[0].end_offset)
-        return True
-
-    def _damaged_batch(self, source: PartitionArchive, way: _Way, copy: Copy) -> DamagedBatch:
-        position = way.position
-        return DamagedBatch(
-            partition=source.partition,
-            read=lambda size: copy.read(position, size),
-            bounds=self._bounds(way, [copy]),
-            following=lambda size: offset_at(copy, position + size),
-            before=way.before,
-            codec=compression_of(copy.log.config),
-        )
-
     def _pass_damage(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
         """Report a batch that no copy has sound, and go on behind it where that can be found; return whether."""
         for copy in going:
@@ -307,7 +261,7 @@ class SegmentScrub:
             for copy in going:
                 window = copy.window(position) if position < copy.end else None
                 if window is not None and judge_first(window, bounds)[0] is not None:
-                    way.position, way.before = position, None
+                    way.position = position
                     return True
         return False
 

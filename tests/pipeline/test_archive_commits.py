@@ -14,7 +14,6 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from topicfs.pipeline.archives.files import archived_files  # noqa: E402 (needs pyarrow, as all below)
-from topicfs.pipeline.archives.records import ArchivedRecords  # noqa: E402
 from topicfs.pipeline.archiving.files import (  # noqa: E402
     SMALL_FILES,
     FileRows,
@@ -158,8 +157,6 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
     iceberg.commit(0, state(2), files, [])
     assert (0, state(2)) == iceberg.last()
     assert set(files) == set(archived_files(tmp_path))
-    healing = ArchivedRecords(tmp_path).records(TopicPartition(TOPIC, 0), 1, 5)
-    assert [1] == [one.record.offset for one in healing]
     rows = table_of(iceberg).scan(row_filter=f"topic = '{TOPIC}'").to_arrow()
     assert [0, 1] == sorted(rows["offset"].to_pylist())
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +13,6 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import SCRUB
 from topicfs.storage.replicas.startup import open_replicas
 
-ROOT = Path(__file__).parents[2]
 LOG = Path("orders-0") / f"{0:020}.log"
 
 
@@ -98,85 +94,6 @@ def test_programs_get_one_object(two):
         found["position"],
         Path(found["healed_from"]).name,
     )
-
-
-@pytest.fixture
-def archived(orders):
-    """A directory without replicas, and an archive of its topic, whose only file any program may have written."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    folder = Path("archive/topic=orders/date=2026-01-01")
-    folder.mkdir(parents=True)
-    ran = orders("cat", "orders", "--format", "parquet")
-    (folder / "part-0.parquet").write_bytes(ran.output)
-    return orders
-
-
-def test_what_no_replica_has_is_made_again_of_an_archive(archived, directory):
-    """Of a directory without replicas; lines, the summary and JSON say from where."""
-    good = (directory / LOG).read_bytes()
-    flip(directory / LOG)
-    ran = archived("scrub", "data", "--archive", "archive")
-    assert 0 == ran.status
-    assert "(healed from the archive archive)" in ran.text
-    assert b"1 batches (1 from the archive) and 0 files healed, nothing damaged left" in ran.errors
-    assert good == (directory / LOG).read_bytes()
-    flip(directory / LOG, 17)
-    told = json.loads(archived("scrub", "data", "--archive", "archive", "--json").output)
-    assert (1, 1, 0) == (told["batches_healed"], told["batches_from_archive"], told["damaged"])
-    assert [("archive", True)] == [(one["healed_from"], one["from_archive"]) for one in told["findings"]]
-    assert 0 == archived("check", "data").status
-
-
-def test_what_an_archive_cannot_prove_is_left(archived, directory):
-    """The record is another one: nothing is written, and the line says why."""
-    other = archived("cat", "orders/0/0", "--format", "parquet")
-    flip(directory / LOG)
-    damaged = (directory / LOG).read_bytes()
-    Path("archive/topic=orders/date=2026-01-01/part-0.parquet").write_bytes(other.output)
-    ran = archived("scrub", "data", "--archive", "archive")
-    assert 1 == ran.status
-    assert (
-        "cannot be healed from the archive archive: a batch of its 1 records of the offsets 0 to 2"
-        in ran.text
-    )
-    assert b"1 damaged left" in ran.errors
-    assert damaged == (directory / LOG).read_bytes()
-
-
-def test_an_archive_that_is_none_is_refused(orders):
-    """Before anything is read."""
-    Path("archive").mkdir()
-    ran = orders("scrub", "data", "--archive", "archive")
-    assert (1, b"") == (ran.status, ran.output)
-    assert b"archive: no archive there; make one: topicfs pipeline archive" in ran.errors
-    assert b"no archive there" in orders("scrub", "data", "--archive", "nothing-there").errors
-
-
-@pytest.mark.slow
-def test_without_pyarrow_one_line_says_how_to_get_it(archived):
-    """In a process of its own, for this one has it already."""
-    program = "import sys; sys.modules['pyarrow'] = None; from topicfs.main import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "scrub", "data", "--archive", "archive"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=False,
-    )
-    assert 1 == ran.returncode
-    assert b"get it with: pip install 'topicfs[arrow]'" in ran.stderr
-
-
-@pytest.mark.spark
-def test_an_archive_that_spark_made_heals(orders, directory, kept):
-    """As `topicfs pipeline archive` leaves it, with its list of files."""
-    lines = b"".join(b'{"key": "k%d", "payload": "v%d", "headers": ["a", "b"]}\n' % (n, n) for n in range(50))
-    assert 0 == orders("append", "orders/0/log.json", stdin=lines).status
-    assert 0 == orders("pipeline", "archive", "orders", "archive").status
-    good = (directory / LOG).read_bytes()
-    for at in (17, 70, good.index(b"v25"), len(good) - 100, -1):
-        flip(directory / LOG, at)
-        ran = orders("scrub", "data", "--archive", "archive", "--restart")
-        assert (0, good) == (ran.status, (directory / LOG).read_bytes()), (at, ran)
 
 
 def test_an_interrupted_scrub_goes_on_and_restart_begins_again(two):

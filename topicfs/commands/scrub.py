@@ -24,7 +24,6 @@ from topicfs.terminal import console, plain
 _LOOK_EVERY_S = 0.2
 
 if TYPE_CHECKING:
-    from topicfs.storage.scrub.archive import RecordArchive
     from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
 
 
@@ -37,31 +36,14 @@ if TYPE_CHECKING:
             "from the front, though the last one was interrupted",
         ),
         ("topicfs scrub ./mnt", "a mount: its daemon scrubs everything now, and what it found is printed"),
-        (
-            "topicfs scrub ./data --archive ./archive",
-            "what no replica has is made again of the records that `topicfs pipeline archive` kept",
-        ),
         ("topicfs scrub ./data --json | jq .damaged", "for programs: how much is left"),
     ),
 )
 @data_argument
-@click.option(
-    "--archive",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="An archive of the topics, from whose records damaged batches are made again that no replica has.",
-)
 @click.option("--restart", is_flag=True, help="Begin at the front, though the last scrub was interrupted.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of lines.")
 @click.pass_context
-def scrub(
-    context: click.Context,
-    directories: tuple[Path, ...],
-    *,
-    archive: Path | None,
-    restart: bool,
-    as_program: bool,
-) -> None:
+def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: bool, as_program: bool) -> None:
     """Read every batch and index entry of data directories, compare the replicas, and heal what can be healed.
 
     A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
@@ -69,25 +51,18 @@ def scrub(
     finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
     an interruption, or if a partition is offline or cannot be read to its end.
 
-    With --archive a batch that no replica has sound is made again of the records of a `topicfs pipeline archive`, also in
-    directories without replicas. It is written only where its checksum, or all of its other bytes, prove that it is what
-    was there; compressed batches of other programs may not be made again byte for byte, and are left then.
-
     The path of a mount in place of directories asks its daemon, which serves meanwhile; it has always begun at the front.
 
-    A daemon does this by itself, but for the archive, every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
+    A daemon does this by itself every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
     from topicfs.storage.duties.scrubber import become_idle
 
     if len(directories) == 1 and (directories[0] / "@scrub").exists():
-        if archive is not None:
-            raise click.UsageError("--archive needs the data directories, not a mount")
         if _scrub_mount(directories[0] / "@scrub", as_program=as_program):
             context.exit(1)
         return
     found: list[ScrubFinding] = []
-    records = None if archive is None else _records(archive)
     instead = "topicfs scrub MOUNTPOINT"
     with opened_for_writing(directories, through_mount=instead, may_be_mirrored=True) as engine:
         become_idle()
@@ -104,7 +79,7 @@ def scrub(
                 if not as_program:
                     print_line(_line(one), progress)
 
-            scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell, archive=records)
+            scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell)
         counts, damaged = scrubber.counts, scrubber.damaged
     if as_program:
         click.echo(
@@ -134,41 +109,24 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
     return damaged
 
 
-def _records(archive: Path) -> RecordArchive:
-    """Return the records of an archive. Raises PipelineError where it is none, or pyarrow is missing."""
-    from topicfs.pipeline.archives.records import ArchivedRecords
-
-    return ArchivedRecords(archive)
-
-
 def _line(found: ScrubFinding) -> str:
-    if found.healed_from is None:
-        return line(found.finding)
-    source = f"the archive {found.healed_from}" if found.from_archive else found.healed_from
-    return line(found.finding) + printable(f" (healed from {source})")
+    healed = "" if found.healed_from is None else printable(f" (healed from {found.healed_from})")
+    return line(found.finding) + healed
 
 
 def _plain(found: ScrubFinding) -> dict[str, Any]:
     file, position, cause = found.finding
-    return {
-        "file": str(file),
-        "position": position,
-        "cause": cause,
-        "healed_from": found.healed_from,
-        "from_archive": found.from_archive,
-    }
+    return {"file": str(file), "position": position, "cause": cause, "healed_from": found.healed_from}
 
 
 def _counts(counts: ScrubCounts) -> dict[str, int]:
-    names = ("read_bytes", "batches_healed", "batches_from_archive", "files_healed")
-    return {name: getattr(counts, name) for name in names}
+    return {name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed")}
 
 
 def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int) -> None:
     screen = console(error=True)
-    archived = f" ({counts.batches_from_archive} from the archive)" if counts.batches_from_archive else ""
     screen.print(
-        f"{counts.batches_healed} batches{archived} and {counts.files_healed} files healed, "
+        f"{counts.batches_healed} batches and {counts.files_healed} files healed, "
         f"{damaged or 'nothing'} damaged left, {decimal(counts.read_bytes)} read",
         style="bad" if damaged else "good",
     )

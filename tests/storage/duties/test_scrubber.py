@@ -9,7 +9,6 @@ from threading import Thread
 import pytest
 
 from tests.doubles.engines import append_lines
-from tests.doubles.kept_records import KeptRecords
 from tests.doubles.manual_clock import ManualClock
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
@@ -214,18 +213,6 @@ def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
     assert engine.scrubber.run()
     beta = engine.topic("beta").partitions()[0]
     assert beta.status().log_bytes == engine.scrubber.counts.read_bytes
-
-
-def test_with_an_archive_a_scrub_that_left_damage_begins_at_the_front(engine, tmp_path):
-    """What it passed may be healed now; one that left none goes on where it was."""
-    whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
-    for damaged in (0, 2):
-        begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, damaged=damaged)
-        write_position(FILES, tmp_path / "data", begun)
-        before = engine.scrubber.counts.read_bytes
-        assert engine.scrubber.run(archive=KeptRecords([]))
-        assert (damaged > 0) == (engine.scrubber.counts.read_bytes - before == whole)
-        assert 0 == engine.scrubber.damaged
 
 
 def test_damage_without_a_replica_is_reported_and_left(engine):
