@@ -18,6 +18,7 @@ from topicfs.storage.disk.names import parse_segment_file
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
 from topicfs.storage.findings import Finding
 from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates
+from topicfs.storage.inspect.check.facts import SegmentFacts
 from topicfs.storage.inspect.check.partition import PartitionCheck, SegmentSpan
 from topicfs.storage.inspect.check.segment import SegmentCheck, SegmentWork
 from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
@@ -26,34 +27,12 @@ _ATTEMPTS = 3
 """Most checks of a segment that a living owner may be replacing; the first one without findings ends them."""
 
 
-class PlainFinding(NamedTuple):
-    """A finding as plain values."""
-
-    file: str
-    position: int | None
-    """Byte in the file; None where the whole file is meant."""
-    cause: str
-
-    @classmethod
-    def of(cls, finding: Finding) -> PlainFinding:
-        return cls(str(finding.file), finding.position, finding.cause)
-
-
 class CheckedSegment(NamedTuple):
-    """The result of one segment's check as plain values, which but for the bytes are those of its sound batches."""
+    """The result of one segment's check."""
 
-    bytes: int
-    """Size of the `.log`."""
-    batches: int
-    records: int
-    """Control records too."""
-    first_offset: int | None
-    last_offset: int | None
-    largest_timestamp: int | None
-    """Milliseconds."""
-    codecs: list[str]
-    wrong: list[PlainFinding]
-    end_offset: int
+    facts: SegmentFacts
+    wrong: list[Finding]
+    end_offset: Offset
     """One past the last offset, damaged batches' too."""
 
 
@@ -66,19 +45,30 @@ class VerificationRow(NamedTuple):
     segment: int | None = None
     """Its base offset."""
     bytes: int | None = None
+    """Size of the `.log`; the numbers below are those of its sound batches."""
     batches: int | None = None
     records: int | None = None
+    """Control records too."""
     first_offset: int | None = None
     last_offset: int | None = None
     largest_timestamp: int | None = None
+    """Milliseconds."""
     codecs: Sequence[str] | None = None
-    wrong: Sequence[PlainFinding] = ()
+    wrong: Sequence[Finding] = ()
 
-    def of_segment(self, base_offset: int, found: CheckedSegment) -> VerificationRow:
+    def of_segment(self, base_offset: int, facts: SegmentFacts, wrong: Sequence[Finding]) -> VerificationRow:
         """Return the same with a segment's numbers."""
-        numbers = found._asdict()
-        del numbers["end_offset"]
-        return self._replace(segment=base_offset, **numbers)
+        return self._replace(
+            segment=base_offset,
+            bytes=facts.log_bytes,
+            batches=facts.batches,
+            records=facts.records,
+            first_offset=facts.first_offset,
+            last_offset=facts.last_offset,
+            largest_timestamp=None if facts.largest_timestamp == NO_TIMESTAMP else facts.largest_timestamp,
+            codecs=[codec.label for codec in sorted(facts.codecs)],
+            wrong=wrong,
+        )
 
 
 def require_files(place: SparkPlace) -> SparkPlace:
@@ -99,25 +89,14 @@ def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None
     try:
         for _ in range(_ATTEMPTS if work.in_use else 1):
             check = SegmentCheck(work, files)
-            wrong = [PlainFinding.of(finding) for finding in check.findings(lambda _: None)]
+            wrong = list(check.findings(lambda _: None))
             if not wrong:
                 break
     except FileNotFoundError:
         if not work.in_use:
             raise
         return None
-    facts = check.facts
-    return CheckedSegment(
-        facts.log_bytes,
-        facts.batches,
-        facts.records,
-        facts.first_offset,
-        facts.last_offset,
-        None if facts.largest_timestamp == NO_TIMESTAMP else facts.largest_timestamp,
-        [codec.label for codec in sorted(facts.codecs)],
-        wrong,
-        check.end_offset,
-    )
+    return CheckedSegment(check.facts, wrong, check.end_offset)
 
 
 class _Part(NamedTuple):
@@ -126,7 +105,7 @@ class _Part(NamedTuple):
     examination: DirectoryCheck
     partition: TopicPartition
     check: PartitionCheck
-    wrong: list[PlainFinding]
+    wrong: list[Finding]
     first: int
     end: int
 
@@ -144,7 +123,7 @@ class DirectoryVerification:
         examinations = [_examination(directory, files) for directory in directories]
         self._find_duplicates(examinations)
         for examination in examinations:
-            wrong = [PlainFinding.of(finding) for finding in examination.own_findings()]
+            wrong = list(examination.own_findings())
             self._directory_rows += _beside(VerificationRow(str(examination.directory)), wrong)
             for partition in examination.partitions:
                 self._add(examination, partition)
@@ -156,15 +135,13 @@ class DirectoryVerification:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
         for of_one in brokers.values():
             for finding in duplicates(of_one):
-                self._directory_rows += _beside(
-                    VerificationRow(str(finding.file.parent)), [PlainFinding.of(finding)]
-                )
+                self._directory_rows += _beside(VerificationRow(str(finding.file.parent)), [finding])
 
     def _add(self, examination: DirectoryCheck, partition: TopicPartition) -> None:
         first = len(self.work)
         try:
             check = examination.partition(partition)
-            wrong = [PlainFinding.of(finding) for finding in check.own_findings()]
+            wrong = list(check.own_findings())
             self.work += check.segments()
         except FileNotFoundError:
             if not examination.in_use:
@@ -185,13 +162,13 @@ class DirectoryVerification:
             for work, found in zip(self.work[part.first : part.end], checked, strict=True)
             if found is not None
         ]
-        spans = [SegmentSpan(base, Offset(found.end_offset)) for base, found in there]
+        spans = [SegmentSpan(base, found.end_offset) for base, found in there]
         joined = [*part.check.joined(spans), *part.examination.joined(part.partition, part.check)]
-        wrong = _by_segment([*part.wrong, *map(PlainFinding.of, joined)], {base for base, _ in there})
+        wrong = _by_segment([*part.wrong, *joined], {base for base, _ in there})
         row = VerificationRow(str(part.examination.directory), *part.partition)
         yield from _beside(row, wrong.pop(None, []))
         for base, found in there:
-            yield row.of_segment(base, found)._replace(wrong=[*found.wrong, *wrong.get(base, [])])
+            yield row.of_segment(base, found.facts, [*found.wrong, *wrong.get(base, [])])
 
 
 def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
@@ -210,16 +187,16 @@ def _broker(directory: Path, files: FileSystem) -> object:
     return (meta.cluster_id, meta.node_id) if isinstance(meta, MetaProperties) else None
 
 
-def _beside(row: VerificationRow, wrong: Sequence[PlainFinding]) -> list[VerificationRow]:
+def _beside(row: VerificationRow, wrong: Sequence[Finding]) -> list[VerificationRow]:
     """Return a row for findings beside the segments, if there are any."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 
-def _by_segment(wrong: Iterable[PlainFinding], bases: set[Offset]) -> dict[int | None, list[PlainFinding]]:
+def _by_segment(wrong: Iterable[Finding], bases: set[Offset]) -> dict[int | None, list[Finding]]:
     """Group findings by the base offset of the segment whose file they name, None for other files."""
-    found: dict[int | None, list[PlainFinding]] = {}
+    found: dict[int | None, list[Finding]] = {}
     for one in wrong:
-        file = parse_segment_file(Path(one.file).name)
+        file = parse_segment_file(one.file.name)
         base = file.base_offset if file is not None and file.base_offset in bases else None
         found.setdefault(base, []).append(one)
     return found

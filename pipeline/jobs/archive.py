@@ -22,7 +22,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, archived_files
@@ -53,7 +52,6 @@ _LOGGER = logging.getLogger(__name__)
 PARQUET, ICEBERG = "parquet", "iceberg"
 POLL_S = 0.2
 """Time after which ^C between two rounds is noticed."""
-_FILES = StructType([StructField("file", StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +145,14 @@ def _round(
     groups = small_groups(folder) if commits.merges(number) else []
     write = partial(_write, folder, place, source, has_topic=commits.has_topic)
     work = partial(_work, write, _schema(has_topic=commits.has_topic))
-    rows = in_tasks(spark, work, [*found.pieces, *groups], schema=_FILES).collect()
-    commits.commit(
-        number, end, [Path(row.file) for row in rows], [file for group in groups for file in group]
-    )
+    written = in_tasks(spark, work, [*found.pieces, *groups])
+    commits.commit(number, end, written, [file for group in groups for file in group])
     return planned is not None
 
 
-def _work(write: Callable[..., Iterator[Path]], schema: Any, piece: Task | list[Path]) -> Iterator[Any]:
+def _work(write: Callable[..., Iterator[Path]], schema: Any, piece: Task | list[Path]) -> Iterator[Path]:
     """Write a piece's records, or merge files; runs in Spark's workers."""
-    for file in [merge(piece, schema)] if isinstance(piece, list) else write(piece):
-        yield (str(file),)
+    yield from [merge(piece, schema)] if isinstance(piece, list) else write(piece)
 
 
 def _write(

@@ -7,7 +7,6 @@ partition.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
@@ -83,14 +81,12 @@ def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbe
     tasks = pack([bytes_of(one) for one in found.pieces], task_bytes=options.task_bytes)
     place = options.place.resolved()
     inputs = [(place, found.pieces[task.start : task.stop]) for task in tasks]
-    rows = in_tasks(spark, _collect, inputs, schema=StructType([StructField("numbers", BinaryType())]))
-    counted = (one for row in rows.collect() for one in pickle.loads(row["numbers"]))  # noqa: S301 (of our own tasks)
-    return merged([*map(PartitionNumbers, found.partitions), *counted])
+    return merged([*map(PartitionNumbers, found.partitions), *in_tasks(spark, _collect, inputs)])
 
 
-def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[Any]:
+def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[PartitionNumbers]:
     """Count a task's records; runs in Spark's workers."""
-    yield (pickle.dumps(collect(*task)),)
+    yield from collect(*task)
 
 
 def _write(path: Path, text: str) -> None:

@@ -22,7 +22,6 @@ from topicfs.pipeline.tasks.task_source import in_tasks
 from topicfs.pipeline.verification import (
     CheckedSegment,
     DirectoryVerification,
-    PlainFinding,
     VerificationRow,
     check_segment,
     require_files,
@@ -43,17 +42,7 @@ _ROW = pa.schema(
         ("wrong", _WRONG),
     ]
 )
-"""The result; see `pipeline.verification.Row`. A timestamp is milliseconds, for damage may say any: it need be no date."""
-_CHECKED = pa.schema(
-    [
-        ("number", pa.int64()),
-        *((name, pa.int64()) for name in _NUMBERS),
-        ("codecs", pa.list_(pa.string())),
-        ("wrong", _WRONG),
-        ("end_offset", pa.int64()),
-    ]
-)
-"""Rows of the tasks: `number` is the segment's; a segment that went away is left out."""
+"""The result; see `pipeline.verification.VerificationRow`. A timestamp is milliseconds, for damage may say any: it need be no date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,26 +72,21 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
     inputs = [_TaskInput(task.start, work[task.start : task.stop]) for task in tasks]
-    checked: list[CheckedSegment | None] = [None] * len(work)
-    found = in_tasks(spark, _check, inputs, schema=from_arrow_schema(_CHECKED))
-    for number, *rest, wrong, end_offset in found.collect():
-        checked[number] = CheckedSegment(*rest, [PlainFinding(*one) for one in wrong], end_offset)  # type: ignore[call-arg] # the columns are its fields
-    return spark.createDataFrame(_table(verification.rows(checked)), from_arrow_schema(_ROW))
+    found = dict(in_tasks(spark, _check, inputs))
+    rows = verification.rows([found[number] for number in range(len(work))])
+    return spark.createDataFrame(_table(rows), from_arrow_schema(_ROW))
 
 
-def _check(task: _TaskInput) -> Iterator[Any]:
-    """Check a task's segments; runs in Spark's workers."""
+def _check(task: _TaskInput) -> Iterator[tuple[int, CheckedSegment | None]]:
+    """Check a task's segments, and yield each one's number with its result; runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
     for number, work in enumerate(task.work, task.first):
-        found = check_segment(work, files)
-        if found is not None:
-            row = {"number": number, **found._asdict(), "wrong": _structs(found.wrong)}
-            yield pa.RecordBatch.from_pylist([row], _CHECKED)
+        yield number, check_segment(work, files)
 
 
 def _table(rows: Iterable[VerificationRow]) -> Any:
-    return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row.wrong)} for row in rows], _ROW)
+    return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row)} for row in rows], _ROW)
 
 
-def _structs(wrong: Iterable[PlainFinding]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in wrong]
+def _structs(row: VerificationRow) -> list[dict[str, Any]]:
+    return [{**one._asdict(), "file": str(one.file)} for one in row.wrong]

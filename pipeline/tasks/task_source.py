@@ -1,11 +1,12 @@
 """Data sources of one use: one whose tasks each apply a function to one input, and one that writes rows by a given writer.
 
-An input is any value that can be pickled; the function yields Arrow batches. The data source API is used because a
-function over a DataFrame would need pandas, which nothing else here does.
+Inputs and results are any values that can be pickled. The data source API is used because a function over a DataFrame
+would need pandas, which nothing else here does.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeVar
@@ -13,11 +14,12 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from topicfs.pipeline.spark_errors import reported
 
 TaskInput = TypeVar("TaskInput")
+TaskResult = TypeVar("TaskResult")
 
 _NAME = "topicfs_tasks"
 _registering = Lock()
@@ -26,12 +28,10 @@ _registering = Lock()
 
 def in_tasks(
     spark: SparkSession,
-    work: Callable[[TaskInput], Iterator[Any]],
+    work: Callable[[TaskInput], Iterator[TaskResult]],
     inputs: Sequence[TaskInput],
-    *,
-    schema: StructType,
-) -> DataFrame:
-    """Return the rows that `work`, a function of a module, yields for `inputs`; it runs when the DataFrame is evaluated."""
+) -> list[TaskResult]:
+    """Return what `work`, a function of a module, yields for `inputs` in Spark's workers (blocking)."""
 
     class TaskReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:
@@ -42,7 +42,7 @@ def in_tasks(
             # Spark makes one partition without a value where there is no input, and Spark 4.1 passes None.
             task_input = getattr(partition, "value", None)
             if task_input is not None:
-                yield from work(task_input)
+                yield from ((pickle.dumps(one),) for one in work(task_input))
 
     class TaskSource(DataSource):
         @classmethod
@@ -50,7 +50,7 @@ def in_tasks(
             return _NAME
 
         def schema(self) -> StructType:
-            return schema
+            return StructType([StructField("result", BinaryType())])
 
         def reader(self, schema: StructType) -> DataSourceReader:
             del schema
@@ -58,7 +58,8 @@ def in_tasks(
 
     with _registering:
         spark.dataSource.register(TaskSource)
-        return spark.read.format(_NAME).load()
+        rows = spark.read.format(_NAME).load()
+    return [pickle.loads(row.result) for row in rows.collect()]  # noqa: S301 (of our own tasks)
 
 
 def write_in_tasks(rows: DataFrame, writer: DataSourceArrowWriter) -> None:

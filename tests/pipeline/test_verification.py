@@ -10,7 +10,7 @@ import pytest
 from tests.doubles.damage import overwrite
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
-from topicfs.pipeline.verification import DirectoryVerification, PlainFinding, check_segment
+from topicfs.pipeline.verification import DirectoryVerification, check_segment
 from topicfs.storage.codec.batch import scan, seal
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.native import NativeFileSystem
@@ -43,7 +43,7 @@ def verify(*directories):
 
 
 def found_by_check(directory):
-    return sorted(PlainFinding.of(finding) for finding in DirectoryCheck(directory, FILES).findings())
+    return sorted(DirectoryCheck(directory, FILES).findings())
 
 
 def flip(directory):
@@ -145,7 +145,7 @@ def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage,
         row.segment
         for row in rows
         for wrong in row.wrong
-        if wrong.file.endswith(suffix) and wrong.position == position and cause in wrong.cause
+        if str(wrong.file).endswith(suffix) and wrong.position == position and cause in wrong.cause
     ]
 
 
@@ -215,7 +215,7 @@ def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_on
     other = tmp_path / "other"
     shutil.copytree(directory, other)
     (wrong,) = [wrong for row in verify(directory, other) for wrong in row.wrong]
-    assert (str(other / PARTITION), f"{PARTITION} stands in {directory} too") == (wrong.file, wrong.cause)
+    assert (other / PARTITION, f"{PARTITION} stands in {directory} too") == (wrong.file, wrong.cause)
     meta = (other / "meta.properties").read_text()
     (other / "meta.properties").write_text(meta.replace("node.id=1", "node.id=2"))
     rows = verify(directory, other)
