@@ -6,12 +6,11 @@ partition.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,6 +23,8 @@ from topicfs.pipeline.report.page.page import Heading, page
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.disk.native import NativeFileSystem
 
 ROWS = """
 topic string, partition int, records bigint, segments bigint, log_bytes bigint, uncompressed_bytes bigint,
@@ -91,22 +92,5 @@ def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[PartitionNumbe
 
 def _write(path: Path, text: str) -> None:
     """Replace a file, or make it: a reader sees the old one or the new one."""
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o666 & ~_umask())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-
-
-def _umask() -> int:
-    """Return the process's umask."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    beside = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
+    write_atomically(NativeFileSystem(), path.absolute(), text.encode(), temporary=beside)
