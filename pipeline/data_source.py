@@ -14,23 +14,13 @@ from topicfs.pipeline.source.batch_reader import BatchReader, FilteringBatchRead
 from topicfs.pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
 from topicfs.pipeline.source.query.schema import full_schema
 from topicfs.pipeline.source.stream_reader import RefusedStream, StreamReader
-from topicfs.pipeline.spark_errors import reported, reporting
+from topicfs.pipeline.spark_errors import reported
 from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """The worker that Spark starts to plan a read with filters, if the setting is on."""
-
-
-@reporting("write", "commit", "abort")
-class ReportingWriter(TopicWriter):
-    """The writer of a batch, with its errors as Spark shows them."""
-
-
-@reporting("write", "commit", "abort")
-class ReportingStreamWriter(TopicStreamWriter):
-    """The writer of a stream, with its errors as Spark shows them."""
 
 
 class TopicfsDataSource(DataSource):
@@ -57,11 +47,11 @@ class TopicfsDataSource(DataSource):
 
     @reported
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        return ReportingWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
+        return TopicWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
-        return ReportingStreamWriter(
+        return TopicStreamWriter(
             target_of(writing_options(self.options, schema), schema, overwrite=overwrite)
         )
 

@@ -16,7 +16,6 @@ from topicfs.storage.errors import StorageError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-Kind = TypeVar("Kind")
 
 
 class TopicfsException(PySparkException):
@@ -43,17 +42,6 @@ def reported(method: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             return method(*args, **kwargs)
 
     return call
-
-
-def reporting(*names: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Return a decorator of classes that makes these methods, inherited ones too, `reported`."""
-
-    def decorate(kind: type[Kind]) -> type[Kind]:
-        for name in names:
-            setattr(kind, name, reported(getattr(kind, name)))
-        return kind
-
-    return decorate
 
 
 @contextmanager

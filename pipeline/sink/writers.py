@@ -17,6 +17,7 @@ from topicfs.pipeline.places.paths import lost_named
 from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
 from topicfs.pipeline.sink.layout import Layout, read_layout
 from topicfs.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
+from topicfs.pipeline.spark_errors import reported
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.staging.manifest import Content
@@ -107,14 +108,17 @@ class TopicWriter(DataSourceArrowWriter):
         name = target.options.name
         self._write = WriteId(str(uuid4())) if name is None else WriteId(*name, target.topic_id)
 
+    @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Stage a task's rows."""
         return self._target.stage(self._write, iterator)
 
+    @reported
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Request the commit of what the tasks staged, and wait until it is appended."""
         self._target.commit(messages)
 
+    @reported
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks staged."""
         self._target.abort(messages)
@@ -130,6 +134,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             )
         self.target = target
 
+    @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Stage a task's rows under the query's id and the micro-batch's number."""
         context = _task_context()
@@ -138,10 +143,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             raise PipelineError(f"Spark gives this task neither {QUERY_ID} nor {BATCH_ID}")
         return self.target.stage(WriteId(query, int(batch), self.target.topic_id), iterator)
 
+    @reported
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
         """Request the commit of what the tasks staged, unless the micro-batch is committed already."""
         self.target.commit(messages)
 
+    @reported
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
         """Remove what the tasks staged, unless it may have been committed."""
         self.target.abort(messages)
