@@ -32,6 +32,19 @@ BATCH_ROWS = 65_536
 """Most records in an Arrow batch: larger ones cost the JVM more than they save."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIMESTAMP),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
+    ]
+)
+"""All columns, under Kafka's names and in its order."""
 
 
 def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, schema: Array) -> Array:
@@ -124,6 +137,3 @@ _BUILDERS: dict[str, Callable[[Sequence[ColumnRange], int, TopicPartition], Arra
     "timestampType": _timestamp_types,
     "headers": _headers,
 }
-
-COLUMNS = tuple(_BUILDERS)
-"""The columns there are, under Kafka's names and in its order."""

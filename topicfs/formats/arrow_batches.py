@@ -33,7 +33,9 @@ class ArrowBatches:
     """Writes runs of records as they come; `end` completes the file."""
 
     def __init__(self, output: BinaryIO, make: Callable[[BinaryIO, Arrow], Arrow]) -> None:
-        self._schema = _schema()
+        from topicfs.pipeline.source.arrow import SCHEMA
+
+        self._schema = SCHEMA
         self._writer = make(output, self._schema)
         self._held: list[Arrow] = []
         self._bytes = self._rows = 0
@@ -65,9 +67,10 @@ class ArrowBatches:
 def batch_reader(ranges: Sequence[RecordRange], isolation: Isolation) -> Arrow:
     """Return a `pyarrow.RecordBatchReader` of ranges, one after the other. Raises ArrowMissingError."""
     pa = _arrow()
-    schema = _schema()
-    batches = (batch for wanted in ranges for batch in _batches(wanted, isolation, schema))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    from topicfs.pipeline.source.arrow import SCHEMA
+
+    batches = (batch for wanted in ranges for batch in _batches(wanted, isolation, SCHEMA))
+    return pa.RecordBatchReader.from_batches(SCHEMA, batches)
 
 
 def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterator[Arrow]:
@@ -143,20 +146,3 @@ def _arrow() -> Arrow:
     except ImportError:
         raise ArrowMissingError from None
     return pa
-
-
-def _schema() -> Arrow:
-    pa = _arrow()
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    return pa.schema(
-        [
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("us", tz="UTC")),
-            ("timestampType", pa.int32()),
-            ("headers", pa.list_(header)),
-        ]
-    )

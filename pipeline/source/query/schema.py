@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from topicfs.pipeline.errors import InvalidOptionError
+from topicfs.pipeline.source.arrow import SCHEMA
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _COLUMNS = (
@@ -30,14 +31,7 @@ _COLUMNS = (
 )
 _HEADERS = StructField("headers", ArrayType(_HEADER))
 
-_ARROW = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
+_ARROW = {field.name: field.type for field in SCHEMA} | {
     "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 }
 """The columns' types in Arrow, as Spark expects them; its own function for this differs between its versions."""

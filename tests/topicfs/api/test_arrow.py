@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 import topicfs
-from topicfs.pipeline.source.arrow import COLUMNS
+from topicfs.pipeline.source.arrow import SCHEMA
 
 pa = pytest.importorskip("pyarrow")
 
@@ -29,7 +29,7 @@ def orders(tmp_path):
 def test_a_topic_is_a_stream_of_arrow(orders):
     """Its columns are those of Spark's Kafka source; whoever knows Arrow's C stream reads it."""
     table = pa.table(orders.arrow())
-    assert [*COLUMNS] == table.column_names
+    assert SCHEMA.names == table.column_names
     assert 50_001 == table.num_rows
     assert [b"%90d" % number for number in range(50_000)] == table["value"].to_pylist()[:-1]
     assert {
