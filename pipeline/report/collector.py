@@ -14,7 +14,7 @@ from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.counter import Counter
-from topicfs.pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
+from topicfs.pipeline.report.numbers import PartitionNumbers, merged
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
 from topicfs.storage.disk.native import NativeFileSystem
@@ -86,10 +86,9 @@ def _read_range(engine: ClusterEngine, wanted: OffsetRange) -> PartitionNumbers:
     return numbers
 
 
-def _lags(one: Slice, numbers: PartitionNumbers) -> list[SegmentLag]:
+def _lags(one: Slice, numbers: PartitionNumbers) -> list[int]:
     """Return the segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []
-    last_append = files.modified_time_ms(file)
-    return [SegmentLag(last_append, last_append - numbers.last_time)]
+    return [files.modified_time_ms(file) - numbers.last_time]

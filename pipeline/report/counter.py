@@ -76,7 +76,7 @@ class Counter:
         size = int(batches[:, _SIZE].sum())
         # A compressed batch has columns of its own, over its inflated records.
         uncompressed = size if codec is Codec.NONE else HEADER_SIZE + len(columns.data)
-        self._numbers.store(codec.label, StoredBytes(len(batches), size, uncompressed))
+        self._numbers.store(codec.label, StoredBytes(size, uncompressed))
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -108,8 +108,7 @@ class SizeHistogram:
 
     count: int = 0
     total: int = 0
-    smallest: int | None = None
-    largest: int | None = None
+    largest: int = 0
     bins: dict[int, int] = field(default_factory=dict)
 
     def add(self, sizes: Integers) -> None:
@@ -120,7 +119,6 @@ class SizeHistogram:
         one = SizeHistogram(
             len(sizes),
             int(sizes.sum()),
-            int(sizes.min()),
             int(sizes.max()),
             dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
         )
@@ -130,8 +128,7 @@ class SizeHistogram:
         """Add what another one counted."""
         self.count += other.count
         self.total += other.total
-        self.smallest = _known(min, self.smallest, other.smallest)
-        self.largest = _known(max, self.largest, other.largest)
+        self.largest = max(self.largest, other.largest)
         for number, count in other.bins.items():
             self.bins[number] = self.bins.get(number, 0) + count
 
@@ -141,13 +138,8 @@ class SizeHistogram:
         for number in sorted(self.bins):
             passed += self.bins[number]
             if passed >= wanted:
-                return min(bin_start(number + 1) - 1, self.largest or 0)
+                return min(bin_start(number + 1) - 1, self.largest)
         return None
-
-
-def _known(choose: Any, one: int | None, other: int | None) -> int | None:
-    known = [value for value in (one, other) if value is not None]
-    return choose(known) if known else None
 
 
 def bins_of(sizes: Integers) -> Integers:

@@ -13,7 +13,6 @@ from topicfs.storage.model import TopicPartition
 class StoredBytes(NamedTuple):
     """Bytes of batches on disk, and uncompressed."""
 
-    batches: int
     bytes: int
     uncompressed_bytes: int
 
@@ -21,14 +20,7 @@ class StoredBytes(NamedTuple):
         return StoredBytes(*(one + another for one, another in zip(self, other, strict=True)))
 
 
-NOTHING_STORED = StoredBytes(0, 0, 0)
-
-
-class SegmentLag(NamedTuple):
-    """Time from a segment's largest timestamp to its last append (its file's time of change)."""
-
-    last_append_ms: int
-    lag_ms: int
+NOTHING_STORED = StoredBytes(0, 0)
 
 
 class GroupLag(NamedTuple):
@@ -57,8 +49,6 @@ class PartitionNumbers:
     """Batches with records by their codec."""
     records: int = 0
     """Number of records, without control records."""
-    untimed_records: int = 0
-    """Number of records whose timestamp is -1."""
     stamped_records: int = 0
     """Number of records that got their time by the broker (LogAppendTime)."""
     first_time: int | None = None
@@ -73,8 +63,8 @@ class PartitionNumbers:
     """Lags of stamped records, from the producer's time to the broker's."""
     early_records: int = 0
     """Stamped records whose producer's clock was ahead of the broker's."""
-    segment_lags: list[SegmentLag] = field(default_factory=list)
-    """Lags of segments whose records have their producers' times."""
+    segment_lags: list[int] = field(default_factory=list)
+    """Times from a segment's largest timestamp to its last append (its file's time of change), where producers gave the times."""
     groups: tuple[GroupLag, ...] = ()
     """The groups that have a position in it, by name; none in the numbers of a part."""
 
@@ -86,7 +76,6 @@ class PartitionNumbers:
     def count_times(self, times: Integers, sizes: Integers) -> None:
         """Count records by time; -1 is none."""
         timed = times != -1
-        self.untimed_records += len(times) - int(timed.sum())
         times, sizes = times[timed], sizes[timed]
         if len(times):
             self.span(int(times.min()), int(times.max()))
@@ -136,7 +125,6 @@ COUNTS = (
     "damaged_batches",
     "changed_segments",
     "records",
-    "untimed_records",
     "stamped_records",
     "null_keys",
     "null_values",

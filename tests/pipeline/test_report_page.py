@@ -12,7 +12,7 @@ from topicfs.storage.model import TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 
-from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, SegmentLag, StoredBytes  # noqa: E402
+from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes  # noqa: E402
 from topicfs.pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
 from topicfs.pipeline.report.page.page import Heading, page  # noqa: E402
 from topicfs.pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
@@ -37,12 +37,12 @@ def numbers_of(
     sizes = np.full(len(times), 100, np.int64)
     numbers.count_times(integers(*times), sizes)
     numbers.count_sizes(sizes // 10, sizes)
-    numbers.store(codec, StoredBytes(1, log_bytes, 3 * log_bytes))
+    numbers.store(codec, StoredBytes(log_bytes, 3 * log_bytes))
     if stamped:
         numbers.stamped_records = len(times)
         numbers.count_lags(sizes)
     else:
-        numbers.segment_lags = [SegmentLag(NEW_YEAR + DAY, DAY - HOUR)]
+        numbers.segment_lags = [DAY - HOUR]
     return numbers
 
 

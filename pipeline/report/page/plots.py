@@ -23,7 +23,6 @@ from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from topicfs.pipeline.report.histograms import SizeHistogram, bin_start
-from topicfs.pipeline.report.numbers import SegmentLag
 from topicfs.pipeline.report.page.formatting import duration, short, size
 from topicfs.pipeline.report.page.selection import TimeAxis
 
@@ -138,12 +137,12 @@ def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, nam
     return drawing.svg
 
 
-def segment_lags(topics: Sequence[tuple[str, Sequence[SegmentLag]]], *, panel: Panel, name: str) -> str:
+def segment_lags(topics: Sequence[tuple[str, Sequence[int]]], *, panel: Panel, name: str) -> str:
     """Draw a line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
     with _drawing(Panel(panel.width, 0.7 + 0.32 * len(topics)), name) as drawing:
         axes = drawing.axes
         for line, (_, found) in enumerate(topics):
-            shown = [max(one.lag_ms, 1) for one in found]
+            shown = [max(lag_ms, 1) for lag_ms in found]
             axes.plot(shown, [line] * len(shown), "o", color=LAG, alpha=0.5, markersize=5, markeredgewidth=0)
         axes.set_xscale("log")
         low, high = axes.get_xlim()

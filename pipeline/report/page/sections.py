@@ -108,7 +108,7 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
         half, most = found.quantile(0.5), found.quantile(0.99)
         assert half is not None
         assert most is not None
-        caption = f"median {duration(half)}, 99 % ≤ {duration(most)}, largest {duration(found.largest or 0)}"
+        caption = f"median {duration(half)}, 99 % ≤ {duration(most)}, largest {duration(found.largest)}"
         if early:
             caption += f"; {plural(early, 'record')} from clocks that were ahead"
         text = f"Lag of the records of {topic.name}: {caption}."
@@ -128,10 +128,9 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
 def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
     shown = topics[:_LAG_LINES]
     lines = [(topic.name, topic.total.segment_lags) for topic in shown]
-    smallest = min(one.lag_ms for _, found in lines for one in found)
-    largest = max(one.lag_ms for _, found in lines for one in found)
-    text = f"Lag of the last append of each segment, a line a topic: from {duration(smallest)} to {duration(largest)}."
-    ahead = sum(one.lag_ms < 0 for _, found in lines for one in found)
+    lags = [lag_ms for _, found in lines for lag_ms in found]
+    text = f"Lag of the last append of each segment, a line a topic: from {duration(min(lags))} to {duration(max(lags))}."
+    ahead = sum(lag_ms < 0 for lag_ms in lags)
     ahead_text = f" {plural(ahead, 'segment')} with a time ahead of it at the left edge." if ahead else ""
     left_out = f" The {_LAG_LINES} largest topics are shown." if len(topics) > len(shown) else ""
     drawing = _drawn(partial(plots.segment_lags, lines), "segment-lags", text)
@@ -152,7 +151,7 @@ def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
     half, most = found.quantile(0.5), found.quantile(0.99)
     assert half is not None
     assert most is not None
-    text = f"median {size(half)}, 99 % ≤ {size(most)}, largest {size(found.largest or 0)}"
+    text = f"median {size(half)}, 99 % ≤ {size(most)}, largest {size(found.largest)}"
     return f"{text}, {plural(nulls, 'null')}" if nulls else text
 
 
