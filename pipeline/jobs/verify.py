@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -55,13 +55,6 @@ class VerifyOptions:
     """Bytes of log a task, where there are as many; segments are not divided."""
 
 
-class _TaskInput(NamedTuple):
-    """Segments that one task checks; `first` is the number of the first."""
-
-    first: int
-    work: Sequence[SegmentWork]
-
-
 def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     """Check everything, now: one row a segment, by directory, topic, partition and base offset.
 
@@ -71,17 +64,16 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     verification = DirectoryVerification(directories, NativeFileSystem(read_only=True))
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
-    inputs = [_TaskInput(task.start, work[task.start : task.stop]) for task in tasks]
+    inputs = [[(number, work[number]) for number in task] for task in tasks]
     found = dict(in_tasks(spark, _check, inputs))
     rows = verification.rows([found[number] for number in range(len(work))])
     return spark.createDataFrame(_table(rows), from_arrow_schema(_ROW))
 
 
-def _check(task: _TaskInput) -> Iterator[tuple[int, CheckedSegment | None]]:
+def _check(task: Sequence[tuple[int, SegmentWork]]) -> Iterator[tuple[int, CheckedSegment | None]]:
     """Check a task's segments, and yield each one's number with its result; runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
-    for number, work in enumerate(task.work, task.first):
-        yield number, check_segment(work, files)
+    yield from ((number, check_segment(work, files)) for number, work in task)
 
 
 def _table(rows: Iterable[VerificationRow]) -> Any:
