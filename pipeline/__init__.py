@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
-from topicfs.pipeline.errors import SparkMissingError
+from topicfs.pipeline.errors import SparkMissingError, needing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -30,12 +30,8 @@ __all__ = [
 
 def register(spark: SparkSession) -> None:
     """Make `format("topicfs")` known to a session, with filter pushdown. SparkMissingError without pyspark."""
-    try:
+    with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline import data_source
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
-            raise SparkMissingError from None
-        raise
     data_source.register(spark)
 
 
@@ -129,12 +125,8 @@ def _decoded(
 ) -> Column:
     from topicfs.schemas.places import SchemaPlaces
 
-    try:
+    with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline.payload_columns import decoded_column, header_column
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
-            raise SparkMissingError from None
-        raise
     directory = schemas.get("schema_dir")
     places = SchemaPlaces(
         directory=None if directory is None else Path(directory).absolute(),

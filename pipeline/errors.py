@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,17 @@ class IcebergMissingError(PipelineError):
 
     def __init__(self) -> None:
         super().__init__("pyiceberg is not installed here; get it with: pip install 'topicfs[spark,iceberg]'")
+
+
+@contextmanager
+def needing(missing: type[PipelineError], *packages: str) -> Iterator[None]:
+    """Raise `missing` if an import in the block does not find one of these packages."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in packages:
+            raise missing from None
+        raise
 
 
 class NoArchiveError(PipelineError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from topicfs.pipeline.errors import IcebergMissingError
+from topicfs.pipeline.errors import IcebergMissingError, needing
 
 Table: TypeAlias = Any
 """pyiceberg is imported late."""
@@ -24,12 +24,8 @@ def is_iceberg(archive: Path) -> bool:
 
 def open_catalog(archive: Path) -> Any:
     """Return the catalog in an archive, which is made where there is none (IcebergMissingError)."""
-    try:
+    with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"pyiceberg", "sqlalchemy"}:
-            raise
-        raise IcebergMissingError from None
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=f"file://{archive.absolute()}"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from topicfs.pipeline.errors import SparkMissingError
+from topicfs.pipeline.errors import SparkMissingError, needing
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.tasks.output import redirected_stderr
 
@@ -45,13 +45,9 @@ def job_session(
     `stderr` gets the standard error of Spark's processes. Raises SparkMissingError without pyspark and pyarrow,
     PipelineError where Spark's Kafka connector cannot be had.
     """
-    try:
+    with needing(SparkMissingError, "pyspark", "pyarrow"):
         import pyarrow  # noqa: F401, ICN001 (imported only to see that it exists)
         from pyspark.sql import SparkSession as Session
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
-            raise SparkMissingError from None
-        raise
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
