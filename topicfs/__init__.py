@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from topicfs.api.topics import Topics
     from topicfs.api.topics import open_topics as open  # noqa: A004 - its name for users is `topicfs.open`
     from topicfs.storage.model import TopicPartition
+
+    __version__: str
 else:
     _HOMES = {
         "Appended": "api.records",
@@ -48,6 +50,8 @@ else:
             return import_module("topicfs.api.topics").open_topics
         if name == "errors":
             return import_module("topicfs.errors")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("topicfs")
         if name in _HOMES:
             return getattr(import_module(f"topicfs.{_HOMES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp
 
 Where: TypeAlias = int | str | datetime | None
 _EARLIEST, _LATEST = "earliest", "latest"
+PLACES = "write 42, '-10', '-10m', '@yesterday', '@2026-11-21T03:00', 'earliest' or 'latest'"
 Place: TypeAlias = Single | LastN | AtTime | str
 
 
@@ -62,12 +63,19 @@ def parsed(where: Where) -> Place | None:
             return AtTime(parse_time(where[1:]))
         selector = parse(where)
     except (SelectorError, TimeError) as error:
-        raise ValueError(error.reason) from None
+        reason = error.reason if where.startswith(("@", "-")) else f"{where}: not a place; {PLACES}"
+        raise ValueError(reason) from None
     if not isinstance(selector, Single | LastN | AtTime) or selector.suffix:
-        raise ValueError(
-            f"{where}: is not one place; write an offset, '@TIME', '-10', '-10m', 'earliest' or 'latest'"
-        )
+        raise ValueError(f"{where}: is not one place; {PLACES}")
     return selector
+
+
+def level_of(isolation: str) -> Isolation:
+    """Return the isolation that a caller named. Raises ValueError."""
+    try:
+        return Isolation(isolation)
+    except ValueError:
+        raise ValueError(f"{isolation!r}: isolation is 'read_committed' or 'read_uncommitted'") from None
 
 
 def offset_of(
@@ -81,7 +89,9 @@ def offset_of(
     match place:
         case Single(offset):
             if offset > end and not clip:
-                raise OffsetOutOfRangeError(offset, start, end, f"{partition.topic}-{partition.number}")
+                error = OffsetOutOfRangeError(offset, start, end, f"{partition.topic}-{partition.number}")
+                error.args = (f"{error}; start at 'latest' for the records that come next",)
+                raise error
             return Offset(min(max(offset, start), max(end, start)))
         case LastN(records):
             return last_records_start(partition, records, end, isolation=isolation)

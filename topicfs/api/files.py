@@ -23,6 +23,8 @@ from topicfs.storage.errors import PartitionGoneError, ReadOnlyError, UnknownTop
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Fetched, Isolation, Offset, TopicPartition
 
+READ_ONLY = "the directory was opened read-only; open the directory itself without read_only=True"
+
 
 class FileTopics:
     """The topics of data directories; with a mountpoint, those of the daemon that owns them."""
@@ -150,7 +152,7 @@ class FilePartition:
     def append(self, batches: bytearray, **_options: bool) -> None:
         """Refuse batches."""
         del batches
-        raise ReadOnlyError(f"{self._name}: the directory was opened read-only")
+        raise ReadOnlyError(f"{self._name}: {READ_ONLY}")
 
     def check_in_sync(self) -> None:
         """Do nothing: who owns the files knows it."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from operator import index
 from typing import TYPE_CHECKING, Self
 
-from topicfs.api.feeds import EngineFeed, Feed, Given, MountFeed
-from topicfs.api.files import FileTopics
+from topicfs.api.bounds import level_of
+from topicfs.api.feeds import PATTERN_SIGNS, EngineFeed, Feed, Given, MountFeed
+from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.partition import READ_COMMITTED
 from topicfs.api.records import Record
 from topicfs.storage.engine import Engine
-from topicfs.storage.errors import GroupsUnsupportedError, ReadOnlyError
+from topicfs.storage.errors import GroupsUnsupportedError, ReadOnlyError, UnknownTopicError
+from topicfs.storage.messages import which_topic
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -44,11 +47,17 @@ class Group:
         """
         if not topics:
             raise ValueError(f"{self.name}: name the topics to read")
-        level, engine = Isolation(isolation), self._engine
+        if not all(isinstance(topic, str) for topic in topics):
+            raise TypeError(f"{self.name}: each topic is one argument, as in join('orders', 'clicks')")
+        level, engine = level_of(isolation), self._engine
         if not isinstance(engine, FileTopics):
+            present = topics if engine.remote else engine.topics()  # Only a directory knows all its topics.
+            for name in topics:
+                if PATTERN_SIGNS.isdisjoint(name) and name not in present:
+                    raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
             return Member(EngineFeed(engine, self.name, topics, level), timeout)
         if engine.mountpoint is None:
-            raise ReadOnlyError(f"{self.name}: positions are written, and the directory was opened read-only")
+            raise ReadOnlyError(f"{self.name}: a group stores positions, and {READ_ONLY}")
         if level is not Isolation.READ_COMMITTED:
             raise GroupsUnsupportedError(
                 f"{self.name}: through a mount its own isolation holds: topicfs mount --isolation"
@@ -61,10 +70,17 @@ class Group:
             found = place.describe(self.name).places
             return {one.partition: one.position for one in found if one.position is not None}
 
-    def set_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
         """Set positions of a group that has no members; it is made if there is none (GroupNotEmptyError)."""
+        try:
+            wanted = {
+                TopicPartition(topic, index(number)): Offset(index(offset))
+                for (topic, number), offset in positions.items()
+            }
+        except (TypeError, ValueError):
+            raise TypeError(f"{positions!r}: write positions as {{('orders', 0): 42}}") from None
         with self._opened() as place:
-            place.set_positions(self.name, {one: Offset(offset) for one, offset in positions.items()})
+            place.set_positions(self.name, wanted)
 
     def delete(self) -> None:
         """Delete the group with its positions (UnknownGroupError, GroupNotEmptyError)."""

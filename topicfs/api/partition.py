@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from topicfs.api.bounds import Where, ranges_of
+from topicfs.api.bounds import Where, level_of, ranges_of
 from topicfs.api.cursor import Follower
 from topicfs.api.records import Appended, Record, appended_columns, records_between
 from topicfs.storage import engine
 from topicfs.storage.codec.batch_writer import encode_span
 from topicfs.storage.codec.headers import PLAIN
-from topicfs.storage.errors import PolicyViolationError
+from topicfs.storage.errors import PolicyViolationError, RecordTooLargeError
 from topicfs.storage.model import Buffer, Isolation
 
 READ_COMMITTED = Isolation.READ_COMMITTED.value
@@ -58,13 +58,21 @@ class Partition:
         """
         if self._internal:
             raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
+        if isinstance(records, str | bytes | bytearray | memoryview | Record):
+            raise TypeError(f"records are a list, not {type(records).__name__}; append(record) appends one")
         columns = appended_columns(records)
         if not len(columns):
             raise ValueError("there is nothing to append")
-        batch = encode_span(columns, 0, len(columns), PLAIN, None, None)
-        if durable:
-            self._served.check_in_sync()
-        done = self._served.append(batch, durable=durable, encoded_here=True)
+        try:
+            batch = encode_span(columns, 0, len(columns), PLAIN, None, None)
+            if durable:
+                self._served.check_in_sync()
+            done = self._served.append(batch, durable=durable, encoded_here=True)
+        except RecordTooLargeError as error:
+            reason = str(error).removesuffix("; append less at once")
+            remedy = f"append less at once, or raise it for {self.topic}"
+            error.args = (f"{self.topic}-{self.number}: {reason}; {remedy}",)
+            raise
         return Appended(self.number, getattr(done, "base_offset", None))  # A mount's daemon tells nothing.
 
     def records(
@@ -75,14 +83,14 @@ class Partition:
         Both are an offset, a time or a word (docs/api.md). Raises CorruptionError at a damaged batch, after all records
         before it.
         """
-        level = Isolation(isolation)
+        level = level_of(isolation)
         return records_between(ranges_of(self._present().values(), start, stop, level), level)
 
     def follow(
         self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
     ) -> Iterator[Record]:
         """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
-        follower = Follower(self._present, Isolation(isolation), polls=self._polls)
+        follower = Follower(self._present, level_of(isolation), polls=self._polls)
         return follower.records(start, timeout)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
@@ -94,5 +102,5 @@ def arrow_reader(partitions: Iterable[engine.Partition], start: Where, stop: Whe
     """Return the records of partitions as a `pyarrow.RecordBatchReader`, one partition after the other."""
     from topicfs.formats.arrow_batches import batch_reader
 
-    level = Isolation(isolation)
+    level = level_of(isolation)
     return batch_reader(ranges_of(partitions, start, stop, level), level)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import repeat
@@ -109,12 +109,14 @@ def appended_columns(records: Iterable[Record | Buffer]) -> Columns:
 def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.Record:
     given = record if isinstance(record, Record) else Record(octets(record, "a value"))
     timestamp = given.timestamp
-    if type(timestamp) is not int or not -1 <= timestamp < 2**63:
+    if type(timestamp) is not int:
+        raise TypeError(f"{timestamp!r}: a timestamp is an int of milliseconds, or, for append, a datetime")
+    if not -1 <= timestamp < 2**63:
         raise InvalidTimestampError(
             f"{timestamp!r}: a timestamp is milliseconds since 1970, from 0 to 2^63 - 1"
         )
     headers = []
-    for name, value in given.headers:
+    for name, value in pairs(given.headers):
         if not isinstance(name, str):
             raise TypeError(f"the name of a header is text, not {type(name).__name__}")
         try:
@@ -129,6 +131,14 @@ def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.R
         octets(given.value, "a value"),
         tuple(headers),
     )
+
+
+def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]) -> Headers:
+    """Return headers, also those of a mapping, in order. Raises TypeError for what are no pairs."""
+    found = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    if not all(isinstance(one, tuple | list) and len(one) == 2 for one in found):
+        raise TypeError("headers are pairs, as in [('source', b'shop')], or a dict")
+    return found
 
 
 def octets(value: object, what: str) -> bytes | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, SupportsIndex
 
-from topicfs.api.bounds import Where, ranges_of
+from topicfs.api.bounds import Where, level_of, ranges_of
 from topicfs.api.cursor import Follower
 from topicfs.api.partition import READ_COMMITTED, Partition, arrow_reader
-from topicfs.api.records import Appended, Record, milliseconds, octets, records_between
+from topicfs.api.records import Appended, Record, milliseconds, octets, pairs, records_between
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner, KeyedValue
 from topicfs.storage import engine
 from topicfs.storage.errors import UnknownTopicError
-from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation
+from topicfs.storage.model import NO_TIMESTAMP, Buffer
 
 
 class Topic:
@@ -53,7 +53,9 @@ class Topic:
         return len(self._partitions())
 
     def __getitem__(self, number: int) -> Partition:
-        """Return a partition by its number (UnknownTopicError)."""
+        """Return a partition by its number (UnknownTopicError, TypeError)."""
+        if not isinstance(number, SupportsIndex):  # Such as an int of numpy.
+            raise TypeError(f"{number!r}: a partition of {self.name} is its number, as in topic[0]")
         partitions = self._partitions()
         if number not in partitions:
             raise UnknownTopicError.of_partition(self.name, number, partitions)
@@ -70,7 +72,7 @@ class Topic:
         value: Buffer | None,
         *,
         key: Buffer | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] = (),
         timestamp: int | datetime = NO_TIMESTAMP,
         partition: int | None = None,
         durable: bool = False,
@@ -81,7 +83,7 @@ class Topic:
         on disk when this returns, or on all replicas in sync of a cluster. Raises what `Partition.append_many` does.
         """
         time = milliseconds(timestamp) if isinstance(timestamp, datetime) else timestamp
-        record = Record(octets(value, "a value"), octets(key, "a key"), tuple(headers), time)
+        record = Record(octets(value, "a value"), octets(key, "a key"), pairs(headers), time)
         return self[self._chosen(record) if partition is None else partition].append(record, durable=durable)
 
     def _chosen(self, record: Record) -> int:
@@ -98,14 +100,14 @@ class Topic:
         self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
     ) -> Iterator[Record]:
         """Yield the records of all partitions, merged by time; see `Partition.records`."""
-        level = Isolation(isolation)
+        level = level_of(isolation)
         return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
 
     def follow(
         self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
     ) -> Iterator[Record]:
         """Yield the records of all partitions from `start` on as they come; see `Partition.follow`."""
-        follower = Follower(self._partitions, Isolation(isolation), polls=self.polls)
+        follower = Follower(self._partitions, level_of(isolation), polls=self.polls)
         return follower.records(start, timeout)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:

