@@ -17,33 +17,68 @@ from topicfs.storage.model import Buffer, Isolation
 READ_COMMITTED = Isolation.READ_COMMITTED.value
 
 
-class Partition:
+class Readable:
+    """The records of a topic, or of one partition."""
+
+    polls: bool
+    """True if following looks at files again and again, because another process writes them."""
+
+    def _partitions(self) -> Mapping[int, engine.Partition]:
+        raise NotImplementedError
+
+    def records(
+        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
+    ) -> Iterator[Record]:
+        """Yield the records from `start` up to, excluding, `stop`; without them all that are there now.
+
+        Both are an offset, a time or a word (docs/api.md). Records of several partitions are merged by time.
+        Raises CorruptionError at a damaged batch, after all records before it.
+        """
+        level = level_of(isolation)
+        return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
+
+    def follow(
+        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
+        follower = Follower(self._partitions, level_of(isolation), polls=self.polls)
+        return follower.records(start, timeout)
+
+    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
+        """Return a `pyarrow.RecordBatchReader` of the same records, one partition after the other (ArrowMissingError)."""
+        from topicfs.formats.arrow_batches import batch_reader
+
+        level = level_of(isolation)
+        return batch_reader(ranges_of(self._partitions().values(), start, stop, level), level)
+
+
+class Partition(Readable):
     """One partition of a topic: its records have offsets, in the order in which they were appended."""
 
     def __init__(
         self, served: engine.Partition, check: Callable[[], object], *, internal: bool, polls: bool
     ) -> None:
         """Show a partition of an engine; `check` raises UnknownTopicError once its topic was deleted."""
-        self._served, self._check, self._internal, self._polls = served, check, internal, polls
+        self._served, self._check, self._internal, self.polls = served, check, internal, polls
         self.topic, self.number = served.topic, served.number
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.number}>"
 
-    def _present(self) -> Mapping[int, engine.Partition]:
+    def _partitions(self) -> Mapping[int, engine.Partition]:
         self._check()
         return {self.number: self._served}
 
     @property
     def start_offset(self) -> int:
         """Offset of the first record that was not deleted."""
-        self._present()[self.number].find_bounds()
+        self._partitions()[self.number].find_bounds()
         return self._served.log_start_offset
 
     @property
     def end_offset(self) -> int:
         """The offset that the next record gets."""
-        self._present()[self.number].find_bounds()
+        self._partitions()[self.number].find_bounds()
         return self._served.offsets().high_watermark
 
     def append(self, record: Record | Buffer, *, durable: bool = False) -> Appended:
@@ -74,33 +109,3 @@ class Partition:
             error.args = (f"{self.topic}-{self.number}: {reason}; {remedy}",)
             raise
         return Appended(self.number, getattr(done, "base_offset", None))  # A mount's daemon tells nothing.
-
-    def records(
-        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
-    ) -> Iterator[Record]:
-        """Yield the records from `start` up to, excluding, `stop`; without them all that are there now.
-
-        Both are an offset, a time or a word (docs/api.md). Raises CorruptionError at a damaged batch, after all records
-        before it.
-        """
-        level = level_of(isolation)
-        return records_between(ranges_of(self._present().values(), start, stop, level), level)
-
-    def follow(
-        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
-    ) -> Iterator[Record]:
-        """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
-        follower = Follower(self._present, level_of(isolation), polls=self._polls)
-        return follower.records(start, timeout)
-
-    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
-        """Return a `pyarrow.RecordBatchReader` of the same records (`topicfs.errors.ArrowMissingError`)."""
-        return arrow_reader(self._present().values(), start, stop, isolation)
-
-
-def arrow_reader(partitions: Iterable[engine.Partition], start: Where, stop: Where, isolation: str) -> Any:
-    """Return the records of partitions as a `pyarrow.RecordBatchReader`, one partition after the other."""
-    from topicfs.formats.arrow_batches import batch_reader
-
-    level = level_of(isolation)
-    return batch_reader(ranges_of(partitions, start, stop, level), level)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
-from topicfs.api.bounds import Where, level_of, ranges_of
-from topicfs.api.cursor import Follower
-from topicfs.api.partition import READ_COMMITTED, Partition, arrow_reader
-from topicfs.api.records import Appended, Record, milliseconds, octets, pairs, records_between
+from topicfs.api.partition import Partition, Readable
+from topicfs.api.records import Appended, Record, milliseconds, octets, pairs
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner, KeyedValue
 from topicfs.storage import engine
 from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import NO_TIMESTAMP, Buffer
 
 
-class Topic:
+class Topic(Readable):
     """A topic, as a sequence of its partitions. It stays the same topic: another one that takes its name is another."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
@@ -27,7 +25,6 @@ class Topic:
         self.internal = served.internal
         """True for one of Kafka's own, which only Kafka writes."""
         self.polls = polls
-        """True if following looks at files again and again, because another process writes them."""
         self._partitioner = KafkaPartitioner()
         self._choosing = threading.Lock()
 
@@ -95,21 +92,3 @@ class Topic:
         with self._choosing:
             wanted = [KeyedValue(record.key, record.value)]
             return self._partitioner.for_records(wanted, len(partitions), serves)[0]
-
-    def records(
-        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
-    ) -> Iterator[Record]:
-        """Yield the records of all partitions, merged by time; see `Partition.records`."""
-        level = level_of(isolation)
-        return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
-
-    def follow(
-        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
-    ) -> Iterator[Record]:
-        """Yield the records of all partitions from `start` on as they come; see `Partition.follow`."""
-        follower = Follower(self._partitions, level_of(isolation), polls=self.polls)
-        return follower.records(start, timeout)
-
-    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
-        """Return a `pyarrow.RecordBatchReader` of one partition after the other; see `Partition.arrow`."""
-        return arrow_reader(self._partitions().values(), start, stop, isolation)

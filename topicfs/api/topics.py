@@ -96,8 +96,8 @@ class Topics:
         except errors.StorageError as error:
             locked = error.__context__
             if isinstance(locked, errors.DirectoryLockedError) and locked.holder_pid == os.getpid():
-                remedy = "use the Topics that has it open, or close that first"
-                raise errors.StorageError(f"{locked.directory}: in use by this process; {remedy}") from None
+                reason = "in use by this process; use the Topics that has it open, or close that first"
+                raise errors.StorageError(f"{locked.directory}: {reason}") from None
             raise
 
     def _present(self) -> Mapping[str, engine.Topic]:
