@@ -18,6 +18,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.InvalidRecordError: errno.EINVAL,
     storage.InvalidTimestampError: errno.EINVAL,
     storage.PolicyViolationError: errno.EINVAL,
+    storage.RecordsLostError: errno.EINVAL,
     storage.InvalidTransactionStateError: errno.EINVAL,
     FormError: errno.EINVAL,
     SelectorError: errno.ENOENT,

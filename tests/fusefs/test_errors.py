@@ -23,6 +23,7 @@ RAISED = [
     (errors.InvalidRecordError("x"), errno.EINVAL),
     (errors.InvalidTimestampError("x"), errno.EINVAL),
     (errors.PolicyViolationError("x"), errno.EINVAL),
+    (errors.RecordsLostError("x"), errno.EINVAL),
     (FormError(1, "x"), errno.EINVAL),
     (errors.TopicExistsError("x"), errno.EEXIST),
     (errors.TopicNotEmptyError("x", 3), errno.ENOTEMPTY),
