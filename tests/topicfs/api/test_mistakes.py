@@ -78,9 +78,9 @@ CALLS = [
         "g: each topic is one argument, as in join('orders', 'clicks')",
     ),
     (
-        lambda topics: topics.group("g").join("oders", timeout=0),
+        lambda topics: topics.group("g").join("order", timeout=0),
         errors.UnknownTopicError,
-        "oders: no such topic; did you mean orders?",
+        "order: no such topic; did you mean orders?",
     ),
     (
         lambda topics: topics.group("g").set_positions({("orders", 9): 5}),
