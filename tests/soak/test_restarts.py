@@ -47,6 +47,12 @@ def quiet() -> Iterator[None]:
         pytest.param(
             1210012, (2, 5, 6, 7, 9, 10, 11), True, id="a fork, and a new disk that a killed start began"
         ),
+        pytest.param(
+            1240277,
+            (0, *range(2, 6), 10),
+            True,
+            id="a lost start, and a disk that was only begun and then elected",
+        ),
     ],
 )
 def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:

@@ -60,6 +60,11 @@ class Expectation:
                 del records[value]
                 self.destroyed += 1
 
+    def elected_unclean(self, partition: TopicPartition, start: int) -> None:
+        """Expect no more of a partition than a copy that was not in sync has, whose log began at `start` as it says."""
+        self.acknowledged[partition].clear()
+        self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), start)
+
     def compare_start(
         self, engine: Engine, before: Disks, serving: Collection[Path], *, settled: bool
     ) -> None:

@@ -164,13 +164,17 @@ class World:
             self.expected.forget_destroyed(self._disks())
 
     def _elect_unclean(self, engine: ReplicatedEngine) -> None:
-        """Go on without the disks that were thrown away."""
+        """Go on without the disks that were thrown away.
+
+        A copy that was not in sync may have been killed before it noted what its leader had lost in front of its log.
+        """
+        paths = {member.number: member.path for member in engine._members}
         for name in PARTITIONS:
             partition = engine.replicated(name)
             if partition.leader is None:
                 self._note(f"{name}: unclean election")
-                self.expected.acknowledged[name].clear()
-                for number in engine.controller.logs(name):
+                for number, log in engine.controller.logs(name).items():
+                    self.expected.elected_unclean(name, told_start(paths[number], name, log.log_start_offset))
                     engine.elect_unclean(name, str(number))
                     break
 
