@@ -166,7 +166,7 @@ def _keep(
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(record.to_json(report))
     if plots_directory is not None:
-        from benchmarks.frame import plots  # noqa: PLC0415 - a second to import, and not everybody has it
+        from benchmarks.frame import plots
 
         for result in report.benchmarks:
             plots.draw(result, plots_directory)

@@ -145,7 +145,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 def listen(address: MetricsAddress) -> MetricsServer:
     """Listen for Prometheus; its library is loaded for who asks for it. Raises StorageError."""
-    from topicfs.fusefs.metrics.server import MetricsServer  # noqa: PLC0415 - most mounts answer no Prometheus
+    from topicfs.fusefs.metrics.server import MetricsServer
 
     return MetricsServer(address)
 
@@ -339,7 +339,7 @@ class _Daemon:
     def _collector(self) -> MetricsCollector:
         """Return what collects the metrics; its library is loaded now, which who asks for none does not wait for."""
         if self._made_collector is None:
-            from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount  # noqa: PLC0415 - only who asks for metrics needs their library
+            from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 
             mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
             self._made_collector = MetricsCollector(self._engine, mount)

@@ -228,7 +228,7 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         ]
 
     def metrics() -> str:
-        from topicfs.fusefs.metrics.collector import MetricsCollector  # noqa: PLC0415 - its library is for who asks for them
+        from topicfs.fusefs.metrics.collector import MetricsCollector
 
         return MetricsCollector(engine).text()
 

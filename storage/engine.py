@@ -294,7 +294,7 @@ class Topic(Protocol):
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        """The settings given for this topic itself, by Kafka's names (*asked*)."""
+        """The settings that this topic overrides, with Kafka's names for them (*asked*)."""
         ...
 
     def settings(self) -> Sequence[ShownSetting]:

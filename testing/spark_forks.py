@@ -40,7 +40,7 @@ IMPORTED = (
     "topicfs.pipeline.data_source",
 )
 AGAIN_S = 1.0
-"""Python drops what a signal's handler raises while it runs what follows a fork: Spark's daemon then goes on, until told again."""
+"""Pause before a signal is repeated. If one arrives right after a fork, Python drops the exception by which Spark's daemon ends."""
 
 
 class Fork(NamedTuple):
@@ -109,7 +109,7 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
 
 
 def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors.SelectorKey]:
-    """Wait for what is ready; tell those again, meanwhile, that are to end."""
+    """Return what is ready; until something is, repeat the signal to each process that is to end."""
     while not (ready := selector.select(AGAIN_S if ending else None)):
         for pid in ending:
             os.kill(pid, signal.SIGTERM)

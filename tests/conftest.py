@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -23,7 +25,9 @@ from testing.stacks import printed_if_late
 
 FUSE_DEVICE = Path("/dev/fuse")
 # Only as parts of `topicfs` do these exist where it is installed; in a checkout their folders could be imported.
-sys.modules.update(dict.fromkeys(("storage", "cluster", "schemas", "fusefs", "pipeline")))  # type: ignore[arg-type]
+HIDDEN = cast("ModuleType", None)
+"""In `sys.modules`, an entry that makes an import fail (docs.python.org, `sys.modules`)."""
+sys.modules.update(dict.fromkeys(("storage", "cluster", "schemas", "fusefs", "pipeline"), HIDDEN))
 MOST_MEMORY = 8 << 30
 """Bytes that a process of a run may take: one that grows without end must not end the others, or the machine."""
 

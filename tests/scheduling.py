@@ -132,7 +132,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Called where a run is in parallel."""
-    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 (a run in one process needs no xdist)
+    from xdist.scheduler import LoadFileScheduling
 
     class LongestFirst(LoadFileScheduling):
         """Gives the group that takes longest to whichever process asks next."""

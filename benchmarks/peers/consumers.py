@@ -111,7 +111,7 @@ def _librdkafka(setup: _Setup) -> float:
 
 
 def _kafka_python(setup: _Setup) -> float:
-    import kafka  # noqa: PLC0415 - it warns of its own use of Python as it is imported
+    import kafka
 
     consumer = kafka.KafkaConsumer(bootstrap_servers=setup.bootstrap_server)
     try:

@@ -73,7 +73,7 @@ def _words(line: str) -> list[str]:
     """Return the words of a line; directories of elections are the rest of it, those of moves as a shell quotes them."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
-    import shlex  # noqa: PLC0415 - for a line that moves a replica alone
+    import shlex
 
     try:
         return shlex.split(line)

@@ -73,7 +73,7 @@ class JournalHandler(logging.Handler):
     def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
         """Raises OSError where no journal listens."""
         super().__init__()
-        from logging_journald import JournaldTransport  # noqa: PLC0415 - most mounts have no journal
+        from logging_journald import JournaldTransport
 
         self._about = {f"TOPICFS_{name.upper()}": printable(value) for name, value in about.items()}
         path = socket_path or JournaldTransport.SOCKET_PATH
@@ -156,7 +156,7 @@ def _handler_of(
 
 
 def _json_formatter(about: Mapping[str, str]) -> logging.Formatter:
-    from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415 - most mounts log text
+    from pythonjsonlogger.json import JsonFormatter
 
     return JsonFormatter(
         ["levelname", "name", "message"],

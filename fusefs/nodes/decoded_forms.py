@@ -63,9 +63,9 @@ class DecodedForms:
         """Return the form for lines that are written to a topic."""
         if form.suffix not in DECODED_SUFFIXES:
             return form
-        from topicfs.fusefs.forms.decoded import KINDS, EncodedLines  # noqa: PLC0415 - most mounts decode nothing
-        from topicfs.schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
-        from topicfs.schemas.payload_writer import PayloadWriter  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.fusefs.forms.decoded import KINDS, EncodedLines
+        from topicfs.schemas.payload_reader import PayloadReader
+        from topicfs.schemas.payload_writer import PayloadWriter
 
         kind, catalog = KINDS[form.suffix], self._opened()
         writer = partial(PayloadWriter, kind, catalog)
@@ -77,7 +77,7 @@ class DecodedForms:
             self._catalog.end()
 
     def _opened(self) -> SchemaCatalog:
-        from topicfs.schemas.catalog import SchemaCatalog  # noqa: PLC0415 - most mounts decode nothing
+        from topicfs.schemas.catalog import SchemaCatalog
 
         if self._catalog is None:
             self._catalog = SchemaCatalog(()) if self._open_catalog is None else self._open_catalog()
@@ -88,9 +88,9 @@ class DecodedForms:
         form = forms.get(suffix)
         if form is None or form.outdated:
             # Only here: most mounts and commands decode nothing.
-            from topicfs.fusefs.forms.decoded import KINDS, DecodedLines  # noqa: PLC0415 - most mounts decode nothing
-            from topicfs.schemas.catalog import check_libraries  # noqa: PLC0415 - most mounts decode nothing
-            from topicfs.schemas.payload_reader import PayloadReader  # noqa: PLC0415 - most mounts decode nothing
+            from topicfs.fusefs.forms.decoded import KINDS, DecodedLines
+            from topicfs.schemas.catalog import check_libraries
+            from topicfs.schemas.payload_reader import PayloadReader
 
             check_libraries(KINDS[suffix])
             form = DecodedLines(

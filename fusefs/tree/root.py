@@ -19,7 +19,7 @@ from topicfs.storage.errors import GroupsUnsupportedError, StorageError, TopicNo
 
 
 def _groups(parent: RootDirectory, name: str) -> Node:
-    from topicfs.fusefs.tree.groups import GroupsDirectory  # noqa: PLC0415 - most reads without a kernel need no group
+    from topicfs.fusefs.tree.groups import GroupsDirectory
 
     return GroupsDirectory(parent, name)
 
@@ -28,13 +28,13 @@ def _queues(parent: RootDirectory, name: str) -> Node:
     unavailable = parent.context.engine.share_groups.unavailable
     if unavailable is not None:
         raise GroupsUnsupportedError(unavailable)
-    from topicfs.fusefs.tree.queues import QueuesDirectory  # noqa: PLC0415 - as above
+    from topicfs.fusefs.tree.queues import QueuesDirectory
 
     return QueuesDirectory(parent, name)
 
 
 def _producers(parent: RootDirectory, name: str) -> Node:
-    from topicfs.fusefs.files.producers import ProducersFile  # noqa: PLC0415 - as above
+    from topicfs.fusefs.files.producers import ProducersFile
 
     return ProducersFile(parent, name)
 

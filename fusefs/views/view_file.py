@@ -188,9 +188,9 @@ class ViewStore:
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
         """Return the store in the user's cache folder (or `cache`): a folder for each data directory, in it one a partition."""
-        import hashlib  # noqa: PLC0415 - `topicfs cat` remembers nothing
+        import hashlib
 
-        from platformdirs import user_cache_path  # noqa: PLC0415 - as above
+        from platformdirs import user_cache_path
 
         data_directory = hashlib.sha256(str(log.parent).encode()).hexdigest()[:16]
         root = user_cache_path("topicfs") if cache is None else cache

@@ -183,7 +183,7 @@ def _contents(folder: Path) -> Any:
 
 
 def check_archive(archive: Path, options: ArchiveOptions) -> None:
-    """Raise PipelineError for an archive of other topics, of another format, or without a list of its files."""
+    """Raise PipelineError if the archive holds other topics, has another format, or lost the list of its files."""
     others = [name for name in read_notes(archive) if not matches(options.topics, name)]
     if others:
         raise PipelineError(

@@ -90,8 +90,8 @@ def test_a_job_does_not_take_an_offline_partition_for_a_deleted_one(
 ) -> None:
     """An archive or a report fails and says which partition does not answer; it neither goes on nor reports a loss."""
     pytest.importorskip("pyspark")
-    from topicfs.pipeline.archiving.plan import plan, source_options  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.places.place import place_of  # noqa: PLC0415
+    from topicfs.pipeline.archiving.plan import plan, source_options
+    from topicfs.pipeline.places.place import place_of
 
     place = place_of(f"kafka://{client.bootstrap_server}")
     topics = {named: source_options(place, named, Isolation.READ_COMMITTED) for named in (TOPIC, "one-*")}

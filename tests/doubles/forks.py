@@ -173,8 +173,8 @@ FORKS = Forks()
 
 def main() -> None:
     # What the others import is not wanted where a test uses the classes above alone.
-    from tests.fusefs.mounted import serve  # noqa: PLC0415
-    from topicfs.main import COMMANDS, run  # noqa: PLC0415
+    from tests.fusefs.mounted import serve
+    from topicfs.main import COMMANDS, run
 
     for place, _help in COMMANDS.values():
         importlib.import_module(place.partition(":")[0])

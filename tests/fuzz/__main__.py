@@ -34,7 +34,7 @@ MEMORY_MIB = 1024
 @click.option("--mount", is_flag=True, help="Through a real mount.")
 def requests(*, seconds: float, seed: int, mount: bool) -> None:
     """Ask a mount of hostile batches."""
-    from tests.fuzz.requests import run_rounds  # noqa: PLC0415 -- atheris has to be first where it is used
+    from tests.fuzz.requests import run_rounds
 
     tally = run_rounds(itertools.count(seed), seconds=seconds, on_a_mount=mount)
     for line in tally.exceeding:
@@ -49,11 +49,11 @@ def requests(*, seconds: float, seed: int, mount: bool) -> None:
 
 def main() -> None:
     """Instrument the codec and run."""
-    import atheris  # noqa: PLC0415 -- not made for every platform
+    import atheris
 
     sys.meta_path.insert(0, SourceFinder())
     with atheris.instrument_imports(include=["topicfs.storage.codec", "tests.fuzz.targets"]):
-        from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches  # noqa: PLC0415 -- instrumented here
+        from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches
     limits = [f"-max_len={MAX_INPUT_BYTES}", f"-timeout={SECONDS_AN_INPUT}", f"-rss_limit_mb={MEMORY_MIB}"]
     atheris.Setup([sys.argv[0], *limits, *sys.argv[1:]], read_as_batches)
     atheris.Fuzz()

@@ -109,7 +109,7 @@ def test_without_the_mount_everything_else_works(plain, tmp_path):
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_compressed_record_is_written_and_read(plain, tmp_path, codec):
-    """The installed command finds the module and the library of each codec."""
+    """The installed command can write and read each codec."""
     run(plain, "topicfs", "topics", "create", "orders", "--config", f"compression.type={codec}", at=tmp_path)
     text = "hello\n" * 100
     assert "" == run(plain, "topicfs", "append", "orders/0", at=tmp_path, input=text).stderr

@@ -31,8 +31,8 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def connector() -> tuple[str, str]:
     """The jars of Spark's Kafka connector, and, where there are none, why: a session must know them when it begins."""
-    from topicfs import pipeline  # noqa: PLC0415 (compiled modules are wanted by tests alone)
-    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (as above)
+    from topicfs import pipeline
+    from topicfs.pipeline.errors import PipelineError
 
     try:
         return pipeline.kafka_jars(), ""
@@ -43,9 +43,9 @@ def connector() -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker to compare with, running; topics are each test's own. Without it tests are skipped."""
-    from testing.broker.broker import running_broker  # noqa: PLC0415 (it needs Kafka's client)
-    from testing.broker.client import let_go  # noqa: PLC0415 (as above)
-    from testing.broker.libraries import UnavailableError, find_java  # noqa: PLC0415 (as above)
+    from testing.broker.broker import running_broker
+    from testing.broker.client import let_go
+    from testing.broker.libraries import UnavailableError, find_java
 
     _, reason = connector
     try:
@@ -81,7 +81,7 @@ def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 def _stop(session: Any) -> None:
     """Stop a session; if its Java process has ended, forget the process so that the next session starts another one."""
-    from pyspark import SparkContext  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+    from pyspark import SparkContext
 
     context = session.sparkContext
     if context._gateway.proc.poll() is None:
@@ -91,9 +91,9 @@ def _stop(session: Any) -> None:
 
 
 def _start(folder: Path, *, jars: str) -> Any:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+    from pyspark.sql import SparkSession
 
-    from topicfs import pipeline  # noqa: PLC0415
+    from topicfs import pipeline
 
     builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}

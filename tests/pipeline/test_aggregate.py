@@ -69,8 +69,8 @@ def brief(data):
 
 
 def aggregate(spark, data, **options):
-    from topicfs.pipeline.jobs.aggregate import AggregateOptions  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.aggregate import aggregate as run  # noqa: PLC0415
+    from topicfs.pipeline.jobs.aggregate import AggregateOptions
+    from topicfs.pipeline.jobs.aggregate import aggregate as run
 
     given = {"window": "5 minutes", **options}
     found = run(spark, AggregateOptions(path=str(data), source="orders", target="counts", **given))
@@ -135,9 +135,9 @@ def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data,
 )
 def test_bad_options_are_told(spark, data, options, reason):
     """By us, or by Spark's own words; nothing is written."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.errors import PySparkException
 
-    from topicfs.pipeline.errors import InvalidOptionError  # noqa: PLC0415
+    from topicfs.pipeline.errors import InvalidOptionError
 
     with pytest.raises((InvalidOptionError, PySparkException), match=reason):
         aggregate(spark, data, **options)

@@ -13,8 +13,8 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from topicfs.pipeline.archives.files import archived_files  # noqa: E402 (needs pyarrow, as all below)
-from topicfs.pipeline.archiving.files import (  # noqa: E402
+from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.archiving.files import (
     SMALL_FILES,
     FileRows,
     merge,
@@ -22,14 +22,14 @@ from topicfs.pipeline.archiving.files import (  # noqa: E402
     small_groups,
     write_batches,
 )
-from topicfs.pipeline.archiving.iceberg import IcebergCommits  # noqa: E402
-from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, LEFT_OVER_S, ParquetCommits  # noqa: E402
-from topicfs.pipeline.archiving.plan import matches  # noqa: E402
-from topicfs.pipeline.errors import PipelineError  # noqa: E402
-from topicfs.pipeline.jobs.archive import ICEBERG, PARQUET, ArchiveOptions, check_archive  # noqa: E402
-from topicfs.pipeline.source.query.offsets import StreamState  # noqa: E402
-from topicfs.pipeline.source.query.schema import arrow_schema, full_schema  # noqa: E402
-from topicfs.storage.model import TopicPartition  # noqa: E402
+from topicfs.pipeline.archiving.iceberg import IcebergCommits
+from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, LEFT_OVER_S, ParquetCommits
+from topicfs.pipeline.archiving.plan import matches
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive import ICEBERG, PARQUET, ArchiveOptions, check_archive
+from topicfs.pipeline.source.query.offsets import StreamState
+from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
+from topicfs.storage.model import TopicPartition
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 DAY_US = 86_400_000_000

@@ -37,9 +37,9 @@ WRITE = WriteId("0d9ec173")
 )
 def test_the_records_in_the_log_are_the_bytes_that_the_task_compressed(tmp_path, settings, codec):
     """Whatever the topic's codec, level and other settings, nobody compresses a batch a second time."""
-    import pyarrow as pa  # noqa: PLC0415 (only those who have the extra can import it)
+    import pyarrow as pa
 
-    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415
+    from topicfs.pipeline.sink.rows import RowEncoder
 
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:

@@ -43,8 +43,8 @@ def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
 
 def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
     """What is restored has the times that Spark can tell, at the same offsets."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (the jobs need Spark)
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415 (the jobs need Spark)
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
     data, kept, target = fill(tmp_path / "data", TIMES), tmp_path / "archive", tmp_path / "target"
     target.mkdir()
@@ -56,9 +56,9 @@ def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
 @pytest.mark.java
 def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broker):
     """They are sent as numbers: Python has no date after the year 9999."""
-    from testing.broker.client import Client  # noqa: PLC0415 (the jobs need Spark)
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (the jobs need Spark)
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415 (the jobs need Spark)
+    from testing.broker.client import Client
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
     times = (1, NOW, MICROSECONDS, LATEST_TIMESTAMP)
     data, kept = fill(tmp_path / "data", times), tmp_path / "archive"
@@ -76,9 +76,9 @@ def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broke
 @pytest.mark.parametrize("times", [TIMES, (0, LATEST_TIMESTAMP), (LATEST_TIMESTAMP,)])
 def test_a_report_and_a_verification_take_any_time(spark, tmp_path, times):
     """The numbers count each record, the page is drawn, and nothing counts as damaged."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415 (the jobs need Spark)
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify  # noqa: PLC0415 (the jobs need Spark)
-    from topicfs.pipeline.places.place import place_of  # noqa: PLC0415 (the jobs need Spark)
+    from topicfs.pipeline.jobs.report import ReportOptions, report
+    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
+    from topicfs.pipeline.places.place import place_of
 
     data, page = fill(tmp_path / "data", times), tmp_path / "page.html"
     numbers = report(spark, ReportOptions(place=place_of(str(data)), output=page)).toArrow()

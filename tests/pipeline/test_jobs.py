@@ -50,7 +50,7 @@ def rows(frame):
 
 def test_archive_brings_each_record_once(spark, data, tmp_path):
     """By topic and date; a second run adds what came since, a third nothing."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
 
@@ -73,8 +73,8 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
 
 def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
     """More of them may come, each from its start; with fewer, how far it is in the others would be lost."""
-    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.errors import PipelineError
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     def run(topics):
         found = archive(spark, ArchiveOptions(path=str(data), topics=topics, target=tmp_path / "archive"))
@@ -88,8 +88,8 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
     """An older version wrote it so: its files count, and so does what it planned and did not commit."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.archive_files import archived_rows
 
     target = tmp_path / "archive"
     read = spark.readStream.format("topicfs").options(
@@ -117,8 +117,8 @@ def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
     """From their beginning, each record once; ^C ends it once a round is committed."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next ones)
-    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.archive_files import archived_rows
 
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
@@ -150,8 +150,8 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
     """By the list of every tenth round, which has the merged file in place of the small ones."""
-    from topicfs.pipeline.archives.files import archived_files  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.archives.files import archived_files
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
     for _ in range(22):
@@ -165,8 +165,8 @@ def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
 
 def test_an_archive_keeps_its_format(spark, data, tmp_path):
     """A run with the other format is refused, because it would archive everything again."""
-    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.errors import PipelineError
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     pytest.importorskip("pyiceberg")
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive", format="iceberg")
@@ -177,7 +177,7 @@ def test_an_archive_keeps_its_format(spark, data, tmp_path):
 
 def test_replay_copies_through_sql(spark, data):
     """A filter and a projection; every run copies again."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", where="key = 'b'", select="upper(value) AS value"
@@ -190,7 +190,7 @@ def test_replay_copies_through_sql(spark, data):
 @pytest.mark.parametrize("checkpoint", [None, "progress"])
 def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
     """`where` and `select` reach Spark as they are written: JSON, regular expressions and `{source}` keep their braces."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
         path=str(data),
@@ -206,7 +206,7 @@ def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
 
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
     """Each record once."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", checkpoint=str(tmp_path / "progress")
@@ -219,9 +219,9 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
 
 def jobs_over(spark, data, tmp_path):
     """Each job that goes on where it was, over `orders`; what it says where records were lost begins and ends so."""
-    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark, as the others)
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     progress = [str(tmp_path / name) for name in ("replayed", "aggregated")]
     archived = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
@@ -238,7 +238,7 @@ def jobs_over(spark, data, tmp_path):
 
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
     """None of them passes over its records; each says in one line what can be done."""
-    from topicfs.pipeline.errors import DataLossError  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.errors import DataLossError
 
     jobs = jobs_over(spark, data, tmp_path)
     for run, _ in jobs:

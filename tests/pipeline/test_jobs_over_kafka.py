@@ -43,7 +43,7 @@ def contents(client, topic):
 
 def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
     """By topic and date, once; what was aborted is not archived, and a second run adds what came since."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     client.create_topic("archived")
     client.produce("archived", RECORDS)
@@ -85,8 +85,8 @@ def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
     """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
     client.create_topic("known", partitions=2, settings=settings)
@@ -98,7 +98,7 @@ def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
 
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
     """There, on to another topic, and back; at once and by what came since."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
     with contextlib.closing(open_engine(data)) as engine:
@@ -144,10 +144,10 @@ def alices(tmp_path, monkeypatch):
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
     """By the same file as a mount: Spark's connector and what goes through librdkafka."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the others)
-    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
     place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=alices)
     for topic in ("guarded", "guarded-copy", "guarded-again"):
@@ -172,9 +172,9 @@ def kept(spark, monkeypatch):
 @pytest.mark.usefixtures("kept")
 def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
     """`--commit-group`: kcat goes on where the archive stands, and a report shows how far it is behind."""
-    from topicfs.main import run  # noqa: PLC0415
-    from topicfs.pipeline.report.group_lags import find_lags  # noqa: PLC0415 (as the others)
-    from topicfs.pipeline.report.numbers import GroupLag  # noqa: PLC0415
+    from topicfs.main import run
+    from topicfs.pipeline.report.group_lags import find_lags
+    from topicfs.pipeline.report.numbers import GroupLag
 
     client.create_topic("counted", partitions=2)
     client.produce("counted", RECORDS, partition=0)
@@ -214,9 +214,9 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
 )
 def test_an_error_of_kafkas_client_is_told_by_its_class(spark, broker, name, line):
     """Spark's error has Kafka's exception among its causes, whatever its own text says."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+    from py4j.protocol import Py4JJavaError
 
-    from topicfs.jobs.run import cause  # noqa: PLC0415
+    from topicfs.jobs.run import cause
 
     thrown = getattr(spark._jvm.org.apache.kafka.common.errors, name)("too late")
     aborted = spark._jvm.org.apache.spark.SparkException("Job aborted due to stage failure", thrown)

@@ -126,8 +126,8 @@ def ordered(frame):
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
     """Killed while it writes, between the last file and the commit, and right behind the commit: nothing is there twice."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.archive_files import archived_rows
 
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
@@ -143,8 +143,8 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
 
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
     """Killed when the third of many rounds was handed in; the next run goes on, and no file of a write is left."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
     target, saved = tmp_path / "target", tmp_path / "archive"
     target.mkdir()

@@ -6,13 +6,13 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.sink.layout import TopicLayout  # noqa: E402
-from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder  # noqa: E402 (needs pyarrow)
-from topicfs.storage.codec.batch import read_header  # noqa: E402
-from topicfs.storage.codec.headers import BatchStamp, Codec  # noqa: E402
-from topicfs.storage.codec.records import decode  # noqa: E402
-from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
-from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402
+from topicfs.pipeline.sink.layout import TopicLayout
+from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder
+from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.codec.records import decode
+from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
+from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 FORM = TopicLayout((0,), 1_000_000)

@@ -50,8 +50,8 @@ def path(tmp_path_factory):
 
 def rows(path, filters):
     """Return the rows of a read with these filters, or of any read (None)."""
-    from topicfs.pipeline.data_source import TopicfsDataSource  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.source.batch_reader import FilteringBatchReader  # noqa: PLC0415 (as above)
+    from topicfs.pipeline.data_source import TopicfsDataSource
+    from topicfs.pipeline.source.batch_reader import FilteringBatchReader
 
     source = TopicfsDataSource({"path": path, "subscribe": "orders,payments"})
     reader = FilteringBatchReader(*source._reading(source.schema(), streaming=False))
@@ -104,7 +104,7 @@ def conditions(draw, names):
 @given(data=st.data())
 def test_filters_leave_out_no_row_that_they_admit(path, everything, name, data):
     """Random filters, all of which hold: Spark applies them again to what the read returns."""
-    from pyspark.sql import datasource  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+    from pyspark.sql import datasource
 
     others = data.draw(st.lists(conditions(sorted(OPERATIONS)), max_size=2))
     chosen = [data.draw(conditions([name])), *others]

@@ -22,9 +22,9 @@ def data(tmp_path):
 
 def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
     """Spark tells no observation of its Kafka sink: a job that waited for one would never end."""
-    from testing.broker.client import Client  # noqa: PLC0415 (needs a client library)
-    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415 (as above)
+    from testing.broker.client import Client
+    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
+    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     topics = {"counted-lines": 2, "counted-windows": 1}
     for topic, partitions in topics.items():

@@ -54,7 +54,7 @@ def data(tmp_path):
 
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report
 
     pages, frames = [], []
     for task_bytes in (1, 1 << 30):
@@ -80,7 +80,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
     """In the rows and on the page; of the topics of the report alone."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report
 
     with contextlib.closing(open_engine(data)) as engine:
         for topic, offset in (("orders", 90), ("clicks", 196)):
@@ -98,7 +98,7 @@ def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
 @pytest.mark.java
 def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
     """Of plain, compressed and stamped batches and of transactions: all but what only files have."""
-    from topicfs.pipeline.report.collector import collect, find_parts  # noqa: PLC0415
+    from topicfs.pipeline.report.collector import collect, find_parts
 
     client = Client(broker.bootstrap_server)
     client.create_topic("reported", partitions=2, settings={"compression.type": "zstd"})
@@ -131,7 +131,7 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
     """An unknown topic; a page that would stand in no directory."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from topicfs.pipeline.jobs.report import ReportOptions, report
 
     output = tmp_path / "report.html"
     output.write_text("old")

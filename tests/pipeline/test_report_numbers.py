@@ -21,9 +21,9 @@ from topicfs.storage.model import Header, TimestampType, TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.report.collector import bytes_of, collect, find_parts  # noqa: E402
-from topicfs.pipeline.report.counter import Counter  # noqa: E402 (needs numpy)
-from topicfs.pipeline.report.histograms import (  # noqa: E402
+from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
+from topicfs.pipeline.report.counter import Counter
+from topicfs.pipeline.report.histograms import (
     MAX_BUCKETS,
     WIDTHS,
     SizeHistogram,
@@ -32,7 +32,7 @@ from topicfs.pipeline.report.histograms import (  # noqa: E402
     bins_of,
     merged_times,
 )
-from topicfs.pipeline.report.numbers import PartitionNumbers, StoredBytes, merged  # noqa: E402
+from topicfs.pipeline.report.numbers import PartitionNumbers, StoredBytes, merged
 
 NEW_YEAR = 1_767_225_600_000
 PARTITION = TopicPartition("t", 0)

@@ -12,10 +12,10 @@ from topicfs.storage.model import TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 
-from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes  # noqa: E402
-from topicfs.pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
-from topicfs.pipeline.report.page.page import Heading, page  # noqa: E402
-from topicfs.pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
+from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes
+from topicfs.pipeline.report.page.formatting import duration, each, moment, short, size
+from topicfs.pipeline.report.page.page import Heading, page
+from topicfs.pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis
 
 pytestmark = pytest.mark.slow
 

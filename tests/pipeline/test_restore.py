@@ -54,7 +54,7 @@ def put_everything(engine):
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
     """A data directory and its archive, made once; tests copy what they change."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     folder = tmp_path_factory.mktemp("restore")
     with contextlib.closing(open_engine(folder / "data")) as engine:
@@ -65,7 +65,7 @@ def made(spark, tmp_path_factory):
 
 def test_topics_without_records_come_back(spark, tmp_path, target):
     """With partitions and settings, whether others had records or none; a second run finds nothing to do."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         settings = dict(
@@ -95,7 +95,7 @@ def target(tmp_path):
 
 
 def restored(spark, archive, target, **options):
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
     found = restore(spark, RestoreOptions(archive=archive, path=str(target), **options))
     return [tuple(row) for row in found.collect()]
@@ -133,7 +133,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
 
 def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
     """In rounds of a few bytes, of which the third never happens; then others, to the end."""
-    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore import restore as module
 
     write_placed, rounds = module.write_placed, []
 
@@ -156,8 +156,8 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
 
 def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
     """What compaction took out of the rounds that are in place is no conflict, and does not come back."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
-    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.restore import restore as module
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -242,7 +242,7 @@ def forget(engine):
 )
 def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
     """Nothing is changed then."""
-    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     with contextlib.closing(open_engine(target)) as engine:
         prepare(engine)
@@ -254,7 +254,7 @@ def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     """In a gap of the archive, or of the topic."""
-    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     def end_with(*offsets):
         log = engine.partition("orders", 0)
@@ -282,8 +282,8 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
 )
 def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
     """Before anything is made, or staged."""
-    from topicfs.pipeline.jobs.restore import restore as module  # noqa: PLC0415
-    from topicfs.storage.errors import StorageError  # noqa: PLC0415
+    from topicfs.pipeline.jobs.restore import restore as module
+    from topicfs.storage.errors import StorageError
 
     staged = []
     monkeypatch.setattr(module, "write_placed", lambda *arguments, **_: staged.append(arguments) or {})
@@ -295,9 +295,9 @@ def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch)
 @pytest.mark.java
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
     """Where they are given up: partitions, order, times to the millisecond, keys, values and headers are kept; once."""
-    from testing.broker.client import Client  # noqa: PLC0415 (needs a client library)
-    from topicfs.pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from topicfs.pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from testing.broker.client import Client
+    from topicfs.pipeline.errors import PipelineError
+    from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     place = f"kafka://{broker.bootstrap_server}"
     options = {"topics": "orders", "into": "restored"}

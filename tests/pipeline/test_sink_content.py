@@ -37,9 +37,9 @@ ROWS = [
 
 def content(rows, *, now=5, first=0):
     """The content that a task counts: its time and its first partition without a key are chosen by the sink."""
-    import pyarrow as pa  # noqa: PLC0415 (only those who have the extra can import it)
+    import pyarrow as pa
 
-    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415
+    from topicfs.pipeline.sink.rows import RowEncoder
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     schema = pa.schema(

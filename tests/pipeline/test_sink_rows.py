@@ -27,14 +27,14 @@ UTC = dt.UTC
 
 def arrow():
     """The library, which only those who have the extra can import."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     return pa
 
 
 def encoder(topic):
     """Rows without a key begin at partition 0."""
-    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415
+    from topicfs.pipeline.sink.rows import RowEncoder
 
     return RowEncoder(LAYOUT, topic, now_ms=lambda: NOW, pick=lambda _: 0)
 
@@ -187,7 +187,7 @@ def test_a_record_without_a_time_stays_without():
 def test_a_large_row_is_written_where_the_topic_takes_it():
     """In a batch of its own size; what is bounded is only how many small ones are joined."""
     pa = arrow()
-    from topicfs.pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (needs pyarrow)
+    from topicfs.pipeline.sink.rows import RowEncoder
 
     layout = Layout({"t": TopicLayout((0,), 4 << 20)})
     rows = pa.record_batch({"value": pa.array([b"x" * (2 << 20), b"y"])})

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.spark
 
 
 def reader_of(data, **given):
-    from topicfs.pipeline.source.query.options import parse_source_options  # noqa: PLC0415 (needs Spark, as the others)
-    from topicfs.pipeline.source.query.schema import full_schema  # noqa: PLC0415
-    from topicfs.pipeline.source.stream_reader import StreamReader  # noqa: PLC0415
+    from topicfs.pipeline.source.query.options import parse_source_options
+    from topicfs.pipeline.source.query.schema import full_schema
+    from topicfs.pipeline.source.stream_reader import StreamReader
 
     options = parse_source_options({"path": str(data), "subscribe": "orders", **given}, streaming=True)
     return StreamReader(options, full_schema(include_headers=False))
@@ -34,7 +34,7 @@ def stopping(reader):
 
 def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path, monkeypatch):
     """Spark 4.1 asks for the latest offset without the start of the batch, and plans an empty batch after a restart."""
-    from topicfs.pipeline.spark_errors import TopicfsException  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.spark_errors import TopicfsException
 
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")
     with contextlib.closing(open_engine(tmp_path)) as engine:
@@ -58,8 +58,8 @@ def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path
 
 def test_a_limit_that_spark_does_not_pass_on_is_refused(tmp_path, monkeypatch):
     """Before Spark 4.2 a query would read only a part with availableNow, and end."""
-    from topicfs.pipeline.errors import InvalidOptionError  # noqa: PLC0415 (needs Spark)
-    from topicfs.pipeline.source import stream_reader  # noqa: PLC0415
+    from topicfs.pipeline.errors import InvalidOptionError
+    from topicfs.pipeline.source import stream_reader
 
     monkeypatch.setattr(stream_reader, "ReadMaxRows", None)
     with pytest.raises(InvalidOptionError, match="maxOffsetsPerTrigger: needs Spark 4.2"):

@@ -89,8 +89,8 @@ def test_a_stream_into_a_table_is_refused(tables, tmp_path):
 
 def test_a_tables_relative_path_is_made_absolute(spark, tmp_path):
     """A table outlives the session, whose working directory the next one need not have."""
-    from topicfs.pipeline.source.query.schema import full_schema  # noqa: PLC0415 (as above)
-    from topicfs.pipeline.sql_tables import METADATA, with_options  # noqa: PLC0415 (needs Spark)
+    from topicfs.pipeline.source.query.schema import full_schema
+    from topicfs.pipeline.sql_tables import METADATA, with_options
 
     given = {"provider": "topicfs", "path": "data, ~/b*", "option.subscribe": "x"}
     schema = with_options(full_schema(include_headers=False), given)

@@ -19,7 +19,7 @@ LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 
 def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
     """Segments of one partition in tasks of their own, damage in two of them; a glob names the directory."""
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify  # noqa: PLC0415
+    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
@@ -54,7 +54,7 @@ def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
 
 def test_what_has_no_files_is_refused(spark, tmp_path):
     """A cluster, and a data directory without a partition, which has no rows."""
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify  # noqa: PLC0415
+    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     with pytest.raises(PipelineError, match="kafka://host:9092: verify reads the files of logs"):
         verify(spark, VerifyOptions(place=place_of("kafka://host:9092")))

@@ -19,7 +19,7 @@ PARENT_DEPTH = 2
 
 
 class Found(NamedTuple):
-    """A topic's partition as it was found."""
+    """What one look found in a partition: its first offset, its end, and its records."""
 
     start: int
     end: int

@@ -125,12 +125,12 @@ def main() -> None:
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
     _say(f"seed {seed}")
     if asked.form == "recreated":
-        from tests.soak.recreated_topics import soak as soak_recreated  # noqa: PLC0415 (a session of its own process)
+        from tests.soak.recreated_topics import soak as soak_recreated
 
         _say(soak_recreated(seconds=asked.seconds, seed=seed))
         return
     if asked.form == "copies":
-        from tests.soak.copies import soak as soak_copies  # noqa: PLC0415 (as above)
+        from tests.soak.copies import soak as soak_copies
 
         folder = Path(tempfile.mkdtemp(prefix="topicfs-copies-"))
         _say(f"in {folder}")

@@ -173,8 +173,8 @@ def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
 
 def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
     """Give each directory to a broker of its own; yield what each read."""
-    from testing.broker.libraries import find_java  # noqa: PLC0415 - the rest needs no Java
-    from tests.soak.broker_takeover import read_by_broker  # noqa: PLC0415 - as above
+    from testing.broker.libraries import find_java
+    from tests.soak.broker_takeover import read_by_broker
 
     for name in ("a", "b"):
         found = read_by_broker(directory / name, directory / f"broker-{name}", find_java(), records)

@@ -88,7 +88,7 @@ def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, direc
 
 
 def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
-    """Each sees all that the others appended before it decides what is missing."""
+    """A run looks for missing records only after the runs before it have appended theirs."""
     Path("lines").write_text("four\nfive\n")
     words = ("append", "--producer", "p", "orders/0", "lines")
     slow = [

@@ -285,7 +285,7 @@ def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
 
 def test_a_plain_error_without_words_still_says_something():
     """The error's own type stands in."""
-    from topicfs.main import describe  # noqa: PLC0415
+    from topicfs.main import describe
 
     assert "StorageError" == describe(StorageError())
 

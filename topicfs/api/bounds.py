@@ -66,7 +66,7 @@ def parsed(where: Where) -> Place | None:
         reason = error.reason if where.startswith(("@", "-")) else f"{where}: not a place; {PLACES}"
         raise ValueError(reason) from None
     if not isinstance(selector, Single | LastN | AtTime) or selector.suffix:
-        raise ValueError(f"{where}: is not one place; {PLACES}")
+        raise ValueError(f"{where}: a range or a form of a record, where one place is needed; {PLACES}")
     return selector
 
 

@@ -16,7 +16,7 @@ from topicfs.storage.model import NO_TIMESTAMP, Buffer
 
 
 class Topic(Readable):
-    """A topic, as a sequence of its partitions. It stays the same topic: another one that takes its name is another."""
+    """A topic, and its partitions by number. If the topic is deleted, a new topic with its name is not this one."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
         """Show a topic of an engine; `present` returns the one that has a name now (UnknownTopicError)."""
@@ -33,7 +33,7 @@ class Topic(Readable):
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The settings given for this topic, by Kafka's names."""
+        """The settings that this topic overrides, with Kafka's names for them."""
         return dict(self._served().overrides)
 
     def _served(self) -> engine.Topic:

@@ -158,6 +158,7 @@ class Topics:
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
+        # `check_new` has refused a number of replicas where there are none: an engine of replicas alone is given one.
         more = {} if replicas is None else {"replicas": replicas}
         self._owned(name).create_topic(name, partitions=partitions, overrides=overrides, **more)  # type: ignore[arg-type]
         return self[name]

@@ -1,1 +1,1 @@
-"""The options that several commands share: `places` names where topics are, `schemas` where the schemas of payloads are."""
+"""Options that several commands share: `places` has those for where topics are, `schemas` those for where schemas are."""

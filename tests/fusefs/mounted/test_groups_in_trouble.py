@@ -79,11 +79,11 @@ def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: s
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     else:
-        from topicfs.storage.codec.records import encode  # noqa: PLC0415 - as a broker of a later time might write it
-        from topicfs.storage.coordinators.group_records import write_offset_key  # noqa: PLC0415
-        from topicfs.storage.manager import open_engine  # noqa: PLC0415
-        from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition  # noqa: PLC0415
-        from topicfs.storage.partitioning import coordinator_partition  # noqa: PLC0415
+        from topicfs.storage.codec.records import encode
+        from topicfs.storage.coordinators.group_records import write_offset_key
+        from topicfs.storage.manager import open_engine
+        from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+        from topicfs.storage.partitioning import coordinator_partition
 
         engine = open_engine(mount.data)
         key = write_offset_key("g", *TopicPartition("orders", 0))

@@ -133,7 +133,7 @@ def test_what_is_no_bytes_is_refused(orders):
     with pytest.raises(TypeError, match="the name of a header is text"):
         orders.append(b"", headers=[(b"source", b"shop")])
     with pytest.raises(ValueError, match="without a zone"):
-        orders.append(b"", timestamp=datetime(2026, 11, 21))  # noqa: DTZ001
+        orders.append(b"", timestamp=datetime.fromisoformat("2026-11-21"))
     assert [] == list(orders.records())
 
 
@@ -238,7 +238,7 @@ def test_following_ends_with_its_topic(topics, orders):
 
 
 def test_following_takes_partitions_that_come_later(topics, orders):
-    """A partition that is added is followed from its first record."""
+    """If a partition is added meanwhile, `follow` reads it from its first record."""
     followed = orders.follow(timeout=60)
     orders.append(b"one")
     assert b"one" == next(followed).value
