@@ -45,7 +45,7 @@ class VerificationRow(NamedTuple):
     segment: int | None = None
     """Its base offset."""
     bytes: int | None = None
-    """Size of the `.log`; the numbers below are those of its sound batches."""
+    """Size of the `.log` in bytes. The numbers below count its sound batches only."""
     batches: int | None = None
     records: int | None = None
     """Control records too."""

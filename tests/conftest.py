@@ -26,10 +26,10 @@ from testing.stacks import printed_if_late
 FUSE_DEVICE = Path("/dev/fuse")
 # Only as parts of `topicfs` do these exist where it is installed; in a checkout their folders could be imported.
 HIDDEN = cast("ModuleType", None)
-"""In `sys.modules`, an entry that makes an import fail (docs.python.org, `sys.modules`)."""
+"""An entry of `sys.modules` that makes an import fail (docs.python.org, `sys.modules`)."""
 sys.modules.update(dict.fromkeys(("storage", "cluster", "schemas", "fusefs", "pipeline"), HIDDEN))
 MOST_MEMORY = 8 << 30
-"""Bytes that a process of a run may take: one that grows without end must not end the others, or the machine."""
+"""Most memory of one process of a run, in bytes: a test that takes more fails, and the machine has enough for the others."""
 
 
 def pytest_configure() -> None:

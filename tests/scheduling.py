@@ -154,7 +154,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 self._assign_work_unit(node)
 
         def remove_node(self, node: WorkerController) -> str | None:
-            """Give the tests that a process had not begun when it died to others; return the one that ended it.
+            """If a process died, give its unstarted tests to others, and return the test that it died in.
 
             pytest-xdist would begin that one again, and wait for what had been ended.
             """

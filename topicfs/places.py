@@ -1,4 +1,4 @@
-"""The places where topics are: data directories, or a Kafka cluster."""
+"""A place of topics: data directories, or a Kafka cluster."""
 
 from __future__ import annotations
 

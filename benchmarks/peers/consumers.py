@@ -94,7 +94,7 @@ def _ours(place: str, count: int) -> float:
 
 
 def _librdkafka(setup: _Setup) -> float:
-    """With the call that gives many messages at a time, which is the fastest."""
+    """Read by the fastest call, which returns many messages at a time."""
     consumer = Consumer({"bootstrap.servers": setup.bootstrap_server, "group.id": "none"})
     try:
         begun = time.process_time()
@@ -133,7 +133,7 @@ def _last(values: Iterable[bytes | None]) -> bytes | None:
 
 
 def _speed(count: int, last: bytes | None, begun: float) -> float:
-    """Millions of records a second of the processor. Raises WrongResultError unless the last one is that which it must be."""
+    """Return millions of records per second of processor time. Raises WrongResultError if the last record is a wrong one."""
     seconds = time.process_time() - begun
     if last != b"value %d" % (count - 1):
         raise WrongResultError(f"the last of {count} records is {last!r}")

@@ -79,7 +79,7 @@ class CommandTarget:
 
 
 class WordTarget(CommandTarget):
-    """The target of a line that has one word."""
+    """A target of writes that take one word."""
 
     max_record_bytes = 64
 

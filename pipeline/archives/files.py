@@ -41,7 +41,7 @@ def archived_files(archive: Path) -> list[Path]:
 
 
 def place_lost(archive: Path, what: object) -> PipelineError:
-    """Return the error for an archive of which nothing says any more which records it has."""
+    """Return the error for an archive that has lost the list of what it holds."""
     return PipelineError(
         f"{archive}: which records it has is not known: {what} is missing; archive into another directory"
     )

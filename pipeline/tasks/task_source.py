@@ -1,4 +1,4 @@
-"""Data sources of one use: one whose tasks each apply a function to one input, and one that writes rows by a given writer.
+"""Two data sources: the tasks of one apply a function to an input each, those of the other write rows.
 
 Inputs and results are any values that can be pickled. The data source API is used because a function over a DataFrame
 would need pandas, which nothing else here does.

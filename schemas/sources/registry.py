@@ -152,7 +152,7 @@ class RegistrySource:
         raise RegistryUnavailableError(f"{self.url}{reason}")
 
     def _in_time(self, path: str, seconds: float) -> tuple[int, bytes]:
-        """Return what `_get` does. Raises TimeoutError after a time, when the request is left alone, and what `_get` does."""
+        """Call `_get` in a thread and return its answer. Raises TimeoutError if that takes too long, and what `_get` raises."""
         asking: Future[tuple[int, bytes]] = Future()
 
         def run() -> None:

@@ -29,7 +29,7 @@ from topicfs.storage.producers.progress import ProgressLostError, last_batch
 _REMEDY = "append the lines that are missing under another --producer name"
 
 _BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
-"""Size of a field's largest number; that of the others is 63."""
+"""Bits of the largest number of a field; fields that are not listed have 63."""
 
 
 @dataclass(frozen=True, slots=True)

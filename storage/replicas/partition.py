@@ -146,7 +146,7 @@ class ReplicatedPartition(ServedPartition):
             return tuple(failed)
 
     def show(self, leader: Replica | None, followers: tuple[Replica, ...] = ()) -> None:
-        """Serve reads from logs as they are, without changing anything: of directories that are opened read-only."""
+        """Serve reads of directories that are opened read-only: the logs stay as they are."""
         with self.lock:
             self._followers = followers or self._followers
             self._serve(leader)

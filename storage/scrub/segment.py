@@ -214,7 +214,7 @@ class SegmentScrub:
             self._write(way, copy, good, cause)
 
     def _write(self, way: _Way, copy: Copy, good: _Opinion, cause: str) -> None:
-        """Write a good batch over a copy's damaged one at the way's position."""
+        """Overwrite the damaged batch at this position of a copy with a good one."""
         position, batch = way.position, good.data
         try:
             mend(copy, position, batch, self._scrubbing.guard)

@@ -57,7 +57,7 @@ def is_denied(mount, script):
 
 
 def wait_until_denied(mount, *scripts):
-    """Wait for each script: the mount may still have what it reads, and learns of a revoked right with its next request."""
+    """Wait for each script: the mount may still hold what it reads, and learns only at its next request that a right was revoked."""
     for script in scripts:
         wait_until(lambda script=script: is_denied(mount, script), f"the right is revoked: {script}")
 

@@ -182,7 +182,7 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_each_release_has_a_version_of_its_own(installed, tmp_path):
-    """An archive has one file of a version, and an upgrade from one release to the next replaces the package."""
+    """A package archive keeps one file per version, and an upgrade of Debian must replace the package."""
     script = """
         . /etc/os-release
         version=$(dpkg-query --show --showformat '${Version}' topicfs)

@@ -200,7 +200,7 @@ def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
 
 
 def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
-    """The table has the path that it was made by; a file that it names by another path is the same file."""
+    """The table keeps the path under which it was made. A file that it names by another path is the same file."""
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(tmp_path)
     for number in range(SMALL_FILES):
@@ -214,7 +214,7 @@ def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
 
 @pytest.mark.parametrize("lost", ["_checkpoint/offsets", "_spark_metadata"])
 def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost):
-    """Records that it has would be archived a second time, or its files would no longer count."""
+    """A run would archive the records again, or no longer count the files."""
     for number in range(2):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -233,7 +233,7 @@ def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
 
 @pytest.mark.parametrize("kind", [PARQUET, ICEBERG])
 def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
-    """A copy without the list looks like that: its files would not count, and would be removed a day later."""
+    """A copy without the list looks like this. Its files would not count, and a run would remove them a day later."""
     before = write(tmp_path, batch(0, 0))
     with pytest.raises(PipelineError, match="files of an archive, and no list"):
         check_archive(tmp_path, ArchiveOptions(path="/d", topics=TOPIC, target=tmp_path, format=kind))

@@ -133,7 +133,7 @@ def copied(folder):
 
 
 def test_of_a_wheel(tmp_path, data):
-    """In an environment without the checkout; modules of other projects there, and beside the program, do not disturb."""
+    """It runs without the checkout. Modules of other projects with the same names, also beside the program, do no harm."""
     wheel = [
         sys.executable,
         "-m",

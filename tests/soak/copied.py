@@ -1,4 +1,4 @@
-"""What a topic has, as its owner or a mount shows it, compared with what was seen before; and the processes of a driver."""
+"""Compare what a topic holds with what was seen of it before, and find the processes of a driver."""
 
 from __future__ import annotations
 

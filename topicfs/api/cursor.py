@@ -56,7 +56,7 @@ class News:
     """Waits for what listeners report: new records, new partitions, another assignment."""
 
     def __init__(self, *, polls: bool) -> None:
-        """Make it; if it `polls`, it returns after a moment, because nobody reports changes."""
+        """Prepare to wait. With `polls` each wait ends after a moment, because nobody reports changes."""
         self._polls = polls
         self._event = threading.Event()
         self.signal = self._event.set

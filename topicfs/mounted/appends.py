@@ -72,7 +72,7 @@ class MountedPartition:
             self.sync()
 
     def _open(self) -> IO[bytes]:
-        """Open the partition's file, and make sure that it is none of another topic that took the name (PartitionGoneError)."""
+        """Open the partition's file. Raises PartitionGoneError if a new topic has the name by now."""
         file = (self._mountpoint / self._name).open("ab", buffering=0)
         folder = self._partition.directory
         if folder is not None and topic_id_of(folder, NativeFileSystem(read_only=True)) != self._topic_id:
@@ -84,7 +84,7 @@ class MountedPartition:
         return file
 
     def _forget(self) -> None:
-        """Open the file again for the next append: behind a refused batch a daemon takes nothing more."""
+        """Close the file, so that the next append opens it again: after a refused batch a daemon takes no more from it."""
         with suppress(OSError):
             self._close()
 

@@ -27,7 +27,7 @@ def create(
     replicas: int | None,
     overrides: Mapping[str, str],
 ) -> None:
-    """Create a topic, whose name the caller has checked; remove one that differs from what was asked."""
+    """Create a topic with a name that the caller has checked. If it cannot be as asked, remove it again."""
     TopicConfig.from_overrides(overrides)
     if partitions is not None:
         check_partitions(partitions)

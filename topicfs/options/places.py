@@ -52,7 +52,7 @@ def parse_place(text: str) -> Place:
 def option_of_data(
     name: str, parse: Callable[[str], object], *, metavar: str, text: str
 ) -> Callable[[Command], Command]:
-    """Return the option `--data` as the parameter `name`, with the environment and then ./data behind it; `text` is its help."""
+    """Return the option `--data` for the parameter `name`. Its default is from the environment, else `./data`; `text` is its help."""
     return click.option(
         "--data",
         "-d",

@@ -83,7 +83,7 @@ def log_bounds(
 def layouts_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
 ) -> dict[str, TopicLayout]:
-    """Return the layout of each topic, as it is or will be."""
+    """Return the layout of each topic: as it is, or as the job will create it."""
     new = {topic: lenient_config(one.overrides, TopicConfig())[0] for topic, one in made.items()}
     facts = {topic: TopicFacts((), None, made[topic].overrides, config) for topic, config in new.items()}
     return {topic: layout_of((facts | dict(known))[topic]) for topic in topics}

@@ -102,7 +102,7 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
 
 
 Span = tuple[int, int]
-"""The first offset of some in a row, and the one behind the last."""
+"""A run of offsets: the first one, and the one after the last."""
 
 
 def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:

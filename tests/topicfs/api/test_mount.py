@@ -132,7 +132,7 @@ def test_a_member_reads_through_the_mount(topics, mnt):
 
 
 def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
-    """Such a group's positions would move before the program says that it is done; its settings are its users'."""
+    """Reads would move that group's positions before the program has done its work, and its settings belong to its users."""
     topics.create("orders")
     (mnt / "@groups/billing").mkdir()
     with pytest.raises(errors.GroupError, match="echo commit=manual"):
