@@ -7,6 +7,7 @@ is raised.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -48,9 +49,11 @@ THREADS = 8
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
     """Return the results of `act` for each item, in their order (blocking). Many items run in several threads, for each waits for the disk.
 
+    While the interpreter exits no thread can be started: then they are handled one after the other.
+
     Raises the first error; items not begun by then are left out.
     """
-    if len(items) <= FEW:
+    if len(items) <= FEW or not threading.main_thread().is_alive():
         return [act(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - many items alone need threads
 

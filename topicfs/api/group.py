@@ -55,14 +55,14 @@ class Group:
             for name in topics:
                 if PATTERN_SIGNS.isdisjoint(name) and name not in present:
                     raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
-            return Member(EngineFeed(engine, self.name, topics, level), timeout)
+            return Member(self, EngineFeed(engine, self.name, topics, level), timeout)
         if engine.mountpoint is None:
             raise ReadOnlyError(f"{self.name}: a group stores positions, and {READ_ONLY}")
         if level is not Isolation.READ_COMMITTED:
             raise GroupsUnsupportedError(
                 f"{self.name}: through a mount its own isolation holds: topicfs mount --isolation"
             )
-        return Member(MountFeed(engine.mountpoint, self.name, topics), timeout)
+        return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record of each partition in which the group has a position (UnknownGroupError)."""
@@ -91,11 +91,16 @@ class Group:
 class Member:
     """A member of a group. One caller at a time."""
 
-    def __init__(self, feed: Feed, timeout: float | None) -> None:
+    def __init__(self, group: Group, feed: Feed, timeout: float | None) -> None:
+        self._group = group
+        """Held because it keeps the topics open."""
         self._feed = feed
         self._timeout = timeout
         self._done: dict[TopicPartition, int] = {}
         """The offset behind what the caller was given, by partition."""
+
+    def __repr__(self) -> str:
+        return f"<Member of {self._group.name}>"
 
     def __enter__(self) -> Self:
         return self

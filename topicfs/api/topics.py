@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -73,6 +74,7 @@ class Topics:
         """
         self._place = place
         self._opened = ExitStack()
+        weakref.finalize(self, self._opened.close)  # A program may end without closing it.
         self._mountpoint = None if read_only else serving_mount(place)
         self._through_mount = through_mount
         self._for_python = through_mount == THROUGH_MOUNT
@@ -128,9 +130,11 @@ class Topics:
 
     def __getitem__(self, name: str) -> Topic:
         """Return a topic (UnknownTopicError)."""
-        served = self._served(name)
+        return Topic(self._served(name), self._topic_now, polls=self._polls)
+
+    def _topic_now(self, name: str) -> engine.Topic:
         assert self._engine is not None
-        return Topic(served, self._engine.topic, polls=self._polls)
+        return self._engine.topic(name)
 
     def _served(self, name: str) -> engine.Topic:
         _check_name(name)

@@ -317,3 +317,35 @@ def test_duties_run_when_the_program_says_so(topics, monkeypatch):
     monkeypatch.setattr("topicfs.api.topics.system_clock", lambda: system_clock() + 600_000)
     topics.maintain()
     assert 1 == short[0].start_offset
+
+
+def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
+    """A program need not keep the Topics: a topic, a partition and a member of a group hold them."""
+    place = tmp_path / "data"
+    with topicfs.open(place) as topics:
+        topics.create("orders")
+    orders = topicfs.open(place)["orders"]
+    orders.append(b"one")
+    del orders
+    partition = topicfs.open(place)["orders"][0]
+    partition.append(b"two")
+    del partition
+    with topicfs.open(place).group("billing").join("orders") as member:
+        assert [b"one", b"two"] == values(member.poll(60))
+
+
+@pytest.mark.parametrize("keep", ["held = topics, member", "held = []; held.append((held, topics, member))"])
+def test_a_program_that_ends_without_closing_gives_the_directory_back_in_order(tmp_path, keep):
+    """At the exit no thread can be started: the many partitions of the groups are closed one after the other."""
+    program = f"""
+import sys, topicfs
+topics = topicfs.open(sys.argv[1])
+topics.create("orders").append(b"one")
+member = topics.group("billing").join("orders")
+assert member.poll(60)
+{keep}
+del topics, member
+"""
+    words = [sys.executable, "-c", program, str(tmp_path / "data")]
+    ran = subprocess.run(words, capture_output=True, check=True, text=True)
+    assert ("", True) == (ran.stderr, (tmp_path / "data" / ".kafka_cleanshutdown").exists())
