@@ -31,9 +31,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from topicfs.storage.config.group import GroupConfig
 from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.errors import InvalidPositionError
 from topicfs.storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, ProducerId, Timestamp, TopicPartition
 
 Cancel: TypeAlias = Callable[[], None]
+LAST_OFFSET = 2**63 - 1
 
 
 class GroupState(Enum):
@@ -58,6 +60,15 @@ class Position(NamedTuple):
     """Any text, up to `offset.metadata.max.bytes`."""
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader epoch of the last record that was read; -1: not known."""
+
+
+def check_positions(group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    """Raise InvalidPositionError for what no offset can be."""
+    for place, position in positions.items():
+        if not 0 <= position.offset <= LAST_OFFSET:
+            raise InvalidPositionError(
+                f"{group}: {position.offset} in {place}: an offset is from 0 to {LAST_OFFSET}"
+            )
 
 
 class CommittedPosition(NamedTuple):

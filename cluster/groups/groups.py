@@ -30,7 +30,6 @@ from topicfs.storage.engine import Cancel, Listeners
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
-    InvalidPositionError,
     NotAuthorizedError,
     ReadOnlyError,
     UnknownGroupError,
@@ -46,6 +45,7 @@ from topicfs.storage.membership import (
     Membership,
     Position,
     Subscription,
+    check_positions,
 )
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
@@ -175,12 +175,9 @@ class ClusterGroups:
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_writable()
         check_group_name(group)
+        check_positions(group, positions)
         ids = self.topic_ids()
-        for place, position in positions.items():
-            if position.offset < 0:
-                raise InvalidPositionError(
-                    f"{group}: {position.offset} in {place}: an offset is not negative"
-                )
+        for place in positions:
             if place.partition not in self.partitions_of(place.topic):
                 raise UnknownTopicError(f"{place}: no such partition")
         if not positions:

@@ -48,7 +48,13 @@ from topicfs.storage.groups.runtime.assignment import (
     subscription,
 )
 from topicfs.storage.groups.runtime.commits import Commit, Commits
-from topicfs.storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
+from topicfs.storage.membership import (
+    CommittedPosition,
+    MemberPartitions,
+    Position,
+    Subscription,
+    check_positions,
+)
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -142,11 +148,12 @@ class ClusterMember:
         del at_once  # A request is under way as soon as the one before is answered.
         future: Future[None] = Future()
         lost = self._held.lost
-        bad = next((f"{one} in {where}" for where, one in positions.items() if one.offset < 0), None)
+        try:
+            check_positions(self.group, positions)
+        except InvalidPositionError as error:
+            lost = lost or error
         if lost is not None:
             future.set_exception(lost)
-        elif bad is not None:
-            future.set_exception(InvalidPositionError(f"{self.group}: {bad}: an offset is not negative"))
         else:
             self._commits.add(Commit(dict(positions), future))
             self._wake()

@@ -17,6 +17,7 @@ from topicfs.api.records import Record, with_place
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
 from topicfs.mounted.reasons import explained
+from topicfs.paths import check_group_name
 from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Cancel, Engine
@@ -155,6 +156,7 @@ class MountFeed:
 
     def __init__(self, mountpoint: Path, group: str, topics: Sequence[str]) -> None:
         """Join; a group that is new gets `commit=manual`. Raises GroupError, StorageError, OSError."""
+        check_group_name(group)
         self._mountpoint = mountpoint
         self._name = f"@groups/{group}/{','.join(topics)}/log.json"
         self._waiting: list[Given] = []

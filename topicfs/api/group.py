@@ -50,11 +50,11 @@ class Group:
         if not all(isinstance(topic, str) for topic in topics):
             raise TypeError(f"{self.name}: each topic is one argument, as in join('orders', 'clicks')")
         level, engine = level_of(isolation), self._engine
+        present = topics if engine.remote else engine.topics()  # Only a directory knows all its topics.
+        for name in topics:
+            if PATTERN_SIGNS.isdisjoint(name) and name not in present:
+                raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
         if not isinstance(engine, FileTopics):
-            present = topics if engine.remote else engine.topics()  # Only a directory knows all its topics.
-            for name in topics:
-                if PATTERN_SIGNS.isdisjoint(name) and name not in present:
-                    raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
             return Member(self, EngineFeed(engine, self.name, topics, level), timeout)
         if engine.mountpoint is None:
             raise ReadOnlyError(f"{self.name}: a group stores positions, and {READ_ONLY}")

@@ -16,6 +16,7 @@ from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
+from topicfs.storage.membership import Position, check_positions
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _MEMBER = re.compile(
@@ -145,6 +146,10 @@ class MountGroups:
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         check_group_name(group)
+        check_positions(group, {one: Position(offset) for one, offset in positions.items()})
+        for partition in positions:
+            if partition.partition not in self.partitions(partition.topic):
+                raise UnknownTopicError(f"{partition}: no such partition")
         directory = self._groups / group
         if (self._queues / group).is_dir():
             raise StorageError(f"{group}: a queue is reset while no daemon owns the directory")

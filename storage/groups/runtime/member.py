@@ -41,7 +41,13 @@ from topicfs.storage.groups.runtime.assignment import COOPERATIVE, assign, read_
 from topicfs.storage.groups.runtime.commits import Commit, Commits, error_of, shown_position
 from topicfs.storage.groups.runtime.runner import Runner
 from topicfs.storage.groups.runtime.shard import Shard
-from topicfs.storage.membership import CommittedPosition, MemberPartitions, Position, Subscription
+from topicfs.storage.membership import (
+    CommittedPosition,
+    MemberPartitions,
+    Position,
+    Subscription,
+    check_positions,
+)
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -109,9 +115,10 @@ class EmbeddedMember:
         if lost is not None:
             future.set_exception(lost)
             return future
-        bad = next((f"{one} in {where}" for where, one in positions.items() if one.offset < 0), None)
-        if bad is not None:
-            future.set_exception(InvalidPositionError(f"{self.group}: {bad}: an offset is not negative"))
+        try:
+            check_positions(self.group, positions)
+        except InvalidPositionError as error:
+            future.set_exception(error)
             return future
         if self._commits.add(Commit(dict(positions), future)) or at_once:
             try:

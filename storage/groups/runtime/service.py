@@ -19,7 +19,6 @@ from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
     InvalidConfigError,
-    InvalidPositionError,
     UnknownGroupError,
     UnknownTopicError,
 )
@@ -43,6 +42,7 @@ from topicfs.storage.membership import (
     PendingPosition,
     Position,
     Subscription,
+    check_positions,
 )
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.remote import asks, changes
@@ -171,11 +171,8 @@ class EmbeddedGroups:
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         check_group_name(group)
         self._runner.check_writable()
-        for place, position in positions.items():
-            if position.offset < 0:
-                raise InvalidPositionError(
-                    f"{group}: {position.offset} in {place}: an offset is not negative"
-                )
+        check_positions(group, positions)
+        for place in positions:
             if self._runner.topic_id(place) is None:
                 raise UnknownTopicError(f"{place}: no such partition")
         if positions:

@@ -88,6 +88,16 @@ CALLS = [
         "orders-9: no such partition",
     ),
     (
+        lambda topics: topics.group("g").set_positions({("orders", 0): -1}),
+        errors.InvalidPositionError,
+        "g: -1 in orders-0: an offset is from 0 to 9223372036854775807",
+    ),
+    (
+        lambda topics: topics.group("g").set_positions({("orders", 0): 2**63}),
+        errors.InvalidPositionError,
+        "g: 9223372036854775808 in orders-0: an offset is from 0 to 9223372036854775807",
+    ),
+    (
         lambda topics: topics.group("g").set_positions({"orders": 5}),
         TypeError,
         "{'orders': 5}: write positions as {('orders', 0): 42}",

@@ -143,6 +143,33 @@ def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
         topics.group("billing").join("orders", isolation="read_uncommitted")
 
 
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda group: group.join("orders", "typo"), errors.UnknownTopicError),
+        (lambda group: group.join("orders,orders"), errors.UnknownTopicError),
+        (lambda group: group.set_positions({("orders", 0): 0, ("orders", 9): 1}), errors.UnknownTopicError),
+        (lambda group: group.set_positions({("orders", 0): 0, ("typo", 0): 1}), errors.UnknownTopicError),
+        (lambda group: group.set_positions({("orders", 0): -1}), errors.InvalidPositionError),
+        (lambda group: group.set_positions({("orders", 0): 2**63}), errors.InvalidPositionError),
+    ],
+)
+def test_a_refused_call_of_a_group_changes_nothing(tmp_path, mnt, call, kind):
+    """It makes no group and moves no position: the daemon would take -1 for one record back."""
+    with topicfs.open(tmp_path / "data") as topics:
+        topics.create("orders").append(b"one")
+        with pytest.raises(kind):
+            call(topics.group("new"))
+        assert [] == topics.groups()
+        billing = topics.group("billing")
+        billing.set_positions({("orders", 0): 1})
+        with pytest.raises(kind):
+            call(billing)
+        assert {TopicPartition("orders", 0): 1} == billing.positions()
+        with pytest.raises(errors.InvalidNameError):
+            topics.group("a/b").join("orders")
+
+
 def test_a_mount_that_only_reads_is_only_read(tmp_path):
     """Opening such a mount does not take its directory."""
     with topicfs.open(tmp_path / "data") as topics:
