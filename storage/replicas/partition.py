@@ -45,7 +45,6 @@ from topicfs.storage.model import (
 )
 from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
-from topicfs.storage.replicas.rules.presence import Absence
 from topicfs.storage.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 from topicfs.storage.replicas.served_partition import Replica, ServedPartition
 from topicfs.storage.replicas.sound_reads import Doctor
@@ -88,8 +87,6 @@ class ReplicatedPartition(ServedPartition):
         super().__init__(name, config)
         self.state = state
         """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
-        self.lacking: Mapping[ReplicaId, Absence] = {}
-        """What replicas were found to lack."""
         self.troubles: dict[ReplicaId, str] = {}
         """Why replicas do not catch up."""
         self._controller = controller

@@ -7,7 +7,8 @@ readers see nothing above the high watermark.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple, TypeVar
@@ -15,8 +16,9 @@ from typing import NamedTuple, TypeVar
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.offline_partition import OfflinePartition
 from topicfs.storage.engine import Cancel, Listeners, Partition
-from topicfs.storage.errors import SegmentDeletedError
+from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import is_compacted
 from topicfs.storage.model import (
     Fetched,
     Isolation,
@@ -27,6 +29,7 @@ from topicfs.storage.model import (
     TimestampOffset,
     TopicPartition,
 )
+from topicfs.storage.replicas.rules.presence import Absence
 from topicfs.storage.replicas.rules.state import ReplicaId
 from topicfs.storage.replicas.sound_reads import Asked, Doctor, read_soundly
 
@@ -52,6 +55,8 @@ class ServedPartition(ABC):
         self._leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
         """Those in sync."""
+        self.lacking: Mapping[ReplicaId, Absence] = {}
+        """What replicas were found to lack."""
         self._rewrites = 0
         self.cuts: tuple[Offset, ...] = ()
         self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
@@ -108,9 +113,18 @@ class ServedPartition(ABC):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        return self._ask(
-            lambda log: log.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
-        )
+        def look(log: Partition) -> TimestampOffset | None:
+            return log.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+
+        found, leader = self._ask(look), self._leader
+        if leader is None or leader.number not in self.lacking or is_compacted(leader.log):
+            return found
+        for follower in self._followers:  # One of them may have the record in a gap of the leader.
+            with suppress(OSError, CorruptionError, SegmentDeletedError):
+                other = look(follower.log)
+                if other is not None and other.offset >= leader.log.log_start_offset:
+                    found = other if found is None else min(found, other, key=lambda one: one.offset)
+        return found
 
     def segments(self) -> Sequence[SegmentInfo] | None:
         return self._ask(lambda log: log.segments())

@@ -93,13 +93,14 @@ def read_soundly(
     Where no replica has them as it is, for each is damaged somewhere on the way to them, the segment is healed first.
     Raises what `read` does.
     """
+    logs = [leader, *followers]
     for _ in range(2):
-        answers = _Answers(leader, followers, asked, read)
+        answers = _Answers(logs, asked, read)
         best = answers.best()
         if best is not None:
             if best is not answers.own or (best.fetched.data and not best.sound):
                 answers.tell(doctor)
-            return _with_aborted(leader, best, asked)
+            return _with_aborted(logs, best, asked)
         if answers.own is not None and answers.own.sound and leader.config.compacts:
             break  # Each log is compacted by itself: they may differ.
         doctor.heal(_segment_of(leader, asked.offset))
@@ -109,10 +110,10 @@ def read_soundly(
 class _Answers:
     """The answers of all replicas to one read; the followers' are asked for where the leader's proves nothing."""
 
-    def __init__(
-        self, leader: Log, followers: Sequence[Log], asked: Asked, read: Callable[[], Fetched]
-    ) -> None:
-        self._leader = leader
+    def __init__(self, logs: Sequence[Log], asked: Asked, read: Callable[[], Fetched]) -> None:
+        """Ask the leader, the first of the logs, and the others if that is not enough."""
+        self._logs, self._leader = logs, logs[0]
+        leader, *followers = logs
         self._asked = asked
         self._failure: CorruptionError | None = None
         self.own: _Answer | None = None
@@ -172,7 +173,7 @@ class _Answers:
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)
         if found is not None:
-            return _with_aborted(self._leader, found, self._asked)
+            return _with_aborted(self._logs, found, self._asked)
         if self.own is None:
             assert self._failure is not None, "neither an answer nor an error"
             raise self._failure
@@ -212,10 +213,15 @@ def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
     return _Answer(log, fetched, verdict)
 
 
-def _with_aborted(leader: Log, answer: _Answer, asked: Asked) -> Fetched:
-    fetched, spans = answer.whole_part(), leader.aborted
+def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
+    """Return the sound batches of an answer with the aborted transactions that any replica knows.
+
+    A replica that lost the segment of an abort marker does not know the transaction. After compaction the answer's own log
+    alone counts: in another one, records of a later transaction could seem aborted.
+    """
+    fetched = answer.whole_part()
     if asked.isolation is not Isolation.READ_COMMITTED:
         return fetched
-    if answer.log is not leader:  # The leader may have lost the segments that name them.
-        spans = tuple(sorted({*spans, *answer.log.aborted}, key=lambda span: span.last_offset))
-    return fetched._replace(aborted=overlapping(spans, asked.offset, fetched.next_offset) if spans else ())
+    known = [answer.log] if is_compacted(logs[0]) else logs
+    found = {one for log in known for one in overlapping(log.aborted, asked.offset, fetched.next_offset)}
+    return fetched._replace(aborted=tuple(sorted(found, key=lambda one: one.first_offset)))

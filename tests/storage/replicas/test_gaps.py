@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.flips import flip
-from tests.doubles.records import marker, produced, read_records
+from tests.doubles.records import batch, marker, produced, read_records
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.storage.replicas.test_lone_copies import went_on_alone
 from tests.storage.replicas.test_presence import LINES, filled, logs, remove
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.names import RECOVERY_POINTS
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError
-from topicfs.storage.model import AbortedTransaction, Offset, ProducerId
+from topicfs.storage.model import AbortedTransaction, Offset, ProducerId, Timestamp
 from topicfs.storage.replicas.rules.follower import fetch_once
 
 GAP = "offsets 20 to 29 are missing"
@@ -271,3 +271,47 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
     assert (1, (1, 2)) == (made.leader(), made.in_sync())
     fetched = made.partition().read(Offset(10), max_bytes=1)
     assert ((AbortedTransaction(ProducerId(7), Offset(10)),), 11) == (fetched.aborted, fetched.next_offset)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed(read_only):
+    """A replica that has the marker names the transaction, although the leader has its records."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES[:10]:
+        made.append(line + "\n")
+    made.partition().append(produced(b"aborted", txn=True))
+    for line in LINES[10:20]:
+        made.append(line + "\n")
+    for log in made.engine.controller.logs(ORDERS).values():
+        log.append_as_follower(marker(21, commit=False))
+    for line in LINES[20:]:
+        made.append(line + "\n")
+    made.engine.close()
+    remove(made, 1, 2)
+    remove(made, 2, 3)
+    made.open(read_only=read_only)
+    assert [(), (10,)] == [
+        tuple(span.first_offset for span in log.aborted)
+        for log in made.engine.controller.logs(ORDERS).values()
+    ]
+    fetched = made.partition().read(Offset(10), max_bytes=1)
+    assert ((AbortedTransaction(ProducerId(7), Offset(10)),), 11) == (fetched.aborted, fetched.next_offset)
+    assert () == made.partition().read(Offset(22), max_bytes=1).aborted
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("lost", [1, 5], ids=["gap", "end"])
+def test_a_time_in_a_gap_of_the_leader_finds_the_record_that_a_follower_has(read_only, lost):
+    """The first record at or after a time may be one that only a follower has."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for time in range(60):
+        made.partition().append(batch(LINES[time].encode(), timestamp=1000 + time))
+    made.engine.close()
+    remove(made, 1, lost)
+    remove(made, 2, 3)
+    made.open(read_only=read_only)
+    assert [*range(60)] == [record.offset for record in read_records(made.partition(), 0)]
+    found = [made.partition().offset_for_timestamp(Timestamp(1000 + time)) for time in range(61)]
+    assert [*range(60), None] == [one and one.offset for one in found]
