@@ -16,7 +16,7 @@ from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
 from topicfs.storage.duties.scrubber import Scrubber
-from topicfs.storage.errors import StorageError
+from topicfs.storage.errors import PartitionOfflineError, StorageError
 from topicfs.storage.findings import Finding
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
@@ -87,6 +87,10 @@ class Healer:
         )
 
     def _absent(self, partition: ReplicatedPartition) -> list[Finding]:
+        """Return what the logs lack (PartitionOfflineError, StorageError, OSError)."""
+        offline = partition.status().offline
+        if offline is not None:
+            raise PartitionOfflineError(offline)
         with partition.lock:
             logs = {one.number: one.log for one in partition.replicas_in_sync}
             closed = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.doubles.flips import flip, path_of, write
 from tests.doubles.records import batch
-from tests.doubles.replicated import Replicated
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from topicfs.storage.compaction.cleaner import clean
 from topicfs.storage.duties.log_cleaner import plan_cleaning
 from topicfs.storage.model import Position
@@ -244,3 +244,23 @@ def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
     assert good == theirs.log.pread(1 << 20, Position(0))
     assert both.files(1)[LOG] == both.files(2)[LOG]
     assert [] == scrub(both)
+
+
+@pytest.mark.parametrize("cause", ["its directory is left out", "flushing failed"])
+def test_a_partition_that_is_offline_is_a_finding(cause):
+    """Nobody could read its records, so that a scrub does not count them as sound."""
+    made = Replicated(replicas=1)
+    made.engine.create_topic("orders", partitions=2)
+    names = [ORDERS._replace(partition=number) for number in (0, 1)]
+    (name,) = [one for one in names if made.leader(one) == 2]
+    if cause == "flushing failed":
+        made.engine.controller.logs(name)[2].mark_offline(cause)
+    else:
+        made.reopen(DISKS[0], left_out=(DISKS[1],))
+    (found,) = scrub(made)
+    offline = made.partition(name).status().offline
+    assert (str(name), f"not scrubbed to its end: {offline}") == (
+        str(found.finding.file),
+        found.finding.cause,
+    )
+    assert (1, True) == (made.engine.scrubber.damaged, bool(offline))

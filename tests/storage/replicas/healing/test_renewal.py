@@ -161,7 +161,9 @@ def test_a_replica_that_is_offline_is_no_source(both):
     flip(both, 1, found.position + 15, name=f"{segment.base_offset:020}.log")
     log.mark_offline("flushing failed")
     before = logs(both, 2)
-    assert [None] == [one.healed_from for one in scrub(both)]
+    damaged, unread = scrub(both)
+    assert (None, None) == (damaged.healed_from, unread.healed_from)
+    assert "not scrubbed to its end: flushing failed" == unread.finding.cause
     assert before == logs(both, 2)
 
 
