@@ -59,7 +59,7 @@ def in_tasks(
     with _registering:
         spark.dataSource.register(TaskSource)
         rows = spark.read.format(_NAME).load()
-    return [pickle.loads(row.result) for row in rows.collect()]  # noqa: S301 (of our own tasks)
+    return [pickle.loads(row.result) for row in rows.collect()]
 
 
 def write_in_tasks(rows: DataFrame, writer: DataSourceArrowWriter) -> None:

@@ -1,14 +1,15 @@
 """Rows written to the offsets that they have: tasks stage, the owner of the data directories puts them in place.
 
-The commit that Spark calls only lists the staged files: the job requests the commit itself, for it needs the result.
+Spark runs the writer's `commit` in another process, which lists the staged files for the job in a JSON file. The job then
+requests the commit of the write and counts what was written.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import pickle
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,17 +63,22 @@ def write_placed(
     place = ["topic", "partition", "offset"]
     sorted_rows = rows.select(*COLUMNS).repartitionByRange(tasks, *place).sortWithinPartitions(*place)
     with tempfile.TemporaryDirectory(prefix="topicfs-restore-") as folder:
-        report = Path(folder) / "staged"
+        report = Path(folder) / "staged.json"
         try:
             write_in_tasks(sorted_rows, PlacedWriter(name, write, report))
         except BaseException:
             with suppress(OSError):
                 staging_area(write.directories).discard_staged(name)
             raise
-        staged: list[TaskReport] = pickle.loads(report.read_bytes())  # noqa: S301 (of our own process)
-    files = [one.file for one in staged]
+        staged = json.loads(report.read_text())
+    files = [StagedFile(**task["file"]) for task in staged]
     CommitRequest(write.directories, name, files, placement).commit(write.timeout_s)
-    return _sum(one.written for one in staged)
+    total: dict[TopicPartition, Written] = {}
+    for task in staged:
+        for topic, number, last, count in task["written"]:
+            partition = TopicPartition(topic, number)
+            total[partition] = Written(last, total.get(partition, Written(0, 0)).records + count)
+    return total
 
 
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
@@ -122,16 +128,14 @@ class PlacedWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """List the staged files for the job, in the order of the tasks, which is that of the offsets."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
-        self._report.write_bytes(pickle.dumps(staged))
+        report = [
+            {
+                "file": one.file._asdict(),
+                "written": [(*partition, *one.written[partition]) for partition in one.written],
+            }
+            for one in staged
+        ]
+        self._report.write_text(json.dumps(report))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what was staged to the job, which abandons all of the write."""
-
-
-def _sum(written: Iterable[Mapping[TopicPartition, Written]]) -> dict[TopicPartition, Written]:
-    total: dict[TopicPartition, Written] = {}
-    for one in written:
-        for partition, (last, records) in one.items():
-            before = total.get(partition, Written(0, 0))
-            total[partition] = Written(max(before.last, last), before.records + records)
-    return total
