@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from topicfs.cluster.errors import error_of
 from topicfs.pipeline.errors import DataLossError
-from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
+from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.source.arrow_buffers import ColumnRange
 from topicfs.pipeline.source.query.bounds import select
@@ -72,10 +72,8 @@ def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any)
         return
     partition, *offsets = piece.range
     with opened_cluster(place) as engine:
-        topic = engine.topics().get(partition.topic)
-        if topic is None or topic.topic_id != piece.topic_id:
-            raise DataLossError(f"{partition}: was deleted, or created again, while it was archived")
-        found = read_columns(engine, partition, range(*offsets), options.isolation)
+        log = partition_of(engine, partition, piece.topic_id)
+        found = read_columns(log, range(*offsets), options.isolation)
         yield from batches_of((ColumnRange(*one) for one in found), partition, schema)
 
 
@@ -101,7 +99,7 @@ def _of_cluster(
                 f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"
             )
         for one in chosen:
-            log = engine.partition(*one)
+            log = topics[one.topic].partitions()[one.partition]
             log.find_bounds()
             start = known.offsets.get(one, log.log_start_offset)
             end = max(start, log.visible_end(options.isolation))

@@ -8,10 +8,11 @@ from contextlib import closing, contextmanager
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.security import security_of
+from topicfs.cluster.topics.partition import ClusterPartition
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.storage.codec.columns import Columns, decode_each
-from topicfs.storage.errors import OffsetOutOfRangeError
+from topicfs.storage.errors import OffsetOutOfRangeError, PartitionGoneError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 FETCH_BYTES = 4 << 20
@@ -28,32 +29,38 @@ def opened_cluster(place: SparkPlace) -> Iterator[ClusterEngine]:
         yield engine
 
 
+def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
+    """Return a partition of the topic with this id; it never reads from a later topic of the same name (DataLossError)."""
+    topic = engine.topics().get(partition.topic)
+    found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
+    if found is None:
+        raise DataLossError(f"{partition}: its topic was deleted, or created again, before it was read")
+    return found
+
+
 def read_columns(
-    engine: ClusterEngine,
-    partition: TopicPartition,
-    offsets: range,
-    isolation: Isolation,
-    *,
-    create_times: bool = False,
+    log: ClusterPartition, offsets: range, isolation: Isolation, *, create_times: bool = False
 ) -> Iterator[tuple[Columns, int, int]]:
     """Yield columns, and the range of records in them that has these offsets (blocking).
 
     Raises DataLossError if the log no longer has all of them, CorruptBatchError, and what `Partition.read` does.
     """
-    log, at = engine.partition(*partition), offsets.start
-    log.find_bounds()
-    while at < offsets.stop:
-        try:
+    at = offsets.start
+    try:
+        log.find_bounds()
+        while at < offsets.stop:
             fetched = log.read(Offset(at), max_bytes=FETCH_BYTES, isolation=isolation)
-        except OffsetOutOfRangeError as error:
-            raise DataLossError(f"{partition}: records from offset {at} on are gone: {error}") from None
-        if not fetched.data:
-            if log.visible_end(isolation) < offsets.stop:
-                raise DataLossError(f"{partition}: the log ends before offset {offsets.stop}")
-            return  # A compaction removed the last records of the range.
-        data = fetched.data
-        for columns in decode_each(data, 0, len(data), aborted=fetched.aborted, create_times=create_times):
-            start, end = columns.find(at), columns.find(offsets.stop)
-            if start < end:
-                yield columns, start, end
-        at = fetched.next_offset
+            if not fetched.data:
+                if log.visible_end(isolation) < offsets.stop:
+                    raise DataLossError(f"{log}: the log ends before offset {offsets.stop}")
+                return  # A compaction removed the last records of the range.
+            data = fetched.data
+            for columns in decode_each(
+                data, 0, len(data), aborted=fetched.aborted, create_times=create_times
+            ):
+                start, end = columns.find(at), columns.find(offsets.stop)
+                if start < end:
+                    yield columns, start, end
+            at = fetched.next_offset
+    except (OffsetOutOfRangeError, PartitionGoneError) as error:
+        raise DataLossError(f"{log}: records from offset {at} on are gone: {error}") from None

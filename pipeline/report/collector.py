@@ -11,11 +11,10 @@ from typing import NamedTuple
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.pipeline.archiving.plan import plan, source_options
 from topicfs.pipeline.errors import DataLossError
-from topicfs.pipeline.places.cluster_records import opened_cluster, read_columns
+from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.counter import Counter
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
-from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.model import Isolation, TopicPartition
@@ -56,9 +55,7 @@ def bytes_of(piece: Task) -> int:
 def collect(place: SparkPlace, pieces: Sequence[Task]) -> list[PartitionNumbers]:
     """Read pieces and count; one a partition (StorageError, OSError; blocking)."""
     with opened_cluster(place) if place.is_kafka else nullcontext() as engine:
-        return merged(
-            _read_segment(one) if engine is None else _read_range(engine, one.range) for one in pieces
-        )
+        return merged(_read_segment(one) if engine is None else _read_range(engine, one) for one in pieces)
 
 
 def _read_segment(task: Task) -> PartitionNumbers:
@@ -74,12 +71,14 @@ def _read_segment(task: Task) -> PartitionNumbers:
     return numbers
 
 
-def _read_range(engine: ClusterEngine, wanted: OffsetRange) -> PartitionNumbers:
-    partition, *offsets = wanted
+def _read_range(engine: ClusterEngine, task: Task) -> PartitionNumbers:
+    partition, *offsets = task.range
     numbers = PartitionNumbers(partition)
-    found = read_columns(engine, partition, range(*offsets), Isolation.READ_UNCOMMITTED, create_times=True)
     try:
-        Counter(numbers).count(found)
+        log = partition_of(engine, partition, task.topic_id)
+        Counter(numbers).count(
+            read_columns(log, range(*offsets), Isolation.READ_UNCOMMITTED, create_times=True)
+        )
     except DataLossError:
         return PartitionNumbers(partition, changed_segments=1)
     numbers.log_bytes = numbers.stored.bytes

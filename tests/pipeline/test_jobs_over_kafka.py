@@ -9,9 +9,12 @@ import pytest
 
 from testing.broker.client import Client, Outgoing
 from tests.doubles.engines import read_lines
+from tests.doubles.waiting import wait_until
 from topicfs.pipeline.archiving.plan import batches, plan, source_options
 from topicfs.pipeline.errors import DataLossError
+from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns
 from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.report.collector import collect
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.storage.codec.records import encode
 from topicfs.storage.manager import open_engine
@@ -77,10 +80,31 @@ def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
     client.delete_topics(["again"])
     client.create_topic("again")
     client.produce("again", RECORDS)
-    with pytest.raises(DataLossError, match="created again, while it was archived"):
+    with pytest.raises(DataLossError, match="created again, before it was read"):
         list(batches(place, options, piece, schema))
+    assert 1 == collect(place, [piece])[0].changed_segments
     with pytest.raises(DataLossError, match="created again, since it was archived"):
         plan(place, options, None, end)
+
+
+def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client, broker):
+    """A read asks the brokers by the id of the topic that was checked, never by its name again."""
+    client.create_topic("twice")
+    client.produce("twice", RECORDS)
+    with opened_cluster(place_of(f"kafka://{broker.bootstrap_server}")) as engine:
+        topic_id = engine.topics()["twice"].topic_id
+        log = partition_of(engine, TopicPartition("twice", 0), topic_id)
+        client.delete_topics(["twice"])
+        client.create_topic("twice")
+        client.produce("twice", RECORDS)
+
+        def is_another():
+            engine.look()
+            return engine.topics()["twice"].topic_id != topic_id
+
+        wait_until(is_another, "the new topic is known")
+        with pytest.raises(DataLossError, match="records from offset 0 on are gone"):
+            list(read_columns(log, range(len(RECORDS)), Isolation.READ_COMMITTED))
 
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
