@@ -52,16 +52,19 @@ def file_key(uri: str) -> tuple[str, ...]:
     return tuple(unquote(uri).split("/")[-3:])
 
 
+def committed_lists(listed: Path) -> dict[int, Path]:
+    """Return the lists by number, from the newest one that has all files on (PipelineError where a later one is missing)."""
+    numbers = {path.name.removesuffix(COMPACT): path for path in listed.iterdir()}
+    lists = {int(name): path for name, path in numbers.items() if name.isdecimal()}
+    first = max((number for number, path in lists.items() if path.suffix == COMPACT), default=0)
+    wanted = range(first, max(lists, default=-1) + 1)
+    for number in wanted:
+        if number not in lists:
+            raise place_lost(listed.parent, listed / str(number))
+    return {number: lists[number] for number in wanted}
+
+
 def listed_lines(listed: Path) -> list[str]:
-    """Return a line of JSON for each committed file: from the newest list of all, and from what came after it."""
-    batches = {
-        int(path.name.removesuffix(COMPACT)): path
-        for path in listed.iterdir()
-        if path.name.removesuffix(COMPACT).isdecimal()
-    }
-    compacted = max((number for number, path in batches.items() if path.suffix == COMPACT), default=-1)
-    found: list[str] = []
-    for number in sorted(number for number in batches if number >= compacted):
-        # The first line is the format's version.
-        found += batches[number].read_text().splitlines()[1:]
-    return found
+    """Return a line of JSON for each committed file (PipelineError where a list is missing)."""
+    # The first line is the format's version.
+    return [line for path in committed_lists(listed).values() for line in path.read_text().splitlines()[1:]]

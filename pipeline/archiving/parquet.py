@@ -13,7 +13,15 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
-from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, COMPACT, file_key, listed_lines, place_lost
+from topicfs.pipeline.archives.files import (
+    CHECKPOINT,
+    COMMITTED,
+    COMPACT,
+    committed_lists,
+    file_key,
+    listed_lines,
+    place_lost,
+)
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 from topicfs.storage.disk.native import NativeFileSystem
@@ -41,7 +49,9 @@ class ParquetCommits:
 
     def last(self) -> tuple[int, StreamState | None]:
         """Return the number of the last commit and where it ended; -1 and None before the first (PipelineError, OSError)."""
-        number, noted = _highest(self._lists), _highest(self._commits)
+        number = max(committed_lists(self._lists), default=-1)
+        names = (one.name for one in self._commits.iterdir())
+        noted = max((int(name) for name in names if name.isdecimal()), default=-1)
         state = self.planned(number)
         if number < noted:
             raise place_lost(self._archive, self._lists / str(noted))
@@ -114,12 +124,6 @@ class ParquetCommits:
             old = time.time() - file.stat().st_mtime > LEFT_OVER_S
             if old and file_key(file.as_uri()) not in listed:
                 file.unlink()
-
-
-def _highest(folder: Path) -> int:
-    """Return the number of the last round in a folder; -1 for none."""
-    names = (one.name.removesuffix(COMPACT) for one in folder.iterdir())
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _line(file: Path) -> str:

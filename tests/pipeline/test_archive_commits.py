@@ -223,6 +223,20 @@ def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost
         ParquetCommits(tmp_path).last()
 
 
+@pytest.mark.parametrize("lost", [0, 3, COMPACT_INTERVAL - 1])
+def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
+    """The records of that list would be missing from every restore without a word."""
+    for number in range(COMPACT_INTERVAL + 2 if lost > 3 else 5):
+        commits.plan(number, state(number + 1))
+        commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
+    (path,) = (tmp_path / "_spark_metadata").glob(f"{lost}*")
+    path.unlink()
+    with pytest.raises(PipelineError, match=f"_spark_metadata/{lost}.* is missing"):
+        archived_files(tmp_path)
+    with pytest.raises(PipelineError, match=f"_spark_metadata/{lost}.* is missing"):
+        commits.last()
+
+
 def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
     """Another program may have removed the property after the snapshots with offsets expired."""
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)
