@@ -58,7 +58,7 @@ def cases(conditions: Conditions) -> Cases:
                 Side(OURS, partial(_scrub, engine)),
                 Side(READING, partial(_read, [directory / "a", directory / "b"])),
             ),
-            goals=(Goal(of=READING, floor=0.1),),
+            goals=(Goal(of=READING, floor=0.15),),
         )
         appended = engine.create_topic("appended").partitions()[0]
         yield Case(

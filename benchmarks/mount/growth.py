@@ -172,7 +172,7 @@ def cases(conditions: Conditions) -> Cases:
                 name=f"ls of a topic among {name}",
                 unit=MICROSECONDS,
                 sides=(Side(OURS, partial(_list, mount)), Side(FEW, partial(_list, small))),
-                goals=(Goal(of=FEW, target=1.2, floor=3.5),),
+                goals=(Goal(of=FEW, target=1.2, floor=2.5),),
             )
         yield case(
             name=f"mkdir of {new:,} partitions, in memory",

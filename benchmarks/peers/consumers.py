@@ -61,7 +61,7 @@ def cases(conditions: Conditions) -> Cases:
             ),
             goals=(
                 Goal(target=1.0),
-                Goal(of=LIBRDKAFKA, target=1.5, floor=1.0),
+                Goal(of=LIBRDKAFKA, target=1.5, floor=1.3),
                 Goal(of=KAFKA_PYTHON, target=10.0, floor=7.0),
                 Goal(side=OF_A_BROKER, of=LIBRDKAFKA),
             ),

@@ -93,7 +93,7 @@ def cases(conditions: Conditions) -> Cases:
             name="while it is written",
             unit=RECORDS_A_SECOND,
             sides=tuple(_followed(setup)),
-            goals=(Goal(of=FOLLOW, target=0.7, floor=0.6),),
+            goals=(Goal(of=FOLLOW, target=0.7, floor=1.2),),
             most_rounds=MOST_ROUNDS,
         )
         yield Case(

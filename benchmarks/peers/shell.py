@@ -91,7 +91,7 @@ def cases(conditions: Conditions) -> Cases:
             _fill(setup.broker, setup.mount, codec, varied, "-z", codec)
             sides = _consuming(setup, codec, varied)
             yield _case(f"consume {codec}", MEGABYTES_A_SECOND, sides, target=10.0, floor=consuming / 2)
-        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=20.0)
+        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=40.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(setup), floor=4.0)
 
 

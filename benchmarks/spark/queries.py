@@ -110,10 +110,10 @@ def cases(conditions: Conditions) -> Cases:
         records = make_topic(conditions.directory / "data", records)
         with _setup(conditions, memory, records) as setup:
             yield from _cases(setup, "count()", setup.count, _goals(of_kafka=1.3, of_memory=0.28))
-            yield from _cases(setup, "sum(length(value))", setup.add_up, _goals(of_kafka=1.5, of_memory=0.25))
+            yield from _cases(setup, "sum(length(value))", setup.add_up, _goals(of_kafka=1.5, of_memory=0.28))
             yield _projected(setup)
             if not conditions.short:
-                goals = _goals(of_kafka=1.3, of_memory=1.5)
+                goals = _goals(of_kafka=2.0, of_memory=1.5)
                 yield from _cases(setup, "archive", setup.archive, goals, quick=False)
 
 
