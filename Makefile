@@ -54,4 +54,4 @@ lint: ## reformat, then everything of `make test` that runs no test
 clean: ## unmount, and remove what was built (./data stays)
 	@scripts/stop.sh
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutants
-	@find storage fusefs topicfs pipeline testing tests \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +
+	@find storage coordination replication inspection migration fusefs topicfs pipeline testing tests \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -21,7 +21,7 @@ COMPILED = (
     "storage/codec/batch_writer.py",
     "storage/indexes/search.py",
     "storage/segment/sparse.py",
-    "storage/inspect/check/sound_batches.py",
+    "inspection/check/sound_batches.py",
     "storage/compaction/survivors.py",
     "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",

@@ -29,6 +29,7 @@ from topicfs.cluster.topics.producer_ids import ProducerIds
 from topicfs.cluster.topics.reader import WindowCache
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.cluster.topics.watch import Watch
+from topicfs.coordination.share_groups import NoShareGroups, ShareGroups
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
@@ -45,7 +46,6 @@ from topicfs.storage.errors import (
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import DirectoryStatus, Timestamp
 from topicfs.storage.remote import changes
-from topicfs.storage.share_groups import NoShareGroups, ShareGroups
 
 NO_SHARE_GROUPS = NoShareGroups(
     "the client of a cluster does not speak the protocol of share groups; use kafka-share-groups and kafka-console-share-consumer"

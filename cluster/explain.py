@@ -5,7 +5,7 @@ from __future__ import annotations
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.protocol.traced_connection import Trace
 from topicfs.cluster.topics.partition import ClusterPartition
-from topicfs.storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
+from topicfs.inspection.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, record_at
 from topicfs.storage.model import Isolation, Offset, Timestamp
 from topicfs.storage.segment.trace import BatchFound, RecordFound
 

@@ -46,11 +46,11 @@ from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
 from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.replication.replicas import open_directories
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Engine, Partition
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.messages import reason_of
-from topicfs.storage.replicas import open_directories
 
 if TYPE_CHECKING:
     from topicfs.fusefs.metrics.collector import MetricsCollector

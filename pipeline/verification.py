@@ -1,6 +1,6 @@
 """The check of data directories in parts: segments that can be checked anywhere, and their findings merged.
 
-`storage.inspect.check` has the rules, as for `topicfs check`; this module only divides the work.
+`inspection.check` has the rules, as for `topicfs check`; this module only divides the work.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from topicfs.inspection.check.directory import DirectoryCheck, duplicates
+from topicfs.inspection.check.facts import SegmentFacts
+from topicfs.inspection.check.partition import PartitionCheck, SegmentSpan
+from topicfs.inspection.check.segment import SegmentCheck, SegmentWork
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import LOST_REPLICA
 from topicfs.pipeline.places.place import SparkPlace
@@ -17,10 +21,6 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import parse_segment_file
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
 from topicfs.storage.findings import Finding
-from topicfs.storage.inspect.check.directory import DirectoryCheck, duplicates
-from topicfs.storage.inspect.check.facts import SegmentFacts
-from topicfs.storage.inspect.check.partition import PartitionCheck, SegmentSpan
-from topicfs.storage.inspect.check.segment import SegmentCheck, SegmentWork
 from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 _ATTEMPTS = 3

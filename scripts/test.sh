@@ -76,7 +76,7 @@ step "archives of the classes of Spark and Kafka, and the tests compiled"
 end_beside 1
 step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
 # But for those that end a process at each of its steps on the disk: these are the same in both builds.
-python -m pytest -q --numprocesses "$workers" -p tests.uncompiled --uncompiled --deselect tests/storage/compaction/test_killed_passes.py --deselect tests/storage/recovery/test_interrupted_recovery.py tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/fusefs/requests tests/pipeline/test_reading_segments.py
+python -m pytest -q --numprocesses "$workers" -p tests.uncompiled --uncompiled --deselect tests/storage/compaction/test_killed_passes.py --deselect tests/storage/recovery/test_interrupted_recovery.py tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/inspection/test_check.py tests/inspection/test_sound.py tests/fusefs/forms tests/fusefs/requests tests/pipeline/test_reading_segments.py
 step "pytest in $workers processes"
 # tests/scheduling.py says what each of them is given.
 exec python -m pytest --numprocesses "$workers" --dist loadfile "$@"

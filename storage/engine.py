@@ -46,9 +46,9 @@ from topicfs.storage.model import (
 )
 
 if TYPE_CHECKING:
+    from topicfs.coordination.membership import Groups
+    from topicfs.coordination.share_groups import ShareGroups
     from topicfs.storage.findings import ScrubOnDemand
-    from topicfs.storage.membership import Groups
-    from topicfs.storage.share_groups import ShareGroups
 
 SCAN_BYTES = 1 << 20  # Read at a time by `batches_from`.
 
@@ -402,12 +402,12 @@ class Engine(Protocol):
 
     @property
     def groups(self) -> Groups:
-        """The groups of readers, and their positions (*known*; of its calls `storage.membership` says who may wait)."""
+        """The groups of readers, and their positions (*known*; of its calls `coordination.membership` says who may wait)."""
         ...
 
     @property
     def share_groups(self) -> ShareGroups:
-        """Queues: records handed out one by one, each to one holder at a time (*known*; see `storage.share_groups`)."""
+        """Queues: records handed out one by one, each to one holder at a time (*known*; see `coordination.share_groups`)."""
         ...
 
     @property

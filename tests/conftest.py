@@ -27,7 +27,18 @@ FUSE_DEVICE = Path("/dev/fuse")
 # Only as parts of `topicfs` do these exist where it is installed; in a checkout their folders could be imported.
 HIDDEN = cast("ModuleType", None)
 """An entry of `sys.modules` that makes an import fail (docs.python.org, `sys.modules`)."""
-sys.modules.update(dict.fromkeys(("storage", "cluster", "schemas", "fusefs", "pipeline"), HIDDEN))
+FOLDERS = (
+    "storage",
+    "coordination",
+    "replication",
+    "inspection",
+    "migration",
+    "cluster",
+    "schemas",
+    "fusefs",
+    "pipeline",
+)
+sys.modules.update(dict.fromkeys(FOLDERS, HIDDEN))
 MOST_MEMORY = 8 << 30
 """Most memory of one process of a run, in bytes: a test that takes more fails, and the machine has enough for the others."""
 

@@ -70,7 +70,7 @@ SECONDS = {
     MOUNTS_OF_A_CLUSTER: 200,
     "Spark": 130,
     "a broker's files": 100,
-    "tests/storage/replicas/healing/test_renewal.py": 80,
+    "tests/replication/replicas/healing/test_renewal.py": 80,
     "tests/examples/test_scripts.py": 70,
     "a broker to mirror": 65,
     "tests/interop/test_handover.py": 65,

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ("topicfs.storage", "topicfs.fusefs", "topicfs.pipeline")
+PACKAGES = ("topicfs.storage", "topicfs.inspection", "topicfs.fusefs", "topicfs.pipeline")
 """Where compiled modules may stand."""
 
 

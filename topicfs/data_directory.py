@@ -15,9 +15,9 @@ from topicfs.storage.errors import DirectoryLockedError, InvalidConfigError, Sto
 from topicfs.storage.messages import which_topic
 
 if TYPE_CHECKING:
+    from topicfs.replication.replicas.engine import ReplicatedEngine
     from topicfs.storage.engine import Engine
     from topicfs.storage.manager import LogManager
-    from topicfs.storage.replicas.engine import ReplicatedEngine
 
 NO_REPLICAS = (
     "these data directories keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
@@ -84,7 +84,7 @@ def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from topicfs.storage.replicas import open_directories
+    from topicfs.replication.replicas import open_directories
 
     require_directories(directories)
     with closing(open_directories(directories, read_only=True, config=config)) as engine, suggesting(engine):
@@ -105,7 +105,7 @@ def opened_for_writing(
     Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
     owns one: `through_mount` is what to type instead.
     """
-    from topicfs.storage.replicas import open_directories
+    from topicfs.replication.replicas import open_directories
 
     if make:
         for directory in directories:
@@ -123,7 +123,7 @@ def opened_for_writing(
 @contextmanager
 def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | ReplicatedEngine | Path]:
     """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
-    from topicfs.storage.replicas import open_directories
+    from topicfs.replication.replicas import open_directories
 
     require_directories(directories)
     try:

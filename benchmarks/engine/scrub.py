@@ -28,12 +28,12 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import SIXTEEN_KIB, filled, whole_batches
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.duties.scrubber import RESTS
 from topicfs.storage.engine import Partition
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.startup import open_replicas
 
 GIGABYTES = Unit("GB/s a core", Better.HIGHER)
 APPENDS = Unit("appends/s a core", Better.HIGHER)

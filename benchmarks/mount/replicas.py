@@ -36,11 +36,11 @@ from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import topicfs
 from benchmarks.mount.setup.system_calls import KIB, append_lines, append_pieces
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.startup import open_replicas
 
 ONE = "one replica"
 COPY = "a copy of the files"

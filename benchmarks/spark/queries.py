@@ -36,10 +36,10 @@ from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import session, timed
 from testing.broker.broker import running_broker
 from testing.broker.libraries import UnavailableError, find_java
+from topicfs.migration.cluster import KafkaCluster
+from topicfs.migration.handover import Handover
 from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.storage.handover.cluster import KafkaCluster
-from topicfs.storage.handover.handover import Handover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -35,9 +35,9 @@ from topicfs.cluster.protocol.messages import (
 )
 from topicfs.cluster.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError
 from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.wire import Values
 
 AS_THE_BROKERS_SAY = -1
 """Stands for a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""

@@ -26,9 +26,9 @@ from topicfs.cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from topicfs.cluster.protocol.messages import METADATA, METADATA_BY_ID
 from topicfs.cluster.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.disk.names import is_topic_name
 from topicfs.storage.model import TopicPartition
+from topicfs.storage.wire import Values
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0

@@ -13,9 +13,9 @@ from topicfs.cluster.errors import NONE, Passing, UnreachableError, error_of, ki
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
 from topicfs.cluster.protocol.group_messages import FIND_COORDINATOR
 from topicfs.cluster.protocol.notation import Api
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import TopicPartition
+from topicfs.storage.wire import Values
 
 GROUP, SHARE = 0, 2
 """Kinds of coordinators: a group's, and that of a share group's state in one partition."""

@@ -19,7 +19,6 @@ from topicfs.cluster.protocol.connection import ANSWER_SECONDS
 from topicfs.cluster.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -30,6 +29,7 @@ from topicfs.storage.model import (
     Timestamp,
     TopicPartition,
 )
+from topicfs.storage.wire import Values
 
 LATEST = -1
 EARLIEST = -2

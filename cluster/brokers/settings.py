@@ -12,8 +12,8 @@ from topicfs.cluster.protocol.connection import ANSWER_SECONDS
 from topicfs.cluster.protocol.messages import DESCRIBE_CONFIGS
 from topicfs.storage.config.listing import ConfigSource, ShownSetting, unknown_setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import InvalidConfigError, NotAuthorizedError, StorageError
+from topicfs.storage.wire import Values
 
 TOPICS_A_REQUEST = 100
 

@@ -14,10 +14,10 @@ from topicfs.cluster.protocol.group_messages import (
     WRITE_SHARE_GROUP_STATE,
 )
 from topicfs.cluster.protocol.notation import Api
+from topicfs.coordination.records.share_state_records import ShareState
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
-from topicfs.storage.coordinators.share_state_records import ShareState
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.wire import Values
 
 NOT_COMPARED = -1
 """Stands for an epoch."""

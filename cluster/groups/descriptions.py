@@ -1,4 +1,4 @@
-"""Descriptions of groups, as their coordinators tell them, in the words of `storage.membership`.
+"""Descriptions of groups, as their coordinators tell them, in the words of `coordination.membership`.
 
 Groups of the protocol of Kafka 4 are shown, too: who joins one of them from here is taken in by the coordinator as a
 member of the classic protocol, where the cluster allows that.
@@ -12,11 +12,11 @@ from contextlib import suppress
 from topicfs.cluster.errors import UnsupportedVersionError
 from topicfs.cluster.groups.requests import GroupClient
 from topicfs.cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
-from topicfs.storage.coordinators.wire import Values
+from topicfs.coordination.groups.runtime.assignment import read_assignment, read_topics
+from topicfs.coordination.membership import GroupDescription, GroupListing, GroupState, MemberDescription
 from topicfs.storage.errors import CorruptBatchError, UnknownGroupError
-from topicfs.storage.groups.runtime.assignment import read_assignment, read_topics
-from topicfs.storage.membership import GroupDescription, GroupListing, GroupState, MemberDescription
 from topicfs.storage.model import TopicPartition
+from topicfs.storage.wire import Values
 
 SHARE = "share"
 STATES = {

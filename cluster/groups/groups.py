@@ -1,4 +1,4 @@
-"""The groups of a cluster behind `storage.membership.Groups`.
+"""The groups of a cluster behind `coordination.membership.Groups`.
 
 Positions and members are the coordinators'. A group's settings are this engine's own, and end with it: a broker has no
 place for them. So does a group that was made here and has neither members nor positions.
@@ -22,20 +22,7 @@ from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient
 from topicfs.cluster.groups.topic_positions import fetch_positions
 from topicfs.cluster.protocol.group_messages import LIST_GROUPS
 from topicfs.cluster.topics.catalog import Catalog
-from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
-from topicfs.storage.config.listing import ShownSetting
-from topicfs.storage.coordinators.group_records import check_group_name
-from topicfs.storage.disk import names
-from topicfs.storage.engine import Cancel, Listeners
-from topicfs.storage.errors import (
-    GroupExistsError,
-    GroupNotEmptyError,
-    NotAuthorizedError,
-    ReadOnlyError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
-from topicfs.storage.membership import (
+from topicfs.coordination.membership import (
     CommittedPosition,
     GroupDescription,
     GroupListing,
@@ -46,6 +33,19 @@ from topicfs.storage.membership import (
     Position,
     Subscription,
     check_positions,
+)
+from topicfs.coordination.records.group_records import check_group_name
+from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.disk import names
+from topicfs.storage.engine import Cancel, Listeners
+from topicfs.storage.errors import (
+    GroupExistsError,
+    GroupNotEmptyError,
+    NotAuthorizedError,
+    ReadOnlyError,
+    UnknownGroupError,
+    UnknownTopicError,
 )
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
@@ -63,7 +63,7 @@ LEAVE_SECONDS = 5.0
 
 
 class ClusterGroups:
-    """See `storage.membership.Groups`. Safe from any thread."""
+    """See `coordination.membership.Groups`. Safe from any thread."""
 
     def __init__(self, leaders: Leaders, catalog: Catalog, *, read_only: bool) -> None:
         self._leaders = leaders

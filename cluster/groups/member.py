@@ -33,27 +33,27 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.groups.requests import GroupClient, Joined, Timeouts, is_member_id_required
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.storage.config.group import GroupConfig
-from topicfs.storage.errors import (
-    InvalidPositionError,
-    NotAssignedError,
-    StorageError,
-)
-from topicfs.storage.groups.requests import Protocol as Offered
-from topicfs.storage.groups.runtime.assignment import (
+from topicfs.coordination.groups.requests import Protocol as Offered
+from topicfs.coordination.groups.runtime.assignment import (
     COOPERATIVE,
     assign,
     read_assignment,
     read_topics,
     subscription,
 )
-from topicfs.storage.groups.runtime.commits import Commit, Commits
-from topicfs.storage.membership import (
+from topicfs.coordination.groups.runtime.commits import Commit, Commits
+from topicfs.coordination.membership import (
     CommittedPosition,
     MemberPartitions,
     Position,
     Subscription,
     check_positions,
+)
+from topicfs.storage.config.group import GroupConfig
+from topicfs.storage.errors import (
+    InvalidPositionError,
+    NotAssignedError,
+    StorageError,
 )
 from topicfs.storage.model import TopicPartition
 
@@ -88,7 +88,7 @@ class Topics(Protocol):
 
 
 class ClusterMember:
-    """See `storage.membership.Membership`."""
+    """See `coordination.membership.Membership`."""
 
     def __init__(  # noqa: PLR0913 - keyword-only but for what it joins
         self,

@@ -30,12 +30,12 @@ from topicfs.cluster.protocol.group_messages import (
     SYNC_GROUP,
 )
 from topicfs.cluster.protocol.notation import Api
+from topicfs.coordination.groups.requests import JoinedMember, Protocol
+from topicfs.coordination.membership import CommittedPosition, Position
 from topicfs.storage.checkpoints.identifiers import decode_id
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import UnknownGroupError
-from topicfs.storage.groups.requests import JoinedMember, Protocol
-from topicfs.storage.membership import CommittedPosition, Position
 from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.wire import Values
 
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1

@@ -9,9 +9,9 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, NONE
 from topicfs.cluster.groups.requests import read_position
 from topicfs.cluster.protocol.group_messages import OFFSET_FETCH
-from topicfs.storage.coordinators.wire import Values
-from topicfs.storage.membership import CommittedPosition
+from topicfs.coordination.membership import CommittedPosition
 from topicfs.storage.model import TopicPartition
+from topicfs.storage.wire import Values
 
 MOST_GROUPS = 200
 """Groups in one request."""

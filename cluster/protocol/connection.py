@@ -38,9 +38,9 @@ from topicfs.cluster.protocol.notation import Api
 from topicfs.cluster.protocol.sasl import Credentials
 from topicfs.cluster.protocol.security import PLAINTEXT, Security
 from topicfs.storage.codec.value_copy import begin_text
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import ClusterError, CorruptBatchError
 from topicfs.storage.model import Buffer
+from topicfs.storage.wire import Values
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0

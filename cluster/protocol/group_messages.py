@@ -6,7 +6,7 @@ Notation and versions: `cluster.protocol.messages`.
 from __future__ import annotations
 
 from topicfs.cluster.protocol.notation import api
-from topicfs.storage.coordinators.wire import NEWEST
+from topicfs.storage.wire import NEWEST
 
 FIND_COORDINATOR = api(
     10,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from topicfs.cluster.protocol.group_messages import GROUP_APIS
 from topicfs.cluster.protocol.notation import api
-from topicfs.storage.coordinators.wire import NEWEST
+from topicfs.storage.wire import NEWEST
 
 API_VERSIONS = api(
     18,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from topicfs.storage.coordinators.wire import NEWEST, Field, Schema
+from topicfs.storage.wire import NEWEST, Field, Schema
 
 _TOKEN = re.compile(r"[\[\]{},]|\?(?:\d+\+)?|[^\s\[\]{},?]+")
 _VERSIONS = re.compile(r"(\d+)(?:\+|-(\d+))")

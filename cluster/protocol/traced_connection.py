@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import CLIENT_ID, Connection
 from topicfs.cluster.protocol.notation import Api
-from topicfs.storage.inspect.explain import RequestAnswered
+from topicfs.inspection.explain import RequestAnswered
 from topicfs.storage.model import Buffer
 
 

@@ -49,7 +49,6 @@ from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRA
 from topicfs.storage.codec.compression.batches import compress_batches
 from topicfs.storage.codec.headers import Codec, sequence_plus
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import (
     ClusterError,
     InvalidRecordError,
@@ -61,6 +60,7 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.model import NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
 from topicfs.storage.validation.batches import Incoming, compression_of, read_batches
+from topicfs.storage.wire import Values
 
 ACKS_ALL = -1
 ACKS_LEADER = 1

@@ -20,10 +20,10 @@ from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.protocol.connection import Connection, SentRequest
 from topicfs.cluster.protocol.messages import PRODUCE
-from topicfs.storage.coordinators.wire import Values
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp, TopicPartition
 from topicfs.storage.validation.batches import Incoming
+from topicfs.storage.wire import Values
 
 FIRST_VERSION_BY_ID = 13
 """First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from topicfs.coordination.membership import Subscription
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.waiting_reads import Program
@@ -22,7 +23,6 @@ from topicfs.fusefs.nodes.nodes import (
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
-from topicfs.storage.membership import Subscription
 
 
 class GroupLogNode(FileNode):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TextFile
+from topicfs.replication.replicas.startup import producers_of
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, read_entry
 from topicfs.storage.messages import printable
-from topicfs.storage.replicas.startup import producers_of
 
 LINE_BYTES = 4 << 20
 """Most bytes of a line: it has some 80 for each partition of a topic."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from topicfs.coordination.share_groups import RecordName, ShareSession
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError
@@ -27,7 +28,6 @@ from topicfs.fusefs.views.records import find_record
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.errors import ReadOnlyError, StorageError, UnknownGroupError
 from topicfs.storage.messages import printable
-from topicfs.storage.share_groups import RecordName, ShareSession
 
 
 class TakeNode(FileNode):

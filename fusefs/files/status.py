@@ -17,7 +17,7 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from topicfs.storage.membership import Groups
+    from topicfs.coordination.membership import Groups
 
 
 class PartitionStatusFile(PartitionTextFile):

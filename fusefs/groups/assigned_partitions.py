@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from topicfs.coordination.membership import CommittedPosition
 from topicfs.fusefs.groups.chunks import Chunk, ChunkReader
 from topicfs.fusefs.views.measure import Source
 from topicfs.storage.config.group import BY_DURATION, EARLIEST, NONE, OffsetReset
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import NoPositionError, SegmentDeletedError
-from topicfs.storage.membership import CommittedPosition
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 Warn = Callable[[str], None]

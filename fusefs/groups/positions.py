@@ -15,7 +15,7 @@ from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from topicfs.storage.membership import CommittedPosition, MemberDescription, Subscription
+    from topicfs.coordination.membership import CommittedPosition, MemberDescription, Subscription
 
 EARLIEST, LATEST = "earliest", "latest"
 

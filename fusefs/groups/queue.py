@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
+from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.polls import Notify, WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
@@ -24,7 +25,6 @@ from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordNotHeldError
-from topicfs.storage.share_groups import Leased, RecordName, ShareSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

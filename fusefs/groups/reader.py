@@ -23,6 +23,14 @@ from typing import NamedTuple
 
 import trio
 
+from topicfs.coordination.membership import (
+    CommittedPosition,
+    GroupState,
+    MemberPartitions,
+    Membership,
+    Position,
+    Subscription,
+)
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS
@@ -42,14 +50,6 @@ from topicfs.fusefs.views.measure import Source
 from topicfs.fusefs.views.rendering import Text
 from topicfs.storage.engine import Cancel, Engine
 from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
-from topicfs.storage.membership import (
-    CommittedPosition,
-    GroupState,
-    MemberPartitions,
-    Membership,
-    Position,
-    Subscription,
-)
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 from topicfs.storage.remote import NotAtHandError, ThreadNeededError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from topicfs.coordination.share_groups import Acknowledgement, RecordName, parse_place
 from topicfs.storage.errors import InvalidConfigError, InvalidNameError
 from topicfs.storage.model import Offset, TopicPartition
-from topicfs.storage.share_groups import Acknowledgement, RecordName, parse_place
 
 LINE_BYTES = 1024
 """A line may have so much."""

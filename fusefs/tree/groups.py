@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+from topicfs.coordination.membership import Groups, Subscription
+from topicfs.coordination.share_groups import ShareGroups
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError, file_error
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
@@ -18,9 +20,7 @@ from topicfs.fusefs.groups.read_limit import parse_read_limit
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.errors import GroupExistsError, InvalidNameError, StorageError, UnknownGroupError
-from topicfs.storage.membership import Groups, Subscription
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.share_groups import ShareGroups
 
 if TYPE_CHECKING:
     from topicfs.fusefs.nodes.context import MountContext

@@ -6,6 +6,13 @@ import errno
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
+from topicfs.coordination.share_groups import (
+    Acknowledgement,
+    RecordName,
+    ShareGroup,
+    ShareGroups,
+    parse_place,
+)
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
@@ -14,7 +21,6 @@ from topicfs.fusefs.forms import FORMS
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.tree.groups import GroupDirectory, KindDirectory
 from topicfs.storage.errors import InvalidNameError
-from topicfs.storage.share_groups import Acknowledgement, RecordName, ShareGroup, ShareGroups, parse_place
 
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 

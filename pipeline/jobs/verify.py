@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from topicfs.inspection.check.segment import SegmentWork
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
@@ -27,7 +28,6 @@ from topicfs.pipeline.verification import (
     require_files,
 )
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.segment import SegmentWork
 
 _WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))
 _NUMBERS = ("bytes", "batches", "records", "first_offset", "last_offset", "largest_timestamp")

@@ -11,10 +11,10 @@ from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.numbers import GroupLag
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.replication.replicas import open_directories
 from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.replicas import open_directories
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.replication.replicas import check_no_mirror, open_directories
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
-from topicfs.storage.replicas import check_no_mirror, open_directories
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.bell import ring
 from topicfs.storage.staging.manifest import Content

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import contents_of
+from topicfs.replication.replicas import holds_replicas, open_directories
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
@@ -33,7 +34,6 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
-from topicfs.storage.replicas import holds_replicas, open_directories
 from topicfs.storage.segment.settings import SegmentDirectory
 
 _RETRIES = 5

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.codec.columns import decode_each
-from topicfs.storage.coordinators.wire import Field, Schema
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
 from topicfs.storage.errors import CorruptBatchError, CorruptionError
 from topicfs.storage.model import Offset
 from topicfs.storage.segment.scan import windows
+from topicfs.storage.wire import Field, Schema
 
 DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
 

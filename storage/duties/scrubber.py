@@ -18,6 +18,9 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Protocol
 
+from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.replication.scrub.position import ScrubPosition, read_position, write_position
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.native import NativeFileSystem
@@ -27,9 +30,6 @@ from topicfs.storage.findings import Finding
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, printable, reason_of
 from topicfs.storage.model import Timestamp, TopicPartition
-from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
-from topicfs.storage.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
-from topicfs.storage.scrub.position import ScrubPosition, read_position, write_position
 
 MILLISECONDS_AN_HOUR = 3_600_000
 RESTS = 99

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from topicfs.coordination.groups.rebalance import GroupLimits
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups, GroupOverrides
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Engine
-from topicfs.storage.groups.rebalance import GroupLimits
-from topicfs.storage.groups.runtime.service import EmbeddedGroups, GroupOverrides
 
 MS_A_MINUTE = 60_000
 

@@ -38,11 +38,11 @@ from topicfs.storage.topics.topic import LogTopic, check_empty, own_overrides
 from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
+    from topicfs.coordination.membership import Groups
+    from topicfs.coordination.shares.groups import QueueGroups
     from topicfs.storage.duties.plan import PlannedStep
     from topicfs.storage.duties.scrubber import Scrubber
     from topicfs.storage.manager.services import Services
-    from topicfs.storage.membership import Groups
-    from topicfs.storage.shares.groups import QueueGroups
 
 T = TypeVar("T")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from topicfs.coordination.shares.groups import QueueGroups
+from topicfs.coordination.shares.journal import OnePlace
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.duties.log_cleaner import Lend, LogCleaner
 from topicfs.storage.duties.plan import PlannedStep, plan_log
@@ -14,8 +16,6 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.manager.groups import make_groups
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Timestamp
-from topicfs.storage.shares.groups import QueueGroups
-from topicfs.storage.shares.journal import OnePlace
 
 if TYPE_CHECKING:
     from topicfs.storage.manager.manager import LogManager

@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from topicfs.storage.handover.cluster import PASSING_ERRORS, id_text
+from topicfs.migration.cluster import PASSING_ERRORS, id_text
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 Result = TypeVar("Result")

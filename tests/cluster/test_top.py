@@ -7,8 +7,8 @@ import pytest
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.place import ClusterAddress
+from topicfs.coordination.membership import Position
 from topicfs.places import Place, open_cluster, security_of
-from topicfs.storage.membership import Position
 from topicfs.storage.model import TopicPartition
 from topicfs.top.engine_source import EngineSource
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from tests.doubles.manual_clock import ManualClock
-from topicfs.storage.coordinators.consumer_protocol import SUBSCRIPTION, write_versioned
-from topicfs.storage.coordinators.group_records import read_key, read_value
-from topicfs.storage.groups.coordinator import GroupCoordinator
-from topicfs.storage.groups.group import Group
-from topicfs.storage.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
-from topicfs.storage.groups.rebalance import GroupLimits
-from topicfs.storage.groups.requests import (
+from topicfs.coordination.groups.coordinator import GroupCoordinator
+from topicfs.coordination.groups.group import Group
+from topicfs.coordination.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
+from topicfs.coordination.groups.rebalance import GroupLimits
+from topicfs.coordination.groups.requests import (
     Code,
     JoinAnswer,
     JoinRequest,
@@ -26,8 +24,10 @@ from topicfs.storage.groups.requests import (
     SyncRequest,
     Write,
 )
-from topicfs.storage.groups.timers import Timers
-from topicfs.storage.membership import Position
+from topicfs.coordination.groups.timers import Timers
+from topicfs.coordination.membership import Position
+from topicfs.coordination.records.consumer_protocol import SUBSCRIPTION, write_versioned
+from topicfs.coordination.records.group_records import read_key, read_value
 from topicfs.storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 
 G = "group"

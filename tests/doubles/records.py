@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from topicfs.coordination.records.group_records import with_number
+from topicfs.coordination.records.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from topicfs.storage.codec.records import BatchStamp, columns_of, decode, encode
-from topicfs.storage.coordinators.group_records import with_number
-from topicfs.storage.coordinators.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import Header, Isolation, Offset, ProducerId, Record, Timestamp
 

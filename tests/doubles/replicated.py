@@ -9,15 +9,15 @@ from tests.doubles.engines import read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.partition import ReplicatedPartition
-from topicfs.storage.replicas.startup import open_replicas
 
 DISKS = (Path("/a"), Path("/b"), Path("/c"))
 ORDERS = TopicPartition("orders", 0)

@@ -9,10 +9,10 @@ from typing import Any
 
 from topicfs.cluster.errors import MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, UnreachableError
 from topicfs.cluster.groups.requests import Joined, Synced, Timeouts
-from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, write_versioned
-from topicfs.storage.groups.requests import JoinedMember, Protocol
-from topicfs.storage.groups.runtime.assignment import read_assignment
-from topicfs.storage.membership import CommittedPosition, Position
+from topicfs.coordination.groups.requests import JoinedMember, Protocol
+from topicfs.coordination.groups.runtime.assignment import read_assignment
+from topicfs.coordination.membership import CommittedPosition, Position
+from topicfs.coordination.records.consumer_protocol import ASSIGNMENT, write_versioned
 from topicfs.storage.model import Offset, TopicPartition
 
 

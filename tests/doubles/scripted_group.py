@@ -7,9 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from tests.doubles.no_groups import NoGroups
-from topicfs.storage.config.group import GroupConfig, OffsetReset
-from topicfs.storage.engine import Cancel, Listeners
-from topicfs.storage.membership import (
+from topicfs.coordination.membership import (
     CommittedPosition,
     GroupDescription,
     GroupState,
@@ -18,6 +16,8 @@ from topicfs.storage.membership import (
     Position,
     Subscription,
 )
+from topicfs.storage.config.group import GroupConfig, OffsetReset
+from topicfs.storage.engine import Cancel, Listeners
 from topicfs.storage.model import Offset, TopicPartition
 
 
@@ -27,7 +27,7 @@ def orders(number: int) -> TopicPartition:
 
 
 class ScriptedMember:
-    """See `storage.membership.Membership`."""
+    """See `coordination.membership.Membership`."""
 
     def __init__(self, listener: Callable[[], None], number: int = 1) -> None:
         self.member_id = f"cat-7-{number}"
@@ -98,7 +98,7 @@ class ScriptedMember:
 
 
 class ScriptedGroups(NoGroups):
-    """See `storage.membership.Groups`; as much of it as an open file needs."""
+    """See `coordination.membership.Groups`; as much of it as an open file needs."""
 
     def __init__(self) -> None:
         super().__init__("a test's")

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.doubles.memory_engine import PartitionWithoutDirectory
 from tests.doubles.no_groups import NoGroups
 from tests.doubles.records import records
+from topicfs.coordination.share_groups import NoShareGroups
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig
@@ -33,7 +34,6 @@ from topicfs.storage.model import (
     TimestampOffset,
 )
 from topicfs.storage.remote import asks, changes
-from topicfs.storage.share_groups import NoShareGroups
 
 LONGEST_SECONDS = 30.0
 """After which a call gives up, so that a test that is wrong ends."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NAMES = ("storage", "cluster", "schemas", "fusefs", "pipeline")
+NAMES = (
+    "storage",
+    "coordination",
+    "replication",
+    "inspection",
+    "migration",
+    "cluster",
+    "schemas",
+    "fusefs",
+    "pipeline",
+)
 
 
 def write_strangers(folder: Path) -> None:

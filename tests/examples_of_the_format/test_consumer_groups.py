@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.codec.batch import assign_offsets
-from topicfs.storage.codec.records import encode
-from topicfs.storage.coordinators.assignors import SubscribedMember, assign_ranges
-from topicfs.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
-from topicfs.storage.coordinators.group_records import (
+from topicfs.coordination.records.assignors import SubscribedMember, assign_ranges
+from topicfs.coordination.records.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
+from topicfs.coordination.records.group_records import (
     CommittedOffset,
     read_committed_offset,
     write_committed_offset,
     write_group,
 )
+from topicfs.inspection.dump.decoders import RecordDecoder
+from topicfs.inspection.dump.files import dump
+from topicfs.inspection.dump.options import DumpOptions
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.dump.decoders import RecordDecoder
-from topicfs.storage.inspect.dump.files import dump
-from topicfs.storage.inspect.dump.options import DumpOptions
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 

@@ -13,8 +13,8 @@ from topicfs.cluster.errors import ERRORS
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.messages import API_VERSIONS, APIS, METADATA
 from topicfs.storage.codec.records import encode
-from topicfs.storage.coordinators.wire import Field
 from topicfs.storage.model import Offset, Record, Timestamp
+from topicfs.storage.wire import Field
 
 TOPIC, TOPIC_ID = "t", UUID(int=56)
 """The topic that there mostly is, with a partition 0."""

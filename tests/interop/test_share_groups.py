@@ -16,9 +16,9 @@ from testing.broker.libraries import Java
 from testing.broker.tools import dump, run_tool
 from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
+from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.main import cli
 from topicfs.storage.manager import open_engine
-from topicfs.storage.share_groups import Acknowledgement
 
 pytestmark = pytest.mark.java
 

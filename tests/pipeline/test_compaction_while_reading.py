@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
 from tests.pipeline.test_reading_segments import SCHEMA
+from topicfs.inspection.check import segment
+from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
 from topicfs.pipeline.places.place import place_of
 from topicfs.pipeline.report.collector import collect, find_parts
 from topicfs.pipeline.source import directories
@@ -20,8 +22,6 @@ from topicfs.pipeline.verification import DirectoryVerification, check_segment
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.inspect.check import segment
-from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 

@@ -6,11 +6,11 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.doubles.engines import append_lines
+from topicfs.coordination.membership import Position
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.group_lags import find_lags
 from topicfs.pipeline.report.numbers import GroupLag
 from topicfs.storage.manager import open_engine
-from topicfs.storage.membership import Position
 from topicfs.storage.model import Offset, TopicPartition
 
 

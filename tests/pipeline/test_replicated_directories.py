@@ -16,10 +16,10 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.sink.options import parse_sink_options
 from topicfs.pipeline.source.directories import SourceDirectories
+from topicfs.replication.replicas import open_directories
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.replicas import open_directories
 from topicfs.storage.staging.record import CommitRecord
 
 ORDERS = TopicPartition("orders", 0)

@@ -10,6 +10,7 @@ import pytest
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until
 from tests.pipeline.topics_of_a_broker import checkpoint
+from topicfs.coordination.membership import Position
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
 from topicfs.storage.codec.headers import Codec
@@ -17,7 +18,6 @@ from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.disk.names import HIGH_WATERMARKS
 from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.manager import Machine, open_engine
-from topicfs.storage.membership import Position
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.damage import overwrite
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
 from topicfs.pipeline.verification import DirectoryVerification, check_segment
@@ -15,7 +16,6 @@ from topicfs.storage.codec.batch import scan, seal
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.indexes.transaction_index import AbortedSpan, encode
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.model import Offset, ProducerId
 
 LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 
 pytestmark = pytest.mark.spark
 

@@ -29,8 +29,8 @@ from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
 from topicfs.cluster.place import ClusterAddress, cluster_address
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import open_engine
 
 OLDER = ("2.8.0", "3.0.2", "3.9.1")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 
 DUTIES = {"retention_check_interval_ms": 500, "cleaner_backoff_ms": 500, "initial_task_delay_ms": 500}
 SEGMENTS = "segment.bytes=1048576\nfile.delete.delay.ms=500\n"

@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.ours import read_records
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import LogManager, open_engine
 from topicfs.storage.model import Offset, Record
 

@@ -13,16 +13,16 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.startup import open_replicas
+from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.model import Isolation, Offset, TopicPartition
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.startup import open_replicas
-from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
 
 ORDERS = TopicPartition("orders", 0)
 LINES_A_BATCH = 50

@@ -13,9 +13,9 @@ from tests.doubles.mortal_disk import End
 from tests.doubles.records import produced
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import compact
+from topicfs.coordination.membership import Position
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
-from topicfs.storage.membership import Position
 from topicfs.storage.model import Offset, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

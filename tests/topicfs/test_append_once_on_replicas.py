@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.replicas.startup import open_replicas
 
 APPEND = ("append", "--producer", "nightly", "orders/0", "events.txt", "--data")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.small_disk import fill, run, small_disk
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.replicas.startup import open_replicas
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ import pytest
 from tests.doubles.engines import append_lines, read_lines
 from tests.topicfs.conftest import Topicfs
 from topicfs.groups.engine import EngineGroups
+from topicfs.replication.replicas import open_directories
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.replicas import open_directories
 
 TWO = EngineConfig()._replace(replication_factor=2)
 

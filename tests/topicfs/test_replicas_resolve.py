@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.healing.resolution import Resolution
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import ForkedReplicasError
 from topicfs.storage.model import Appended, Offset, Record, Timestamp, TopicPartition
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.healing.resolution import Resolution
-from topicfs.storage.replicas.startup import open_replicas
 
 A, B = Path("a"), Path("b")
 BOTH = "a,b"

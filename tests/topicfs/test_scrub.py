@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.topicfs.test_replicas import BOTH
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import SCRUB
-from topicfs.storage.replicas.startup import open_replicas
 
 LOG = Path("orders-0") / f"{0:020}.log"
 

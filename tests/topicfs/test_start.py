@@ -27,15 +27,15 @@ HEAVY = (
     "concurrent.futures.thread",
     "topicfs.fusefs.tree.groups",
     "topicfs.fusefs.tree.queues",
-    "topicfs.storage.membership",
-    "topicfs.storage.share_groups",
+    "topicfs.coordination.membership",
+    "topicfs.coordination.share_groups",
     "topicfs.storage.directories.cluster_metadata",
     "topicfs.storage.compaction",
-    "topicfs.storage.groups",
-    "topicfs.storage.scrub",
-    "topicfs.storage.shares",
+    "topicfs.coordination.groups",
+    "topicfs.replication.scrub",
+    "topicfs.coordination.shares",
     "topicfs.storage.staging",
-    "topicfs.storage.replicas.engine",
+    "topicfs.replication.replicas.engine",
 )
 
 
@@ -46,6 +46,8 @@ HEAVY = (
             "--help",
             (
                 "topicfs.storage",
+                "topicfs.coordination",
+                "topicfs.replication",
                 "topicfs.fusefs",
                 "topicfs.cluster",
                 "topicfs.schemas",

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from topicfs.api.cursor import Cursor, News
 from topicfs.api.records import Record, with_place
+from topicfs.coordination.membership import CommittedPosition, Position, Subscription
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
 from topicfs.mounted.reasons import explained
@@ -22,7 +23,6 @@ from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Cancel, Engine
 from topicfs.storage.errors import GroupError, SegmentDeletedError, UnknownTopicError
-from topicfs.storage.membership import CommittedPosition, Position, Subscription
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PATTERN_SIGNS = frozenset("*?[")

@@ -17,13 +17,13 @@ from topicfs.groups.location import opened_groups, serving_mount
 from topicfs.groups.view import CONSUMER
 from topicfs.mounted import topics as mounted
 from topicfs.places import Place, parse_place
+from topicfs.replication.replicas import holds_replicas
 from topicfs.storage import engine, errors
 from topicfs.storage.directories.contents import behind_mount
 from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Engine
 from topicfs.storage.messages import which_topic
-from topicfs.storage.replicas import holds_replicas
 
 if TYPE_CHECKING:
     from topicfs.api.group import Group

@@ -37,6 +37,7 @@ from topicfs.options.places import place_option
 from topicfs.options.schemas import schema_options
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
+from topicfs.replication.replicas.startup import producers_of
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.native import system_clock
@@ -51,7 +52,6 @@ from topicfs.storage.errors import (
 from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.messages import reason_of
-from topicfs.storage.replicas.startup import producers_of
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BLOCK_BYTES = 1 << 20

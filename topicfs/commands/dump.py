@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from topicfs.examples import ExampleCommand
+from topicfs.inspection.dump.decoders import RecordDecoder
+from topicfs.inspection.dump.files import dump as dump_files
+from topicfs.inspection.dump.options import UNLIMITED_BYTES, DumpOptions
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.dump.decoders import RecordDecoder
-from topicfs.storage.inspect.dump.files import dump as dump_files
-from topicfs.storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
 from topicfs.storage.messages import printable
 
 

@@ -26,15 +26,15 @@ from topicfs.fusefs.selectors import (
     resolve,
 )
 from topicfs.fusefs.times import written
+from topicfs.inspection.explain import Lookup, explain_offset, explain_timestamp
 from topicfs.options.places import place_option
 from topicfs.paths import parse_path
 from topicfs.places import Place, security_of
+from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.storage.engine import Engine, Partition
 from topicfs.storage.errors import StorageError
-from topicfs.storage.inspect.explain import Lookup, explain_offset, explain_timestamp
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Isolation, Offset, Timestamp
-from topicfs.storage.replicas.partition import ReplicatedPartition
 from topicfs.terminal import console
 
 AnyPartition = TypeVar("AnyPartition", bound=Partition)

@@ -18,12 +18,12 @@ from topicfs.cluster.protocol.other_clients import for_librdkafka
 from topicfs.data_directory import require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.migration.cluster import KafkaCluster
+from topicfs.migration.handover import Handover
+from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.options.places import checked_security, client_config_option, parse_directories
 from topicfs.storage.disk.lock import LockHolder, find_holder
 from topicfs.storage.errors import StorageError
-from topicfs.storage.handover.cluster import KafkaCluster
-from topicfs.storage.handover.handover import Handover
-from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
 
 POLL_SECONDS = 0.2
 

@@ -16,8 +16,8 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 
 if TYPE_CHECKING:
-    from topicfs.storage.replicas.healing.comparison import Loss
-    from topicfs.storage.replicas.healing.resolution import ReplicaGivenUp, Resolution
+    from topicfs.replication.replicas.healing.comparison import Loss
+    from topicfs.replication.replicas.healing.resolution import ReplicaGivenUp, Resolution
 
 _NOT_DONE = (
     "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
@@ -69,7 +69,7 @@ def resolve(
 
     No daemon may serve the directories meanwhile.
     """
-    from topicfs.storage.replicas.healing.resolution import Resolution
+    from topicfs.replication.replicas.healing.resolution import Resolution
 
     with closing(Resolution(directories, keep)) as resolution:
         for place, reason in resolution.left_alone.items():

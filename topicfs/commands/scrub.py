@@ -24,7 +24,7 @@ from topicfs.terminal import console, plain
 _LOOK_EVERY_S = 0.2
 
 if TYPE_CHECKING:
-    from topicfs.storage.scrub.findings import ScrubCounts, ScrubFinding
+    from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
 
 
 @click.command(

@@ -16,6 +16,7 @@ from functools import partial
 import click
 
 from topicfs.callers import completion
+from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
@@ -25,7 +26,6 @@ from topicfs.paths import check_group_name
 from topicfs.places import Place
 from topicfs.storage.errors import RecordNotHeldError, StorageError
 from topicfs.storage.messages import reason_of
-from topicfs.storage.share_groups import Acknowledgement
 
 REJECTS = 65
 """Exit status (EX_DATAERR) of a command that a record's data do not suit, now or ever."""

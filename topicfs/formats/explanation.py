@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from topicfs.fusefs.times import written
+from topicfs.inspection.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
 from topicfs.storage.engine import Partition
-from topicfs.storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
 from topicfs.storage.messages import printable
 from topicfs.storage.model import SegmentInfo, Timestamp
 from topicfs.storage.segment.trace import (

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from topicfs.coordination.share_groups import Acknowledgement, RecordName
 from topicfs.fusefs.forms import JSON
 from topicfs.lines import say
 from topicfs.storage.engine import Engine
 from topicfs.storage.messages import reason_of
-from topicfs.storage.share_groups import Acknowledgement, RecordName
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 LINE_BYTES = 1 << 20

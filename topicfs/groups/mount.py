@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from topicfs.coordination.membership import Position, check_positions
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
 from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
-from topicfs.storage.membership import Position, check_positions
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _MEMBER = re.compile(

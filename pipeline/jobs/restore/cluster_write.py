@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from topicfs.migration.cluster import KafkaCluster
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, partitions_needed
 from topicfs.pipeline.tasks.task_source import write_in_tasks
-from topicfs.storage.handover.cluster import KafkaCluster
 from topicfs.storage.model import TopicPartition
 
 if TYPE_CHECKING:

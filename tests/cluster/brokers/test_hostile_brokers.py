@@ -18,8 +18,8 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.place import ClusterAddress
 from topicfs.cluster.protocol.messages import METADATA
-from topicfs.storage.coordinators.wire import MAX_STRUCTURES
 from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.wire import MAX_STRUCTURES
 
 ILLEGAL = ("../evil", "x/y", "@status", "", ".", "..", "a\0b", "n\u00e4me", "x" * 250)
 

@@ -27,6 +27,7 @@ from topicfs.cluster.groups.member import ClusterMember
 from topicfs.cluster.groups.requests import GroupClient
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
+from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,
@@ -38,7 +39,6 @@ from topicfs.storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from topicfs.storage.membership import GroupState, Membership, Position, Subscription
 from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java

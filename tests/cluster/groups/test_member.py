@@ -12,9 +12,9 @@ from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_ID
 from topicfs.cluster.groups import member as member_module
 from topicfs.cluster.groups.member import ClusterMember
+from topicfs.coordination.membership import Position, Subscription
 from topicfs.storage.config.group import GroupConfig
 from topicfs.storage.errors import NotAssignedError
-from topicfs.storage.membership import Position, Subscription
 from topicfs.storage.model import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

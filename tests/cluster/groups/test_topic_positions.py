@@ -9,7 +9,7 @@ import pytest
 
 from topicfs.cluster.groups import topic_positions
 from topicfs.cluster.groups.topic_positions import fetch_positions
-from topicfs.storage.membership import CommittedPosition
+from topicfs.coordination.membership import CommittedPosition
 from topicfs.storage.model import Offset, TopicPartition
 
 

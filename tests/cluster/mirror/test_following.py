@@ -23,10 +23,10 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.fetch import LATEST
 from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
 from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.main import cli
 from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java

@@ -12,8 +12,8 @@ import pytest
 
 from topicfs.cluster.protocol.messages import APIS, FETCH, METADATA, PRODUCE
 from topicfs.cluster.protocol.notation import parse_fields
-from topicfs.storage.coordinators.wire import NEWEST
 from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.wire import NEWEST
 
 
 def kafkas(jar, name):

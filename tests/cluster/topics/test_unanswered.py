@@ -17,6 +17,7 @@ from tests.doubles.remote_client import Program
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE
 from topicfs.cluster.protocol.messages import LIST_OFFSETS
+from topicfs.coordination.membership import Position
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner
 from topicfs.fusefs.appending.targets import Encoder, TopicTarget
 from topicfs.fusefs.errors import FileError
@@ -25,7 +26,6 @@ from topicfs.fusefs.groups.positions import lags
 from topicfs.fusefs.reports import Reports
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import PartitionOfflineError
-from topicfs.storage.membership import Position
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import partition_of_key
 

@@ -8,9 +8,9 @@ from tests.doubles.engines import append_lines
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.mount_client import MountClient
 from tests.doubles.records import marker, produced
+from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.producers.append import Origin
-from topicfs.storage.share_groups import Acknowledgement
 
 SHOP = TopicPartition("shop", 0), TopicPartition("shop", 1)
 

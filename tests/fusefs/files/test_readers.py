@@ -6,8 +6,8 @@ import pytest
 
 from tests.doubles.engines import append_lines
 from tests.doubles.mount_client import MountClient
+from topicfs.coordination.membership import Position
 from topicfs.storage.errors import GroupError
-from topicfs.storage.membership import Position
 from topicfs.storage.model import TopicPartition
 
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import LOG_START_OFFSETS
@@ -16,7 +17,6 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Engine
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.replicas.startup import open_replicas
 
 REWRITE = os.O_WRONLY | os.O_TRUNC
 

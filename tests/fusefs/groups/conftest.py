@@ -12,6 +12,7 @@ import trio.testing
 
 from tests.doubles.memory_engine import MemoryEngine, MemoryTopic
 from tests.doubles.scripted_group import ScriptedGroups, ScriptedMember
+from topicfs.coordination.membership import Subscription
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.forms import VALUES, Form
@@ -19,7 +20,6 @@ from topicfs.fusefs.groups.read_limit import ReadLimit
 from topicfs.fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
-from topicfs.storage.membership import Subscription
 from topicfs.storage.model import Isolation, Timestamp
 
 LOG, DRAIN = ReadLimit(), ReadLimit(drains=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
+from topicfs.coordination.membership import CommittedPosition
 from topicfs.fusefs.groups.positions import lag_of
-from topicfs.storage.membership import CommittedPosition
 from topicfs.storage.model import Offset
 
 

@@ -13,10 +13,10 @@ import trio.testing
 from tests.doubles.records import record
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, Stream, World, read_behind, settled
+from topicfs.coordination.membership import GroupState, MemberPartitions
 from topicfs.fusefs.forms import JSON, KV, VALUES, Form
 from topicfs.fusefs.groups.read_limit import ReadLimit, parse_read_limit
 from topicfs.storage.errors import CorruptionError, NotAssignedError
-from topicfs.storage.membership import GroupState, MemberPartitions
 
 BEYOND_64_BITS = 99_999_999_999_999_999_999
 

@@ -10,10 +10,10 @@ import trio
 from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, DRAIN, World, read_behind, settled
+from topicfs.coordination.membership import GroupState
 from topicfs.fusefs.forms import BATCH, JSON, KV, VALUES, Form
 from topicfs.fusefs.groups.read_limit import ReadLimit
 from topicfs.storage.errors import CorruptionError, GroupError, NoPositionError, NotAssignedError
-from topicfs.storage.membership import GroupState
 
 
 async def test_it_begins_at_the_groups_position(world: World):

@@ -15,6 +15,7 @@ from tests.doubles.mount_client import MountClient, refused
 from tests.doubles.stalling_engine import StallingEngine
 from tests.doubles.waiting import wait_until
 from tests.examples.conftest import ROOT
+from topicfs.coordination.membership import Position
 from topicfs.fusefs.metrics import engine as engine_metrics
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
@@ -27,7 +28,6 @@ from topicfs.storage.counts.engine_counts import OTHERS
 from topicfs.storage.disk.names import CONSUMER_OFFSETS
 from topicfs.storage.engine import Engine
 from topicfs.storage.manager import open_engine
-from topicfs.storage.membership import Position
 from topicfs.storage.model import TopicPartition
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

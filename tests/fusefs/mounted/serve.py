@@ -33,12 +33,12 @@ from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions, run
 from topicfs.fusefs.metrics.address import parse_metrics_address
 from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.engine import Engine
 from topicfs.storage.manager import Machine, open_engine
 from topicfs.storage.model import Isolation
-from topicfs.storage.replicas.startup import open_replicas
 
 READ: dict[str, Any] = {
     "left_out": lambda paths: tuple(map(Path, paths)),

@@ -15,10 +15,10 @@ from tests.soak.crossings.comparison import compare_times, read_all, read_from
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import PartitionModel
 from tests.soak.crossings.settings import Switches, engine_config
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Engine, Partition
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import LogManager, open_engine
 from topicfs.storage.manager import Machine as EngineMachine
 from topicfs.storage.model import Isolation

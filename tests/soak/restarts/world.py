@@ -34,14 +34,14 @@ from tests.soak.restarts.places import (
     told_start,
 )
 from topicfs.main import run
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import StorageError
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
-from topicfs.storage.replicas.engine import ReplicatedEngine
-from topicfs.storage.replicas.startup import open_replicas
 
 MOST_REFUSALS = 8
 """Commands in one start, at most: each directory may be damaged, away and forked."""

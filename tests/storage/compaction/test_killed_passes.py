@@ -9,9 +9,9 @@ from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_nodes import BLOCK_BYTES
+from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
 from topicfs.storage.errors import PartitionOfflineError
-from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 from topicfs.storage.producers.append import Origin
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.doubles.engines import append_lines, read_lines
 from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication.scrub.position import read_position
 from topicfs.storage.disk.names import SCRUB, view_file
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptionError, PartitionOfflineError
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
-from topicfs.storage.scrub.position import read_position
 
 BYTES = 8 << 40
 CAUSE = f"a file of {BYTES} bytes"

@@ -11,9 +11,9 @@ import pytest
 
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
+from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptionError, NotAPlainFileError, StorageError
-from topicfs.storage.inspect.check.directory import DirectoryCheck
 from topicfs.storage.manager import Machine, open_engine
 
 pytestmark = pytest.mark.slow

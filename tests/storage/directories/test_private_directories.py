@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from topicfs.cluster.cache.cache import Cache
-from topicfs.storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.replication.replicas import open_directories
 from topicfs.storage.manager import open_engine
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import Timestamp
-from topicfs.storage.replicas import open_directories
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
+from topicfs.replication.scrub.findings import ScrubFinding
+from topicfs.replication.scrub.position import ScrubPosition, read_position, write_position
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import LEADER_EPOCHS, SCRUB
@@ -17,8 +19,6 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
 from topicfs.storage.duties.scrubber import MILLISECONDS_AN_HOUR
 from topicfs.storage.manager import LogManager, Machine, open_engine
-from topicfs.storage.scrub.findings import ScrubFinding
-from topicfs.storage.scrub.position import ScrubPosition, read_position, write_position
 
 FILES = NativeFileSystem()
 HOURS = 24

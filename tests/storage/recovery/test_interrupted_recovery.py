@@ -11,9 +11,9 @@ import pytest
 from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import batch, marker, sized_batch
+from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
 from topicfs.storage.codec.records import BatchStamp
-from topicfs.storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.append import Origin
 

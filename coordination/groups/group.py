@@ -1,0 +1,359 @@
+"""One group of the classic protocol: its members, its state, and what follows from them (kafka-coordinators.md#groups)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from topicfs.coordination.groups.requests import (
+    Code,
+    JoinAnswer,
+    JoinedMember,
+    JoinReply,
+    KeyValue,
+    Protocol,
+    RequestError,
+    SyncAnswer,
+    SyncReply,
+)
+from topicfs.coordination.membership import GroupState
+from topicfs.coordination.records.consumer_protocol import SUBSCRIPTION, read_versioned
+from topicfs.coordination.records.group_records import write_group
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import NO_TIMESTAMP, Timestamp
+from topicfs.storage.partitioning import java_string_hash
+
+CONSUMER = "consumer"
+"""The protocol type of consumers."""
+
+EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+
+_FROM = {
+    EMPTY: (PREPARING,),
+    PREPARING: (STABLE, COMPLETING, EMPTY),
+    COMPLETING: (PREPARING,),
+    STABLE: (COMPLETING,),
+    DEAD: tuple(GroupState),
+}
+"""From which states each one is reached."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GroupMember:
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    reader: str = ""
+    heartbeats: bool = True
+    assignment: bytes = b""
+    is_new: bool = False
+    """Its first join is not answered yet."""
+    join_reply: JoinReply | None = None
+    """The reply to a join that waits for the end of the phase."""
+    sync_reply: SyncReply | None = None
+    """The reply to a sync that waits for its assignment."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """The names of its protocols."""
+        return frozenset(one.name for one in self.protocols)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((one.metadata for one in self.protocols if one.name == protocol), b"")
+
+    def answer_join(self, answer: JoinAnswer) -> None:
+        reply, self.join_reply = self.join_reply, None
+        if reply is not None:
+            reply(answer)
+
+    def answer_sync(self, answer: SyncAnswer) -> bool:
+        """Answer a sync that waits; return whether one did."""
+        reply, self.sync_reply = self.sync_reply, None
+        if reply is not None:
+            reply(answer)
+        return reply is not None
+
+    @property
+    def waits(self) -> bool:
+        """True if it shows that it lives by waiting for an answer; a new member does not."""
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Group:
+    """A group. What it has written, and when, is decided by those who change it."""
+
+    name: str
+    state_since: Timestamp
+    state: GroupState = EMPTY
+    previous_state: GroupState = EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    """None: no member ever joined."""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    """Ids that were given out, and whose members have not joined with them yet."""
+    pending_sync: set[str] = field(default_factory=set)
+    """Members of this generation that have not asked for their assignment yet."""
+    static: dict[str, str] = field(default_factory=dict)
+    """Instance ids of static members, and their member ids."""
+    member_added: bool = False
+    """A member came during the initial delay."""
+    subscribed: frozenset[str] | None = None
+    """The topics of all members; None: not known, or not consumers."""
+    _common: frozenset[str] | None = None
+    """The names that all members offer; None: to be found out."""
+    _late: str | None = None
+    """The member that `all_joined` found missing the last time."""
+
+    def move_to(self, state: GroupState, now: Timestamp) -> None:
+        assert self.state in _FROM[state], f"{self.name}: from {self.state} to {state}"
+        self.previous_state, self.state, self.state_since = self.state, state, now
+
+    def in_state(self, *states: GroupState) -> bool:
+        return self.state in states
+
+    # Members.
+
+    def add(self, member: GroupMember, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+            self._common = member.offers
+        elif self._common is not None:
+            self._common &= member.offers
+        self.members[member.member_id] = member
+        self.pending.discard(member.member_id)
+        if self.leader is None:
+            self.leader = member.member_id
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> GroupMember | None:
+        """Take a member, or an id that was given out, away; the first of the others leads in a leader's place."""
+        self.pending.discard(member_id)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        self._common = None
+        if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
+            del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.in_map_order()), None)
+        return member
+
+    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
+        """Give a static member's place, assignment and leadership to its new id; who waits as the old one is fenced."""
+        member = self.members.pop(old_id)
+        member.answer_join(JoinAnswer(code=Code.FENCED_INSTANCE_ID, member_id=old_id))
+        member.answer_sync(SyncAnswer(Code.FENCED_INSTANCE_ID))
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.static[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.discard(old_id)
+            self.pending_sync.add(new_id)
+        return member
+
+    def check_member(self, member_id: str, instance_id: str | None) -> GroupMember:
+        """Return the member. Raises RequestError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            known = self.static.get(instance_id)
+            if known is None:
+                raise RequestError(Code.UNKNOWN_MEMBER_ID)
+            if known != member_id:
+                raise RequestError(Code.FENCED_INSTANCE_ID)
+        found = self.members.get(member_id)
+        if found is None:
+            raise RequestError(Code.UNKNOWN_MEMBER_ID)
+        return found
+
+    @property
+    def waiting_to_join(self) -> int:
+        return sum(member.join_reply is not None for member in self.members.values())
+
+    @property
+    def all_joined(self) -> bool:
+        if self.pending:
+            return False
+        late = None if self._late is None else self.members.get(self._late)
+        if late is None or late.join_reply is not None:
+            # Members join again in their order, mostly: the last one that is missing is missing for long.
+            missing = (one for one in reversed(self.members) if self.members[one].join_reply is None)
+            self._late = next(missing, None)
+        return self._late is None
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def elect_joined_leader(self) -> bool:
+        """Return whether there is a leader among those that joined; the first that did takes an absent one's place."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join_reply is not None:
+            return True
+        joined = next((one for one in self.in_map_order() if self.members[one].join_reply is not None), None)
+        if joined is not None:
+            self.leader = joined
+        return joined is not None
+
+    def in_map_order(self) -> Iterator[str]:
+        """Yield the members' ids in the order in which a broker's records have them."""
+        return iter(hash_map_order(self.members))
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """Return all members as the leader is told of them."""
+        return tuple(
+            JoinedMember(one, self.members[one].instance_id, self.members[one].metadata(self.protocol))
+            for one in self.in_map_order()
+        )
+
+    # Protocols.
+
+    def common_protocols(self) -> frozenset[str]:
+        """Return the names that all members offer."""
+        if self._common is None:
+            offers = {member.offers for member in self.members.values()}
+            self._common = frozenset.intersection(*offers) if offers else frozenset()
+        return self._common
+
+    def set_protocols(self, member: GroupMember, protocols: tuple[Protocol, ...]) -> None:
+        """Take what a member offers from now on."""
+        before, member.protocols = member.offers, protocols
+        if member.offers != before:
+            self._common = None
+
+    def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
+        """Return whether a member that offers these can join."""
+        names = {one.name for one in protocols}
+        if self.state is EMPTY:
+            return bool(protocol_type and names)
+        return protocol_type == self.protocol_type and bool(names & self.common_protocols())
+
+    def select_protocol(self) -> str:
+        """Return the name with the most votes; of two with the same number the first in a Java HashMap."""
+        candidates = self.common_protocols()
+        votes = Counter(
+            next(one.name for one in member.protocols if one.name in candidates)
+            for member in self.members.values()
+        )
+        return max(hash_map_order(votes), key=lambda name: votes[name])
+
+    # Generations, and what is written.
+
+    def next_generation(self, now: Timestamp) -> None:
+        self.generation += 1
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol = self.select_protocol()
+            self.move_to(COMPLETING, now)
+        else:
+            self.protocol = None
+            self.move_to(EMPTY, now)
+        self.subscribed = self._subscribed()
+
+    def _subscribed(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics.update(read_versioned(SUBSCRIPTION, member.metadata(self.protocol))["topics"])
+        except CorruptBatchError:
+            return None
+        return frozenset(topics)
+
+    def subscribes_to(self, topic: str) -> bool:
+        return self.subscribed is not None and topic in self.subscribed
+
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> KeyValue:
+        """Return the record of the group as it is, with these assignments in place of the members' own."""
+        members = [self.members[one] for one in self.in_map_order()]
+        return write_group(
+            self.name,
+            {
+                "protocolType": self.protocol_type or "",
+                "generation": self.generation,
+                "protocol": self.protocol,
+                "leader": self.leader,
+                "currentStateTimestamp": self.state_since,
+                "members": [
+                    {
+                        "memberId": one.member_id,
+                        "groupInstanceId": one.instance_id,
+                        "clientId": one.client_id,
+                        "clientHost": one.client_host,
+                        "rebalanceTimeout": one.rebalance_timeout_ms,
+                        "sessionTimeout": one.session_timeout_ms,
+                        "subscription": one.metadata(self.protocol),
+                        "assignment": one.assignment
+                        if assignments is None
+                        else assignments.get(one.member_id, b""),
+                    }
+                    for one in members
+                ],
+            },
+        )
+
+    @classmethod
+    def from_record(cls, name: str, fields: Mapping[str, object]) -> Group:
+        """Return the group that a record describes: with members it is Stable, without Empty."""
+        stamp = fields.get("currentStateTimestamp", NO_TIMESTAMP)
+        assert isinstance(stamp, int)
+        group = cls(name=name, state_since=Timestamp(stamp))
+        group._fill(fields)
+        return group
+
+    def _fill(self, fields: Mapping[str, object]) -> None:
+        members, protocol, leader = fields["members"], fields["protocol"], fields["leader"]
+        kind, generation = str(fields["protocolType"]), fields["generation"]
+        assert isinstance(members, list)
+        assert isinstance(generation, int)
+        self.generation = generation
+        self.protocol_type = kind or None
+        self.protocol = None if protocol is None else str(protocol)
+        for each in members:
+            self.add(
+                GroupMember(
+                    member_id=each["memberId"],
+                    instance_id=each.get("groupInstanceId"),
+                    client_id=each["clientId"],
+                    client_host=each["clientHost"],
+                    rebalance_timeout_ms=each.get("rebalanceTimeout", each["sessionTimeout"]),
+                    session_timeout_ms=each["sessionTimeout"],
+                    protocols=(Protocol(self.protocol or "", each["subscription"]),),
+                    assignment=each["assignment"],
+                ),
+                kind,
+            )
+        self.leader = None if leader is None else str(leader)
+        if self.members:
+            self.state = STABLE
+        self.subscribed = self._subscribed()
+
+
+def hash_map_order(names: Iterable[str]) -> list[str]:
+    """Return `names`, given in the order in which they were put, in the order in which a Java HashMap has them."""
+    listed = list(names)
+    capacity = 16
+    while len(listed) * 4 > capacity * 3:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        spread = java_string_hash(name) & 0xFFFFFFFF
+        return (spread ^ spread >> 16) & (capacity - 1)
+
+    return sorted(listed, key=bucket)

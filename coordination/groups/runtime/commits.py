@@ -1,0 +1,132 @@
+"""Commits of a member on their way into the log, and the errors that their callers get for Kafka's error codes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from topicfs.coordination.groups.offsets import StoredOffset
+from topicfs.coordination.groups.requests import Code
+from topicfs.coordination.membership import CommittedPosition, Position
+from topicfs.storage.errors import (
+    GroupError,
+    GroupFullError,
+    IncompatibleMemberError,
+    InvalidPositionError,
+    NotAssignedError,
+    StorageError,
+    UnknownTopicError,
+)
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
+
+
+class Commit(NamedTuple):
+    """One call of `coordination.membership.Membership.commit`."""
+
+    positions: Mapping[TopicPartition, Position]
+    future: Future[None]
+
+    def done(self) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def answer(
+        self, codes: Code | Mapping[TopicPartition, Code], group: str, cause: Exception | None
+    ) -> None:
+        """End the call with the coordinator's answer."""
+        if isinstance(codes, Code):
+            self.fail(error_of(codes, group, cause))
+            return
+        bad = next((one for one in self.positions if codes[one] is not Code.NONE), None)
+        if bad is None:
+            self.done()
+        else:
+            self.fail(position_error(codes[bad], group, bad))
+
+
+class Commits:
+    """The calls of one member that wait. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._calls: list[Commit] = []
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        with self._lock:
+            return bool(self._calls)
+
+    def add(self, call: Commit) -> bool:
+        """Add a call; return whether it is the first one that waits."""
+        with self._lock:
+            self._calls.append(call)
+            return len(self._calls) == 1
+
+    def take(
+        self, held: Collection[TopicPartition], group: str
+    ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
+        """Take all calls, and the positions that hold after the last of them; those in partitions not `held` fail."""
+        with self._lock:
+            calls, self._calls = self._calls, []
+        good: list[Commit] = []
+        positions: dict[TopicPartition, Position] = {}
+        for call in calls:
+            other = next((one for one in call.positions if one not in held), None)
+            if other is None:
+                good.append(call)
+                positions.update(call.positions)
+            else:
+                call.fail(NotAssignedError(f"{group}: {other} is another member's now"))
+        return good, positions
+
+    def put_back(self, calls: list[Commit]) -> None:
+        """Put calls back in front of those that came meanwhile."""
+        with self._lock:
+            self._calls = [*calls, *self._calls]
+
+    def fail(self, error: Exception) -> None:
+        with self._lock:
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call.fail(error)
+
+
+def shown_position(stored: StoredOffset) -> CommittedPosition:
+    """Return a position as callers see it."""
+    position = stored.position
+    return CommittedPosition(
+        Offset(position.offset),
+        position.leader_epoch,
+        position.metadata,
+        Timestamp(position.commit_timestamp),
+    )
+
+
+def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
+    """Return the error that a code of Kafka's means here; `cause` is why the last append failed."""
+    if code is Code.GROUP_MAX_SIZE_REACHED:
+        return GroupFullError(f"{group}: the group has as many members as group.max.size allows")
+    if code is Code.INCONSISTENT_GROUP_PROTOCOL:
+        return IncompatibleMemberError(f"{group}: its members have no assignor in common with this one")
+    if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID):
+        return NotAssignedError(f"{group}: no longer a member")
+    written = (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.UNKNOWN_SERVER_ERROR)
+    if code in written and cause is not None:
+        return cause
+    return GroupError(f"{group}: {code.name}")
+
+
+def position_error(code: Code, group: str, partition: TopicPartition) -> StorageError:
+    """Return why a position was not committed."""
+    if code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicError(f"{partition}: no such partition")
+    if code is Code.OFFSET_METADATA_TOO_LARGE:
+        return InvalidPositionError(
+            f"{group}: the metadata of {partition} are longer than offset.metadata.max.bytes"
+        )
+    return GroupError(f"{group}: {partition}: {code.name}")

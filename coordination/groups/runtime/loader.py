@@ -1,0 +1,135 @@
+"""The loader of a partition of `__consumer_offsets` into a coordinator's memory, from its first record to its last.
+
+Records of types that are not known here are left as they are; a record that cannot be read ends the loading, for what
+comes after it could mean anything (kafka-coordinators.md#loading).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from topicfs.coordination.groups.coordinator import GroupCoordinator
+from topicfs.coordination.groups.offsets import OffsetStore
+from topicfs.coordination.records.group_records import (
+    GROUP_TYPE,
+    number_and_rest,
+    read_committed_offset,
+    read_key,
+    read_value,
+)
+from topicfs.coordination.records.share_group_records import GroupRecord
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, Record, TopicPartition
+
+QUEUE_RECORDS = frozenset(GroupRecord)
+
+READ_BYTES = 5 << 20
+"""Kafka's offsets.load.buffer.size."""
+
+
+@dataclass(slots=True)
+class OtherGroups:
+    """Groups of newer protocols, by the keys of their records; queues come and go, and `Runner.is_other` asks for them."""
+
+    keys: dict[str, set[bytes]] = field(default_factory=dict)
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Take a record; every such key begins with the group's name."""
+        group = _first_string(key)
+        if group is None:
+            return
+        if value is not None:
+            self.keys.setdefault(group, set()).add(key)
+        elif group in self.keys:
+            self.keys[group].discard(key)
+            if not self.keys[group]:
+                del self.keys[group]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGroups:
+    """The result of loading a partition."""
+
+    records: int
+    size_bytes: int
+    unknown_types: frozenset[int]
+    """Record types that are not known here."""
+
+
+@dataclass(slots=True)
+class GroupLoader:
+    """Loads a coordinator and its positions."""
+
+    coordinator: GroupCoordinator
+    offsets: OffsetStore
+    others: OtherGroups
+    stop: Callable[[], bool] = lambda: False
+    records: int = 0
+    unknown_types: set[int] = field(default_factory=set)
+
+    def load(self, partition: Partition) -> LoadedGroups:
+        """Read all of the partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
+        offset, size = partition.log_start_offset, 0
+        while not self.stop():
+            fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+            if not fetched.data:
+                break
+            for columns in decode_each(fetched.data, control=True):
+                self._take(columns)
+            size += len(fetched.data)
+            offset = fetched.next_offset
+        for group in self.offsets.groups():
+            if group not in self.coordinator.groups:
+                self.coordinator.new_group(group)
+        return LoadedGroups(self.records, size, frozenset(self.unknown_types))
+
+    def _take(self, columns: Columns) -> None:
+        first = 0
+        for batch in columns.batches:
+            records: Iterator[Record] = map(columns.record, range(first, batch.record_end))
+            first = batch.record_end
+            for record in records:
+                self.records += 1
+                if batch.is_control:
+                    self._end(batch.producer_id, record)
+                else:
+                    producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+                    self._take_record(record, producer_id)
+
+    def _end(self, producer_id: ProducerId, record: Record) -> None:
+        kind = control_type(record.key)
+        if kind in (ControlType.COMMIT, ControlType.ABORT):
+            self.offsets.end_transaction(producer_id, committed=kind is ControlType.COMMIT)
+
+    def _take_record(self, record: Record, producer_id: ProducerId) -> None:
+        if record.key is None:
+            raise CorruptBatchError(0, f"the record at offset {record.offset} has no key")
+        known = read_key(record.key)
+        if known is None:
+            number = number_and_rest(record.key)[0]
+            self.unknown_types.add(number)
+            if number not in QUEUE_RECORDS:
+                self.others.take(record.key, record.value)
+        elif known[0] == GROUP_TYPE:
+            fields = None if record.value is None else read_value(GROUP_TYPE, record.value)[1]
+            self.coordinator.replay(known[1]["group"], fields)
+        elif record.value is None:
+            place = TopicPartition(known[1]["topic"], known[1]["partition"])
+            self.offsets.forget(known[1]["group"], place)
+        else:
+            position = read_committed_offset(record.key, record.value)
+            assert position is not None
+            self.offsets.take(position, Offset(record.offset), producer_id)
+
+
+def _first_string(key: bytes) -> str | None:
+    """Return the text after a key's type; None where there is none."""
+    size = int.from_bytes(key[2:4], "big", signed=True)
+    content = key[4 : 4 + size]
+    if size < 0 or len(content) < size:
+        return None
+    return content.decode(errors="replace")

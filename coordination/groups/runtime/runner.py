@@ -1,0 +1,474 @@
+"""The one thread in which an engine's groups are served: requests, timers and appends, one after the other.
+
+Others hand it something to do and do not wait (`post`), or wait for what it returns (`call`). It begins with the first
+of these, and reads `__consumer_offsets` then: who uses no groups pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import lru_cache, partial
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol, TypeVar
+
+from topicfs.coordination.groups.group import PREPARING, Group
+from topicfs.coordination.groups.offsets import NO_TOPIC_ID
+from topicfs.coordination.groups.rebalance import GroupLimits
+from topicfs.coordination.groups.requests import Write
+from topicfs.coordination.groups.runtime.shard import Shard, ShardState
+from topicfs.coordination.groups.timers import Timers
+from topicfs.coordination.membership import GroupsSummary
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Engine, Listeners, Topic
+from topicfs.storage.errors import GroupError, ReadOnlyError
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+TOPIC = names.CONSUMER_OFFSETS
+COMMIT_SECONDS = 0.01
+"""Commits wait so long for others, and are then appended together."""
+JOIN_SECONDS = 0.003
+"""Members wait so long for others that come or go with them, and then join again."""
+MOST_WAKEUPS = 50
+"""While other requests keep coming, both wait for so many at most."""
+MOST_LINGER_MS = 1000
+"""However long a rebalance of thousands takes, the next one begins after so long at most."""
+CLOSED = "the groups are closed"
+
+
+class LocalMember(Protocol):
+    """A member of this process, as the thread knows it (`coordination.groups.runtime.member`)."""
+
+    shard: Shard
+
+    def rebalance(self) -> None:
+        """Take part in a rebalance that began."""
+        ...
+
+    def topics_changed(self, deleted: Collection[str]) -> None:
+        """Look whether it wants other topics now."""
+        ...
+
+    def take_commits(self) -> Write | None:
+        """Return what is to be written for its commits so far."""
+        ...
+
+    def end(self, reason: Exception) -> None:
+        """Be a member no longer."""
+        ...
+
+
+class _Known(NamedTuple):
+    """A topic as it was seen last."""
+
+    topic_id: uuid.UUID
+    partitions: int
+
+
+class Linger:
+    """The wait for others of the same kind: until nothing has come for some time, or too much has."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self.seconds = self._shortest = seconds
+        self._clock = clock
+        self._least_ms = 0
+        self._began = 0
+        self._quiet_seconds = 0.0
+        self._wakeups: int | None = None
+
+    def begin(self) -> None:
+        """Begin to wait, where nobody waits yet."""
+        if self._wakeups is None:
+            self._wakeups, self._quiet_seconds, self._began = 0, 0.0, self._clock()
+
+    def hurry(self) -> None:
+        """Wait no longer."""
+        self._wakeups = MOST_WAKEUPS
+
+    def goes_by(self, milliseconds: int) -> None:
+        """Wait the longer from now on the longer it took to do what is waited for: half of the time is for others to come."""
+        self._least_ms = min(milliseconds, MOST_LINGER_MS)
+        self.seconds = max(self._shortest, self._least_ms / 4000)
+
+    def woken(self, quiet_seconds: float) -> None:
+        """Count a wakeup, after so long in which nothing has come."""
+        if self._wakeups is None:
+            return
+        self._quiet_seconds = self._quiet_seconds + quiet_seconds if quiet_seconds else 0.0
+        if self._quiet_seconds >= self.seconds:
+            self.hurry()
+        elif self._wakeups < MOST_WAKEUPS - 1 or not 0 <= self._clock() - self._began < self._least_ms:
+            self._wakeups += 1
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._wakeups is not None
+
+    def take(self) -> bool:
+        """Return whether it is over; then nobody waits any longer."""
+        over = self._wakeups is not None and self._wakeups >= MOST_WAKEUPS
+        if over:
+            self._wakeups = None
+        return over
+
+
+class Runner:
+    """See the module."""
+
+    def __init__(
+        self, engine: Engine, *, clock: Clock, limits: GroupLimits, partitions: int, follows: bool
+    ) -> None:
+        self.engine = engine
+        self.read_only = engine.read_only or follows
+        """A follower's groups are its leader's: they are shown, and not changed."""
+        self.clock = clock
+        self.limits = limits
+        self.shards: dict[int, Shard] = {}
+        self.timers = Timers(clock)
+        """For what the members of this process wait for."""
+        self.members: dict[str, dict[str, LocalMember]] = {}
+        """The members of this process, by group and id."""
+        self.listeners = Listeners()
+        self._partitions = partitions
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._later: deque[Callable[[], None]] = deque()
+        self._changed: dict[str, Group] = {}
+        self._committing: dict[LocalMember, None] = {}
+        self._commit_linger = Linger(COMMIT_SECONDS, clock)
+        self._preparing: dict[str, Group] = {}
+        """The groups whose members of this process are to join again."""
+        self._join_linger = Linger(JOIN_SECONDS, clock)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._stopping = False
+        self._topics: dict[str, _Known] = {}
+
+    # From any thread.
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have something done, and do not wait for it. Raises GroupError once it is closed."""
+        with self._lock:
+            if self._closed:
+                raise GroupError(CLOSED)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
+                self._thread.start()
+            self._inbox.put(action)
+
+    def call(self, action: Callable[[], T]) -> T:
+        """Have something done, and wait for what it returns or raises."""
+        if threading.current_thread() is self._thread:
+            return action()
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action())
+            except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
+                future.set_exception(error)
+
+        self.post(run)
+        return future.result()
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    def summary(self) -> GroupsSummary | None:
+        """Return the groups in numbers, as they were a moment ago; None before the first use."""
+        shards = list(self.shards.values())
+        if not shards:
+            return None
+        groups = [group for shard in shards for group in list(shard.coordinator.groups.values())]
+        return GroupsSummary(
+            groups=len(groups),
+            members=sum(len(group.members) for group in groups),
+            failed=tuple(
+                f"{shard.place}: {shard.reason}" for shard in shards if shard.state is ShardState.FAILED
+            ),
+        )
+
+    def topics_changed(self) -> None:
+        """Look for topics that came, went or grew; of no consequence before the first use."""
+        if self.started:
+            with suppress(GroupError):
+                self.post(self._look_at_topics)
+
+    def close(self) -> None:
+        """End all memberships, write that their groups are empty, and end the thread (blocking). Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            thread = self._thread
+            if thread is not None:
+                self._inbox.put(self._stop)
+        if thread is not None:
+            thread.join()
+
+    # The thread.
+
+    def _run(self) -> None:
+        self._guarded(self._load)
+        while not self._stopping:
+            for action in self._next():
+                self._guarded(action)
+            self._settle()
+            self._fire_timers()
+            if self._commit_linger.take():
+                self._guarded(self.commit_all)
+            if self._join_linger.take():
+                self._rebalance()
+            else:
+                self._settle()
+
+    def _next(self) -> Iterable[Callable[[], None]]:
+        """Wait for something to do, and return all there is by then."""
+        actions, timeout = [], self._timeout()
+        try:
+            actions.append(self._inbox.get(timeout=timeout))
+            while True:
+                actions.append(self._inbox.get_nowait())
+        except Empty:
+            pass
+        for linger in (self._commit_linger, self._join_linger):
+            linger.woken(0.0 if actions else timeout or 0.0)
+        return actions
+
+    def _timeout(self) -> float | None:
+        dues = [shard.timers.next_due() for shard in self.shards.values()]
+        due = min((one for one in (self.timers.next_due(), *dues) if one is not None), default=None)
+        lingers = (self._commit_linger, self._join_linger)
+        waits = [linger.seconds for linger in lingers if linger.is_waiting]
+        if due is not None:
+            waits.append(max(0.0, (due - self.clock()) / 1000))
+        return min(waits, default=None)
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception:  # whatever it is, the other groups are served
+            _LOGGER.exception("an error that nobody expected")
+
+    def _settle(self) -> None:
+        """Do what became due by what was done: answers that members of this process got, and what listeners are told."""
+        told = False
+        while self._later or self._changed:
+            while self._later:
+                self._guarded(self._later.popleft())
+            changed, self._changed = self._changed, {}
+            for name, group in changed.items():
+                told = True
+                if group.state is PREPARING and name in self.members:
+                    self._preparing[name] = group
+                    self._join_linger.begin()
+        if told:
+            self.listeners.notify()
+
+    def _rebalance(self) -> None:
+        """Have the members of this process take part in the rebalances that began: one for all that came or went together."""
+        began, preparing, self._preparing = self.clock(), self._preparing, {}
+        for name, group in preparing.items():
+            if group.state is PREPARING:
+                for member in list(self.members.get(name, {}).values()):
+                    self._guarded(member.rebalance)
+        self._settle()
+        self._join_linger.goes_by(self.clock() - began)
+
+    def _fire_timers(self) -> None:
+        for shard in list(self.shards.values()):
+            if shard.timers.next_due() is not None:
+                self._guarded(shard.fire_timers)
+        now = self.clock()
+        while (action := self.timers.take_due(now)) is not None:
+            self._guarded(action)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._guarded(self.commit_all)
+        for members in list(self.members.values()):
+            for member in list(members.values()):
+                member.end(GroupError(CLOSED))
+        for shard in self.shards.values():
+            if shard.state is ShardState.ACTIVE and not self.read_only:
+                self._guarded(partial(shard.empty_groups, "its coordinator ends"))
+            shard.unload()
+        self._settle()
+
+    # For the thread itself.
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do something after what is being done now."""
+        self._later.append(action)
+
+    def group_changed(self, group: Group) -> None:
+        self._changed[group.name] = group
+
+    def commit_soon(self, member: LocalMember, *, at_once: bool = False) -> None:
+        """Append a member's commits with those of others that come soon; `at_once` after what is being done now."""
+        self._commit_linger.begin()
+        if at_once:
+            self._commit_linger.hurry()
+        self._committing[member] = None
+
+    def commit_all(self) -> None:
+        """Append all commits that wait: one append a shard."""
+        committing, self._committing = self._committing, {}
+        by_shard: dict[Shard, list[LocalMember]] = {}
+        for member in committing:
+            by_shard.setdefault(member.shard, []).append(member)
+        for shard, members in by_shard.items():
+            shard.append([member.take_commits() for member in members])
+
+    # The shards.
+
+    def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
+        """Return the shard of a group; None while there is no topic to keep groups in, which `to_write` makes.
+
+        Raises GroupError while it does not serve; with `to_write` ReadOnlyError, OSError.
+        """
+        if to_write:
+            self.check_writable()
+            if not self.shards:
+                self._make_topic()
+        if not self.shards:
+            return None
+        number = coordinator_partition(group, len(self.shards))
+        shard = self.shards.get(number)
+        if shard is None:
+            raise GroupError(
+                f"{TOPIC}-{number}: there is no such partition, so the group {group} is not served"
+            )
+        shard.check()
+        return shard
+
+    def shard_to_write(self, group: str) -> Shard:
+        shard = self.shard_of(group, to_write=True)
+        assert shard is not None
+        return shard
+
+    def is_other(self, group: str) -> bool:
+        """Return whether a group of another kind has the name now: queues come and go in other threads.
+
+        Raises as `shard_of`; CorruptionError if the records of queues cannot be read, and no group has the name.
+        """
+        shard = self.shard_of(group)
+        if shard is not None and group in shard.others.keys:
+            return True
+        is_known = shard is not None and group in shard.coordinator.groups
+        return not is_known and self.engine.share_groups.exists(group)
+
+    def check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "opened read-only, or to follow another engine: groups and their positions are shown, and not changed"
+            )
+
+    def _make_topic(self) -> None:
+        if TOPIC not in self.engine.topics():
+            self.engine.create_topic(TOPIC, partitions=self._partitions)
+        self._load()
+
+    def _load(self) -> None:
+        self._topics = self._see_topics()
+        topic = self.engine.topics().get(TOPIC)
+        for number in topic.partitions() if topic is not None else ():
+            assert topic is not None
+            self._load_shard(topic, number)
+
+    def _load_shard(self, topic: Topic, number: int) -> None:
+        shard = self.shards[number] = Shard(
+            topic.partitions()[number],
+            clock=self.clock,
+            limits=self.limits,
+            topic_ids=self.topic_id,
+            changed=self.group_changed,
+        )
+        shard.load(lambda: self._closed)
+        if not self.read_only:
+            shard.begin(members_live=False)
+
+    # Topics.
+
+    def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        topic = self.engine.topics().get(partition.topic)
+        if topic is None or partition.partition not in topic.partitions():
+            return None
+        return _decoded(topic.topic_id)
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic has."""
+        return {name: one.partitions for name, one in self._topics.items()}
+
+    def internal(self, topic: str) -> bool:
+        found = self.engine.topics().get(topic)
+        return found is not None and found.internal
+
+    def _see_topics(self) -> dict[str, _Known]:
+        return {
+            name: _Known(_decoded(topic.topic_id), len(topic.partitions()))
+            for name, topic in self.engine.topics().items()
+        }
+
+    def _look_at_topics(self) -> None:
+        before, self._topics = self._topics, self._see_topics()
+        self._look_at_shards()
+        if before == self._topics:
+            return
+        deleted = {
+            name: known.topic_id
+            for name, known in before.items()
+            if name not in self._topics or self._topics[name].topic_id != known.topic_id
+        }
+        if deleted and not self.read_only:
+            for shard in self.shards.values():
+                if shard.state is ShardState.ACTIVE:
+                    shard.append(shard.offsets.topics_deleted(deleted))
+        for members in list(self.members.values()):
+            for member in list(members.values()):
+                self._guarded(partial(member.topics_changed, deleted))
+
+    def _look_at_shards(self) -> None:
+        """Load again what was reopened, and serve no longer what is gone."""
+        topic = self.engine.topics().get(TOPIC)
+        if topic is None:
+            gone, self.shards = self.shards, {}
+            for shard in gone.values():
+                self._end_members(shard, GroupError(f"{TOPIC} was deleted"))
+                shard.unload()
+            return
+        for number, partition in topic.partitions().items():
+            known = self.shards.get(number)
+            if known is not None and known.partition is not partition:
+                self._end_members(known, GroupError(f"{known.place}: reopened; join again"))
+                known.unload()
+                self._load_shard(topic, number)
+            elif known is None:
+                self._load_shard(topic, number)
+
+    def _end_members(self, shard: Shard, reason: GroupError) -> None:
+        for members in list(self.members.values()):
+            for member in list(members.values()):
+                if member.shard is shard:
+                    member.end(reason)
+
+
+@lru_cache(maxsize=4096)
+def _decoded(topic_id: str) -> uuid.UUID:
+    try:
+        return decode_id(topic_id)
+    except ValueError:
+        return NO_TOPIC_ID

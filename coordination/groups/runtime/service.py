@@ -1,0 +1,404 @@
+"""The groups of an engine that keeps them itself: `coordination.membership.Groups` over the runner's thread."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from topicfs.coordination.groups.group import EMPTY, Group, GroupMember
+from topicfs.coordination.groups.rebalance import GroupLimits
+from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
+from topicfs.coordination.groups.runtime.assignment import read_assignment, read_topics
+from topicfs.coordination.groups.runtime.commits import error_of, position_error, shown_position
+from topicfs.coordination.groups.runtime.member import EmbeddedMember, MemberName
+from topicfs.coordination.groups.runtime.runner import TOPIC, Runner
+from topicfs.coordination.groups.runtime.shard import Shard, ShardState
+from topicfs.coordination.membership import (
+    CommittedPosition,
+    GroupDescription,
+    GroupListing,
+    GroupPositions,
+    GroupsSummary,
+    GroupState,
+    MemberDescription,
+    Membership,
+    PendingPosition,
+    Position,
+    Subscription,
+    check_positions,
+)
+from topicfs.coordination.records.group_records import check_group_name
+from topicfs.storage.codec.control import EndTransactionMarker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.errors import (
+    GroupError,
+    GroupExistsError,
+    GroupNotEmptyError,
+    InvalidConfigError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.remote import asks, changes
+
+
+class GroupOverrides(Protocol):
+    """The store of the settings of groups."""
+
+    def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings given for each group itself; a snapshot."""
+        ...
+
+    def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
+        """Replace them; none removes the group's entry. On disk when it returns (OSError, ReadOnlyError)."""
+        ...
+
+
+class EmbeddedGroups:
+    """See `coordination.membership.Groups`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        overrides: GroupOverrides,
+        *,
+        clock: Clock,
+        limits: GroupLimits,
+        partitions: int,
+        follows: bool = False,
+    ) -> None:
+        """Make the service; `follows`: another engine leads the logs, so that nothing is written here."""
+        self._engine = engine
+        self._overrides = overrides
+        self._clock = clock
+        self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions, follows=follows)
+        engine.listen(self._runner.topics_changed)
+
+    # What there is.
+
+    def summary(self) -> GroupsSummary | None:
+        return self._runner.summary()
+
+    def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
+        runner = self._runner
+        if not runner.started:
+            if TOPIC in self._engine.topics():
+                with suppress(GroupError):  # It is closed.
+                    runner.post(lambda: None)
+            return {}
+        shards = list(runner.shards.values())
+        return {group: own for shard in shards for group, own in shard.offsets.known().items()}
+
+    @asks
+    def listed(self) -> Mapping[str, GroupListing]:
+        return self._runner.call(self._list)
+
+    def _list(self) -> Mapping[str, GroupListing]:
+        found = {
+            name: GroupListing(name=name, state=group.state)
+            for shard in self._runner.shards.values()
+            if shard.state is ShardState.ACTIVE
+            for name, group in shard.coordinator.groups.items()
+        }
+        return dict(sorted(found.items()))
+
+    @asks
+    def describe(self, group: str) -> GroupDescription:
+        return self._runner.call(lambda: self._describe(group))
+
+    def _describe(self, name: str) -> GroupDescription:
+        shard, group = self._find(name)
+        members = [self._member(group, one) for one in group.members.values()]
+        return GroupDescription(
+            name=name,
+            state=group.state,
+            generation=group.generation,
+            assignor=group.protocol or "",
+            coordinator=shard.place,
+            members=tuple(sorted(members, key=lambda one: one.member_id)),
+        )
+
+    def _member(self, group: Group, member: GroupMember) -> MemberDescription:
+        protocol = group.protocol or (member.protocols[0].name if member.protocols else None)
+        return MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            reader=member.reader,
+            topics=read_topics(member.metadata(protocol)),
+            partitions=tuple(sorted(read_assignment(member.assignment))),
+        )
+
+    @asks
+    def positions(self, group: str) -> GroupPositions:
+        return self._runner.call(lambda: self._positions(group))
+
+    def _positions(self, group: str) -> GroupPositions:
+        shard = self._runner.shard_of(group)
+        if shard is None:
+            return GroupPositions()
+        committed = {
+            place: shown_position(one) for place, one in sorted(shard.offsets.committed(group).items())
+        }
+        pending: dict[TopicPartition, list[PendingPosition]] = {}
+        for producer_id, place, stored in shard.offsets.pending(group):
+            pending.setdefault(place, []).append(PendingPosition(Offset(stored.position.offset), producer_id))
+        return GroupPositions(committed, pending)
+
+    @asks
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        return self._runner.call(lambda: self._positions_in(topic))
+
+    def _positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        found = {}
+        for shard in self._runner.shards.values():
+            for group in shard.offsets.groups():
+                own = sorted(shard.offsets.committed(group).items())
+                if any(place.topic == topic for place, _ in own):
+                    found[group] = {place: shown_position(one) for place, one in own if place.topic == topic}
+        return dict(sorted(found.items()))
+
+    # Positions that are set.
+
+    @changes
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        check_group_name(group)
+        self._runner.check_writable()
+        check_positions(group, positions)
+        for place in positions:
+            if self._runner.topic_id(place) is None:
+                raise UnknownTopicError(f"{place}: no such partition")
+        if positions:
+            self._runner.call(lambda: self._set_positions(group, dict(positions)))
+
+    def _set_positions(self, name: str, positions: Mapping[TopicPartition, Position]) -> None:
+        shard = self._runner.shard_to_write(name)
+        group = shard.coordinator.find(name)
+        if self._runner.is_other(name):
+            raise GroupError(f"{name}: a group of another protocol: only a broker sets its positions")
+        if group is not None and group.state is not EMPTY:
+            raise _not_empty(group)
+        limit = shard.coordinator.limits.metadata_max_bytes
+        for place, position in positions.items():
+            if len(position.metadata.encode("utf-16-le")) // 2 > limit:
+                raise position_error(Code.OFFSET_METADATA_TOO_LARGE, name, place)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        shard.append([shard.commit(OffsetCommitRequest(group=name, positions=positions), answers.append)])
+        (answer,) = answers
+        _raise_first(answer, name, shard)
+
+    @changes
+    def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        self._runner.check_writable()
+        self._runner.call(lambda: self._delete_positions(group, list(partitions)))
+
+    def _delete_positions(self, name: str, partitions: Collection[TopicPartition]) -> None:
+        shard, group = self._find(name)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        shard.append([shard.offsets.delete(group, partitions, answers.append)])
+        (answer,) = answers
+        codes = {answer} if isinstance(answer, Code) else set(answer.values())
+        if codes & {Code.NON_EMPTY_GROUP, Code.GROUP_SUBSCRIBED_TO_TOPIC}:
+            raise _not_empty(group)
+        for code in codes - {Code.NONE}:
+            raise error_of(code, name, shard.cause)
+
+    # Positions of transactions, for their coordinator.
+
+    @changes
+    def commit_in_transaction(
+        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
+    ) -> None:
+        """Commit positions that count when the producer's transaction is committed.
+
+        The group's partition takes part in the transaction from then on (`describe` names it). Raises NotAssignedError
+        for a member that is none any longer, ProducerFencedError, and what `set_positions` does.
+        """
+        self._runner.check_writable()
+        self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
+
+    def _commit_in_transaction(
+        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
+    ) -> None:
+        shard = self._runner.shard_to_write(request.group)
+        if self._runner.is_other(request.group):
+            raise error_of(Code.UNKNOWN_MEMBER_ID, request.group, None)
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        stamp = BatchStamp(
+            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, transactional=True
+        )
+        shard.append([shard.commit(request, answers.append, producer_id)], stamp)
+        (answer,) = answers
+        _raise_first(answer, request.group, shard)
+
+    @changes
+    def end_transaction(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: int,
+        partitions: Collection[int],
+        marker: EndTransactionMarker,
+    ) -> None:
+        """Append a transaction's marker to partitions of `__consumer_offsets`: its positions hold, or are dropped.
+
+        Raises ProducerFencedError (also of an older coordinator), GroupError, OSError; to be called again then: a marker
+        that is there already does no harm.
+        """
+        self._runner.check_writable()
+        for number in partitions:
+            self._runner.call(
+                lambda number=number: self._runner.shards[number].end_transaction(  # type: ignore[misc]
+                    producer_id, producer_epoch, marker
+                )
+            )
+
+    # Groups that come and go.
+
+    @changes
+    def create(self, group: str) -> None:
+        check_group_name(group)
+        self._runner.check_writable()
+        if group in self._engine.share_groups.groups():
+            raise GroupExistsError(f"{group}: is a queue; a group of consumers needs a name of its own")
+        self._runner.call(lambda: self._create(group))
+
+    def _create(self, name: str) -> None:
+        shard = self._runner.shard_to_write(name)
+        if name in shard.coordinator.groups or self._runner.is_other(name):
+            raise GroupExistsError(f"{name}: there is a group of that name")
+        codes: list[Code] = []
+        shard.append([shard.coordinator.create(name, codes.append)])
+        if codes[0] is not Code.NONE:
+            raise error_of(codes[0], name, shard.cause)
+
+    @changes
+    def delete(self, group: str) -> None:
+        self._runner.check_writable()
+        self._runner.call(lambda: self._delete(group))
+        self._overrides.put_group_overrides(group, {})
+
+    def _delete(self, name: str) -> None:
+        shard, group = self._find(name)
+        try:
+            code = shard.delete_group(name)
+        except RequestError as error:
+            if error.code is Code.NON_EMPTY_GROUP:
+                raise _not_empty(group) from None
+            raise _unknown(name) from None
+        if code is not Code.NONE:
+            raise error_of(code, name, shard.cause)
+
+    def _find(self, name: str) -> tuple[Shard, Group]:
+        shard = self._runner.shard_of(name)
+        group = None if shard is None else shard.coordinator.find(name)
+        if shard is None or group is None:
+            raise _unknown(name)
+        return shard, group
+
+    # Settings.
+
+    def config(self, group: str) -> GroupConfig:
+        """Return a group's settings, without those that cannot be applied, as a newer version may have left."""
+        config, _ = self._lenient(group)
+        return config
+
+    def settings(self, group: str) -> Sequence[ShownSetting]:
+        return list(group_settings(*self._lenient(group)))
+
+    def _lenient(self, group: str) -> tuple[GroupConfig, Mapping[str, str]]:
+        overrides = self._overrides.group_overrides().get(group, {})
+        try:
+            return GroupConfig.from_overrides(overrides), overrides
+        except InvalidConfigError:
+            good = {name: text for name, text in overrides.items() if _is_good(name, text)}
+            return GroupConfig.from_overrides(good), good
+
+    @changes
+    def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
+        self._runner.check_writable()
+        merged = merge_group_overrides(self._overrides.group_overrides().get(group, {}), changes)
+        self._runner.call(lambda: self._check_alterable(group, changes))
+        self._overrides.put_group_overrides(group, merged)
+
+    def _check_alterable(self, name: str, changes: Mapping[str, str | None]) -> None:
+        _, group = self._find(name)
+        if "assignor" in changes and group.members:
+            raise _not_empty(group)
+
+    # Members.
+
+    def join(
+        self,
+        group: str,
+        subscription: Subscription,
+        *,
+        client_id: str,
+        reader: str = "",
+        listener: Callable[[], None],
+    ) -> Membership:
+        check_group_name(group)
+        self._runner.check_writable()
+        member = EmbeddedMember(
+            self._runner,
+            group,
+            subscription,
+            name=MemberName(f"{client_id}-{uuid.uuid4()}", client_id, reader),
+            config=lambda: self.config(group),
+            listener=listener,
+        )
+        self._runner.post(member.begin)
+        return member
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._runner.listeners.add(listener)
+
+    # The engine's own.
+
+    def expire(self, now: Timestamp) -> None:
+        """Delete what has expired by `now` (blocking); a duty of the engine."""
+        if TOPIC in self._engine.topics() and not self._runner.read_only:
+            self._runner.call(lambda: self._expire(now))
+
+    def _expire(self, now: Timestamp) -> None:
+        for shard in self._runner.shards.values():
+            if shard.state is ShardState.ACTIVE:
+                shard.expire(now)
+
+    def close(self) -> None:
+        """End all memberships in order (blocking). Idempotent."""
+        self._runner.close()
+
+
+def _unknown(name: str) -> UnknownGroupError:
+    return UnknownGroupError(f"{name}: no such group")
+
+
+def _not_empty(group: Group) -> GroupNotEmptyError:
+    state: GroupState = group.state
+    return GroupNotEmptyError(
+        f"{group.name}: the group is {state.value} and has {len(group.members)} members; end them first"
+    )
+
+
+def _raise_first(answer: Code | Mapping[TopicPartition, Code], group: str, shard: Shard) -> None:
+    """Raise what the first code that is not NONE means."""
+    if isinstance(answer, Code):
+        raise error_of(answer, group, shard.cause)
+    for place, code in answer.items():
+        if code is not Code.NONE:
+            raise position_error(code, group, place)
+
+
+def _is_good(name: str, text: str) -> bool:
+    try:
+        GroupConfig.from_overrides({name: text})
+    except InvalidConfigError:
+        return False
+    return True

@@ -1,0 +1,296 @@
+"""One partition of `__consumer_offsets`, and the coordinator of the groups that belong to it.
+
+What the coordinator has written is appended as a leader does it, and only then takes effect. An append that fails is
+told to all that wanted it, and what they changed in memory is undone. All calls come from one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from topicfs.coordination.groups.coordinator import GroupCoordinator, group_tombstone
+from topicfs.coordination.groups.group import EMPTY, Group
+from topicfs.coordination.groups.offsets import OffsetStore, TopicIds
+from topicfs.coordination.groups.rebalance import GroupLimits
+from topicfs.coordination.groups.requests import Code, CommitReply, OffsetCommitRequest, Write
+from topicfs.coordination.groups.runtime.loader import GroupLoader, OtherGroups
+from topicfs.coordination.groups.timers import Timers
+from topicfs.coordination.records.share_group_records import GroupRecord
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import (
+    GroupError,
+    NotEnoughReplicasError,
+    RecordTooLargeError,
+    StorageError,
+    UnknownTopicError,
+)
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import (
+    NO_PRODUCER_ID,
+    Appended,
+    Offset,
+    ProducerId,
+    Record,
+    Timestamp,
+    TopicPartition,
+)
+from topicfs.storage.producers.append import Origin
+
+_LOGGER = logging.getLogger(__name__)
+
+MOST_BYTES = 512 << 10
+"""About how many bytes of records are appended at a time, well below the topic's max.message.bytes."""
+MOST_TOMBSTONES = 1_000
+
+OWN = BatchStamp(base_sequence=0)
+"""A coordinator's batches count their records from 0, though no producer's id goes with it (kafka-coordinators.md#group-records)."""
+
+
+class ShardState(Enum):
+    """The state of a shard: loading, serving, or not."""
+
+    LOADING = "Loading"
+    ACTIVE = "Active"
+    FAILED = "Failed"
+    CLOSED = "Closed"
+
+
+class _Named(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines begin as a broker's do."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        place: Any = self.extra
+        return f"[GroupCoordinator topic={place['topic']} partition={place['partition']}] {msg}", kwargs
+
+
+class Shard:
+    """See the module."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        clock: Clock,
+        limits: GroupLimits,
+        topic_ids: TopicIds,
+        changed: Callable[[Group], None],
+    ) -> None:
+        self.partition = partition
+        self.place = TopicPartition(partition.topic, partition.number)
+        self.clock = clock
+        self.state = ShardState.LOADING
+        self.reason = ""
+        """The reason why it does not serve."""
+        self.cause: Exception | None = None
+        """The error of the last append that failed."""
+        self.log = _Named(_LOGGER, {"topic": partition.topic, "partition": partition.number})
+        self.timers = Timers(clock)
+        self.coordinator = GroupCoordinator(
+            self.timers, limits=limits, log=self.log, new_id=lambda: str(uuid.uuid4()), changed=changed
+        )
+        self.offsets = OffsetStore(limits, topic_ids, self.log)
+        self.others = OtherGroups()
+
+    # Its life.
+
+    def load(self, stop: Callable[[], bool]) -> None:
+        """Read what is there (blocking); what cannot be read fails the shard, with the reason."""
+        begun = self.clock()
+        try:
+            loaded = GroupLoader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
+        except (StorageError, OSError, ValueError, AssertionError) as error:
+            self.fail(f"cannot be loaded: {reason_of(error)}")
+            return
+        for kind in sorted(
+            loaded.unknown_types.difference(GroupRecord)
+        ):  # Queues' records are read elsewhere.
+            self.log.warning(
+                "Unknown record type %d while loading offsets and group metadata from %s. Ignoring it. It could be a "
+                "left over from an aborted upgrade.",
+                kind,
+                self.place,
+            )
+        if loaded.records:
+            self.log.info(
+                "Finished loading of metadata from %s in %dms. Loaded %d records which total to %d bytes.",
+                self.place,
+                self.clock() - begun,
+                loaded.records,
+                loaded.size_bytes,
+            )
+        self.state = ShardState.ACTIVE
+
+    def begin(self, *, members_live: bool) -> None:
+        """Serve what was loaded. Members that were those of a process that ended are removed: nobody waits for them."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        if members_live:
+            self.append(self.coordinator.loaded())
+        else:
+            self.empty_groups("the process of its members ended")
+
+    def empty_groups(self, reason: str) -> None:
+        """Remove all members of all groups."""
+        self.append(self.coordinator.remove_all(list(self.coordinator.groups), reason))
+
+    def fail(self, reason: str) -> None:
+        self.unload(ShardState.FAILED)
+        self.reason = reason
+        self.log.error("%s: %s; its groups are not served", self.place, reason)
+
+    def unload(self, state: ShardState = ShardState.CLOSED) -> None:
+        """Serve no longer."""
+        self.coordinator.unload()
+        self.state = state
+
+    def check(self) -> None:
+        """Raise GroupError while it does not serve."""
+        if self.state is not ShardState.ACTIVE:
+            raise GroupError(f"{self.place}: {self.reason or 'its groups are not served now'}")
+
+    # Writing.
+
+    def append(self, writes: Iterable[Write | None], stamp: BatchStamp = OWN) -> None:
+        """Append what is to be written, in as few batches as fit, and tell each write how it went."""
+        batch: list[Write] = []
+        size = 0
+        for write in writes:
+            if write is None:
+                continue
+            own = sum(len(key) + len(value or b"") + 32 for key, value in write.records)
+            if batch and size + own > MOST_BYTES:
+                self._append(batch, stamp)
+                batch, size = [], 0
+            batch.append(write)
+            size += own
+        if batch:
+            self._append(batch, stamp)
+
+    def _append(self, writes: list[Write], stamp: BatchStamp) -> None:
+        now = Timestamp(max(self.clock(), 0))
+        records = [one for write in writes for one in write.records]
+        batch = [Record(Offset(at), now, key, value) for at, (key, value) in enumerate(records)]
+        try:
+            appended = self._append_batch(encode(batch, stamp), transactional=stamp.transactional)
+        except (StorageError, OSError) as error:
+            self.cause = error
+            self.log.warning("%s: append failed: %s", self.place, reason_of(error))
+            code = code_of(error)
+            for write in reversed(writes):
+                write.written(code, Offset(-1))
+            return
+        offset = appended.base_offset
+        for write in writes:
+            write.written(Code.NONE, offset)
+            offset = Offset(offset + len(write.records))
+
+    def _append_batch(self, batch: bytearray, *, transactional: bool) -> Appended:
+        if not transactional:
+            return self.partition.append(batch, encoded_here=True)
+        assert isinstance(self.partition, Log)
+        return self.partition.append(batch, origin=Origin.COORDINATOR)
+
+    def end_transaction(
+        self, producer_id: ProducerId, producer_epoch: int, marker: EndTransactionMarker
+    ) -> None:
+        """Append a producer's marker, and take what its transaction committed.
+
+        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError: nothing is changed then.
+        """
+        self.check()
+        assert isinstance(self.partition, Log)
+        batch = encode_marker(
+            marker, timestamp=self.clock(), producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        self.partition.append(batch, origin=Origin.COORDINATOR)
+        self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
+
+    def fire_timers(self) -> None:
+        """Do what is due."""
+        now = self.clock()
+        while (action := self.timers.take_due(now)) is not None:
+            self.append([action()])
+
+    # Requests that need both groups and positions.
+
+    def commit(
+        self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
+    ) -> Write | None:
+        """Commit positions; in a group that there is not, in the name of no member, it is made."""
+        group = self.coordinator.find(request.group)
+        write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
+        if write is None or group is not None:
+            return write
+        return Write(write.records, partial(self._made_by_commit, request.group, write.written))
+
+    def _made_by_commit(
+        self, name: str, written: Callable[[Code, Offset], None], code: Code, offset: Offset
+    ) -> None:
+        if code is Code.NONE and name not in self.coordinator.groups:
+            self.coordinator.new_group(name)
+        written(code, offset)
+
+    def delete_group(self, name: str) -> Code:
+        """Delete a group without members and its positions; the tombstone of the group is the last. Raises RequestError."""
+        self.coordinator.check_deletable(name)
+        codes: list[Code] = []
+        for chunk in _chunks(self.offsets.places(name)):
+            self.append([self.offsets.tombstones(name, chunk, codes.append)])
+            if codes[-1] is not Code.NONE:
+                return codes[-1]
+        self.append([self._group_gone(name, codes.append)])
+        return codes[-1]
+
+    def expire(self, now: Timestamp) -> None:
+        """Delete the positions that have expired, and groups that have none left and no members."""
+        for group in list(self.coordinator.groups.values()):
+            gone, none_left = self.offsets.expired(group, now)
+            if gone:
+                self.log.info("[GroupId %s] Expiring offsets of partitions: %s", group.name, _names(gone))
+                for chunk in _chunks(gone):
+                    self.append([self.offsets.tombstones(group.name, chunk, lambda _: None)])
+            if none_left and self._may_go(group, now) and not self.offsets.committed(group.name):
+                self.append([self._group_gone(group.name, lambda _: None)])
+
+    def _may_go(self, group: Group, now: Timestamp) -> bool:
+        """Return whether a group without positions may go: one that somebody made is kept as long as positions are."""
+        if group.state is not EMPTY or group.members or group.pending:
+            return False
+        made = group.protocol_type is None and group.generation == 0
+        return not made or now - group.state_since >= self.coordinator.limits.retention_ms
+
+    def _group_gone(self, name: str, done: Callable[[Code], None]) -> Write:
+        def written(code: Code, _offset: Offset) -> None:
+            if code is Code.NONE:
+                self.coordinator.deleted(name)
+            done(code)
+
+        return Write((group_tombstone(name),), written)
+
+
+def code_of(error: Exception) -> Code:
+    """Return what a broker answers when an append fails."""
+    if isinstance(error, RecordTooLargeError):
+        return Code.UNKNOWN_SERVER_ERROR
+    if isinstance(error, NotEnoughReplicasError | UnknownTopicError):
+        return Code.COORDINATOR_NOT_AVAILABLE
+    return Code.NOT_COORDINATOR
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+def _chunks(partitions: list[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    for at in range(0, len(partitions), MOST_TOMBSTONES):
+        yield partitions[at : at + MOST_TOMBSTONES]

@@ -1,0 +1,190 @@
+"""Records of `__consumer_offsets`: committed positions and classic groups.
+
+A key is an int16 record type and its fields, a value an int16 version and its fields; a null value deletes the key.
+Types 0 and 1 are committed positions (0 in files of old brokers), 2 is a group's state; the others belong to newer
+group protocols and are not read here. Source: kafka-coordinators.md#group-records.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from topicfs.storage.errors import CorruptBatchError, InvalidGroupError
+from topicfs.storage.wire import Field, Schema, Values
+
+OFFSET_COMMIT_TYPES = (0, 1)
+GROUP_TYPE = 2
+
+OFFSET_COMMIT_KEY = Schema(
+    name="OffsetCommitKey",
+    versions=range(2),
+    fields=(
+        Field(name="group", kind="string"),
+        Field(name="topic", kind="string"),
+        Field(name="partition", kind="int32"),
+    ),
+)
+
+OFFSET_COMMIT_VALUE = Schema(
+    name="OffsetCommitValue",
+    versions=range(5),
+    flexible_since=4,
+    fields=(
+        Field(name="offset", kind="int64"),
+        Field(name="leaderEpoch", kind="int32", since=3, default=-1, has_default=True),
+        Field(name="metadata", kind="string"),
+        Field(name="commitTimestamp", kind="int64"),
+        Field(name="expireTimestamp", kind="int64", since=1, until=1, default=-1, has_default=True),
+        Field(name="topicId", kind="uuid", since=4, tag=0),
+    ),
+)
+
+GROUP_METADATA_KEY = Schema(
+    name="GroupMetadataKey", versions=range(2, 3), fields=(Field(name="group", kind="string"),)
+)
+
+_MEMBER = (
+    Field(name="memberId", kind="string"),
+    Field(name="groupInstanceId", kind="string", since=3, nullable_since=3, default=None, has_default=True),
+    Field(name="clientId", kind="string"),
+    Field(name="clientHost", kind="string"),
+    Field(name="rebalanceTimeout", kind="int32", since=1),
+    Field(name="sessionTimeout", kind="int32"),
+    Field(name="subscription", kind="bytes"),
+    Field(name="assignment", kind="bytes"),
+)
+
+GROUP_METADATA_VALUE = Schema(
+    name="GroupMetadataValue",
+    versions=range(5),
+    flexible_since=4,
+    fields=(
+        Field(name="protocolType", kind="string"),
+        Field(name="generation", kind="int32"),
+        Field(name="protocol", kind="string", nullable_since=0),
+        Field(name="leader", kind="string", nullable_since=0),
+        Field(name="currentStateTimestamp", kind="int64", since=2, default=-1, has_default=True),
+        Field(name="members", kind="array", of=_MEMBER),
+    ),
+)
+
+NEWEST_OFFSET_COMMIT_VERSION = 4
+NEWEST_GROUP_VERSION = 3
+"""The version that brokers write; version 4 is read."""
+
+MOST_NAME_BYTES = 32_767
+"""The longest string that fits into a record's key."""
+
+
+def check_group_name(group: str) -> None:
+    """Raise InvalidGroupError for a name that no record's key can have."""
+    if not group:
+        raise InvalidGroupError("a group's name is not empty")
+    if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
+        raise InvalidGroupError(f"{group[:40]}…: a group's name has at most {MOST_NAME_BYTES} bytes")
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise InvalidGroupError(f"{group!r}: a group's name is UTF-8 text") from None
+
+
+class CommittedOffset(NamedTuple):
+    """A group's committed position in a partition: the next offset it reads."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = -1
+    expire_timestamp: int = -1
+    topic_id: uuid.UUID = uuid.UUID(int=0)
+
+
+def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
+    """Return the record's key and value: version 4, or 1 where an expiry is set (no later one can say it)."""
+    version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
+    value: dict[str, Any] = {
+        "offset": position.offset,
+        "leaderEpoch": position.leader_epoch,
+        "metadata": position.metadata,
+        "commitTimestamp": position.commit_timestamp,
+        "expireTimestamp": position.expire_timestamp,
+        "topicId": position.topic_id,
+    }
+    return (
+        write_offset_key(position.group, position.topic, position.partition),
+        with_number(version, OFFSET_COMMIT_VALUE.write(value, version)),
+    )
+
+
+def write_offset_key(group: str, topic: str, partition: int) -> bytes:
+    """Return the key of a committed position."""
+    fields = {"group": group, "topic": topic, "partition": partition}
+    return with_number(1, OFFSET_COMMIT_KEY.write(fields, 1))
+
+
+def read_key(key: bytes) -> tuple[int, Values] | None:
+    """Return record type and fields; None for a type of another protocol. Raises CorruptBatchError."""
+    record_type, rest = number_and_rest(key)
+    if record_type in OFFSET_COMMIT_TYPES:
+        return record_type, OFFSET_COMMIT_KEY.read(rest, record_type)
+    if record_type == GROUP_TYPE:
+        return record_type, GROUP_METADATA_KEY.read(rest, record_type)
+    return None
+
+
+def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
+    """Return version and fields of the value that goes with a key of `record_type`. Raises CorruptBatchError."""
+    schema = GROUP_METADATA_VALUE if record_type == GROUP_TYPE else OFFSET_COMMIT_VALUE
+    version, rest = number_and_rest(value)
+    if version not in schema.versions:
+        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
+    return version, schema.read(rest, version)
+
+
+def read_committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
+    """Return a committed position; None when the record is something else. Raises CorruptBatchError."""
+    known = read_key(key)
+    if known is None or known[0] not in OFFSET_COMMIT_TYPES:
+        return None
+    _, fields = read_value(known[0], value)
+    return CommittedOffset(
+        group=known[1]["group"],
+        topic=known[1]["topic"],
+        partition=known[1]["partition"],
+        offset=fields["offset"],
+        leader_epoch=fields.get("leaderEpoch", -1),
+        metadata=fields["metadata"],
+        commit_timestamp=fields["commitTimestamp"],
+        expire_timestamp=fields.get("expireTimestamp", -1),
+        topic_id=fields.get("topicId", uuid.UUID(int=0)),
+    )
+
+
+def write_group(
+    group: str, state: Mapping[str, Any], version: int = NEWEST_GROUP_VERSION
+) -> tuple[bytes, bytes]:
+    """Return key and value of a classic group's state, whose fields are those of GROUP_METADATA_VALUE."""
+    return write_group_key(group), with_number(version, GROUP_METADATA_VALUE.write(state, version))
+
+
+def write_group_key(group: str) -> bytes:
+    """Return the key of a classic group's state."""
+    return with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
+
+
+def number_and_rest(data: bytes) -> tuple[int, bytes]:
+    """Return the leading int16 (record type of a key, version of a value) and what follows."""
+    if len(data) < 2:
+        raise CorruptBatchError(0, "a coordinator's record begins with two bytes of type or version")
+    return struct.unpack_from(">h", data)[0], data[2:]
+
+
+def with_number(number: int, rest: bytes) -> bytes:
+    """Return `number` as an int16, followed by the rest."""
+    return struct.pack(">h", number) + rest

@@ -1,0 +1,166 @@
+"""Records of `__consumer_offsets` that tell of share groups. Source: kafka-coordinators.md#share-group-records.
+
+Members of this process are open files, which end with it: their records (10, 13 and 14) are not written. Those of a
+broker's members are deleted together with the group.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from topicfs.coordination.records.group_records import number_and_rest, with_number
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.wire import Field, Schema
+
+VERSION = 0
+
+
+class GroupRecord(IntEnum):
+    """The number before a key's fields: the records of share groups."""
+
+    MEMBER = 10
+    EPOCH = 11
+    ASSIGNMENT_EPOCH = 12
+    MEMBER_TARGET = 13
+    MEMBER_CURRENT = 14
+    TOPICS = 15
+
+
+OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
+"""Records of other kinds of groups, by which a name is theirs: positions, and states of classic, consumer and streams groups."""
+
+_GROUP = Field(name="groupId", kind="string")
+_MEMBER = Field(name="memberId", kind="string")
+_OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
+
+GROUP_KEY = Schema(name="ShareGroupKey", versions=range(1), fields=(_GROUP,))
+MEMBER_KEY = Schema(name="ShareGroupMemberKey", versions=range(1), fields=(_GROUP, _MEMBER))
+
+EPOCH_VALUE = Schema(
+    name="ShareGroupMetadataValue",
+    versions=range(1),
+    flexible_since=0,
+    fields=(Field(name="epoch", kind="int32"), Field(name="metadataHash", kind="int64")),
+)
+
+_TOPIC = (Field(name="topicId", kind="uuid"), Field(name="topicName", kind="string"))
+_PARTITIONS = (*_TOPIC, Field(name="partitions", kind="array", of="int32"))
+
+TOPICS_VALUE = Schema(
+    name="ShareGroupStatePartitionMetadataValue",
+    versions=range(1),
+    flexible_since=0,
+    fields=(
+        Field(name="initializingTopics", kind="array", of=_PARTITIONS),
+        Field(name="initializedTopics", kind="array", of=_PARTITIONS),
+        Field(name="deletingTopics", kind="array", of=_TOPIC),
+    ),
+)
+
+
+class GroupTopic(NamedTuple):
+    """A topic that a group has, or is to have, a state in."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+class GroupTopics(NamedTuple):
+    """The topics of a group, by id."""
+
+    initializing: Mapping[uuid.UUID, GroupTopic] = {}
+    initialized: Mapping[uuid.UUID, GroupTopic] = {}
+    deleting: Mapping[uuid.UUID, str] = {}
+
+
+class GroupRecordKey(NamedTuple):
+    """A key of a share group."""
+
+    record: GroupRecord
+    group: str
+    member_id: str = ""
+
+
+def write_group_key(key: GroupRecordKey) -> bytes:
+    fields = {"groupId": key.group}
+    if key.record in _OF_MEMBERS:
+        return with_number(key.record, MEMBER_KEY.write({**fields, "memberId": key.member_id}, VERSION))
+    return with_number(key.record, GROUP_KEY.write(fields, VERSION))
+
+
+def read_group_key(key: bytes) -> GroupRecordKey | None:
+    """Return the key; None for one of another kind of group. Raises CorruptBatchError."""
+    number, rest = number_and_rest(key)
+    if number not in GroupRecord._value2member_map_:
+        return None
+    record = GroupRecord(number)
+    if record in _OF_MEMBERS:
+        fields = MEMBER_KEY.read(rest, VERSION)
+        return GroupRecordKey(record, fields["groupId"], fields["memberId"])
+    return GroupRecordKey(record, GROUP_KEY.read(rest, VERSION)["groupId"])
+
+
+def other_group(key: bytes) -> str | None:
+    """Return the name of the group of another kind that a key belongs to; None: of none. Raises CorruptBatchError."""
+    number, rest = number_and_rest(key)
+    if number not in OTHER_GROUPS:
+        return None
+    length = int.from_bytes(rest[:2], "big")
+    if len(rest) < 2 + length:
+        raise CorruptBatchError(2, "a group's name overruns its key")
+    return rest[2 : 2 + length].decode(errors="replace")
+
+
+def write_epoch(epoch: int, metadata_hash: int) -> bytes:
+    """Return the value of a group's epoch; the hash is that of its topics, 0 before it was computed."""
+    return with_number(VERSION, EPOCH_VALUE.write({"epoch": epoch, "metadataHash": metadata_hash}, VERSION))
+
+
+def read_epoch(value: bytes) -> tuple[int, int]:
+    """Return epoch and hash. Raises CorruptBatchError, also for another version."""
+    fields = EPOCH_VALUE.read(_of_known_version(value, EPOCH_VALUE), VERSION)
+    return fields["epoch"], fields["metadataHash"]
+
+
+def write_topics(topics: GroupTopics) -> bytes:
+    """Return the value that lists a group's topics, each list by id."""
+    fields = {
+        "initializingTopics": _partition_fields(topics.initializing),
+        "initializedTopics": _partition_fields(topics.initialized),
+        "deletingTopics": [
+            {"topicId": one, "topicName": name}
+            for one, name in sorted(topics.deleting.items(), key=lambda item: item[0].bytes)
+        ],
+    }
+    return with_number(VERSION, TOPICS_VALUE.write(fields, VERSION))
+
+
+def read_topics(value: bytes) -> GroupTopics:
+    """Return the topics of a group's record. Raises CorruptBatchError, also for another version."""
+    fields = TOPICS_VALUE.read(_of_known_version(value, TOPICS_VALUE), VERSION)
+    return GroupTopics(
+        _topics_of(fields["initializingTopics"]),
+        _topics_of(fields["initializedTopics"]),
+        {one["topicId"]: one["topicName"] for one in fields["deletingTopics"]},
+    )
+
+
+def _partition_fields(topics: Mapping[uuid.UUID, GroupTopic]) -> list[dict[str, Any]]:
+    return [
+        {"topicId": one, "topicName": topic.name, "partitions": sorted(topic.partitions)}
+        for one, topic in sorted(topics.items(), key=lambda item: item[0].bytes)
+    ]
+
+
+def _topics_of(fields: list[dict[str, Any]]) -> dict[uuid.UUID, GroupTopic]:
+    return {one["topicId"]: GroupTopic(one["topicName"], frozenset(one["partitions"])) for one in fields}
+
+
+def _of_known_version(value: bytes, schema: Schema) -> bytes:
+    version, rest = number_and_rest(value)
+    if version not in schema.versions:
+        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
+    return rest

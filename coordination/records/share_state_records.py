@@ -1,0 +1,218 @@
+"""Records of `__share_group_state`: what share groups were given in each partition. Source: kafka-coordinators.md#share-state-records.
+
+A snapshot tells all that is known of a group in a partition, an update what changed since. Both keys have the same
+fields; a null value under a snapshot's key deletes what is kept.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from topicfs.coordination.records.group_records import number_and_rest, with_number
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.wire import Field, Schema
+
+NO_START = -1
+"""The start offset of a group that has not begun in a partition; in an update: as before."""
+NO_COUNT = -1
+
+VERSION = 0
+
+
+class RecordType(IntEnum):
+    """The number before a key's fields."""
+
+    SNAPSHOT = 0
+    UPDATE = 1
+
+
+STATE_KEY = Schema(
+    name="ShareSnapshotKey",
+    versions=range(1),
+    fields=(
+        Field(name="groupId", kind="string"),
+        Field(name="topicId", kind="uuid"),
+        Field(name="partition", kind="int32"),
+    ),
+)
+"""A key is written without flexible fields, whatever its value is."""
+
+_BATCH = (
+    Field(name="firstOffset", kind="int64"),
+    Field(name="lastOffset", kind="int64"),
+    Field(name="deliveryState", kind="int8"),
+    Field(name="deliveryCount", kind="int16"),
+)
+_COMPLETE = Field(name="deliveryCompleteCount", kind="int32", tag=0, default=NO_COUNT, has_default=True)
+
+SNAPSHOT_VALUE = Schema(
+    name="ShareSnapshotValue",
+    versions=range(1),
+    flexible_since=0,
+    fields=(
+        Field(name="snapshotEpoch", kind="int32"),
+        Field(name="stateEpoch", kind="int32"),
+        Field(name="leaderEpoch", kind="int32"),
+        Field(name="startOffset", kind="int64"),
+        Field(name="createTimestamp", kind="int64"),
+        Field(name="writeTimestamp", kind="int64"),
+        Field(name="stateBatches", kind="array", of=_BATCH),
+        _COMPLETE,
+    ),
+)
+
+UPDATE_VALUE = Schema(
+    name="ShareUpdateValue",
+    versions=range(1),
+    flexible_since=0,
+    fields=(
+        Field(name="snapshotEpoch", kind="int32"),
+        Field(name="leaderEpoch", kind="int32"),
+        Field(name="startOffset", kind="int64"),
+        Field(name="stateBatches", kind="array", of=_BATCH),
+        _COMPLETE,
+    ),
+)
+
+
+class SharePartitionKey(NamedTuple):
+    """A group in a partition."""
+
+    group: str
+    topic_id: uuid.UUID
+    partition: int
+
+
+class StateBatch(NamedTuple):
+    """Adjacent records in one state. In this order (but for state before count) Kafka sorts them."""
+
+    first: int
+    last: int
+    """Inclusive."""
+    state: int
+    deliveries: int
+    """Number of times that they were delivered."""
+
+
+class ShareState(NamedTuple):
+    """All that is kept of a group in a partition."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    create_timestamp: int
+    write_timestamp: int
+    """Another time than the first one's in a snapshot that was written because nothing changed for long."""
+    batches: tuple[StateBatch, ...] = ()
+    complete_count: int = NO_COUNT
+    """Number of records from the start offset on that are done."""
+
+
+class ShareUpdate(NamedTuple):
+    """The change of a group's state in a partition."""
+
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...] = ()
+    complete_count: int = NO_COUNT
+
+
+@lru_cache(maxsize=4096)  # A queue writes its own again and again.
+def write_state_key(key: SharePartitionKey, record_type: RecordType) -> bytes:
+    fields = {"groupId": key.group, "topicId": key.topic_id, "partition": key.partition}
+    return with_number(record_type, STATE_KEY.write(fields, VERSION))
+
+
+def read_state_key(key: bytes) -> tuple[RecordType, SharePartitionKey] | None:
+    """Return type and fields; None for a record of another type. Raises CorruptBatchError."""
+    number, rest = number_and_rest(key)
+    if number not in RecordType._value2member_map_:
+        return None
+    fields = STATE_KEY.read(rest, VERSION)
+    return RecordType(number), SharePartitionKey(fields["groupId"], fields["topicId"], fields["partition"])
+
+
+def write_snapshot(state: ShareState) -> bytes:
+    """Return the value of a snapshot."""
+    fields = {
+        "snapshotEpoch": state.snapshot_epoch,
+        "stateEpoch": state.state_epoch,
+        "leaderEpoch": state.leader_epoch,
+        "startOffset": state.start_offset,
+        "createTimestamp": state.create_timestamp,
+        "writeTimestamp": state.write_timestamp,
+        "stateBatches": _batch_fields(state.batches),
+        "deliveryCompleteCount": state.complete_count,
+    }
+    return with_number(VERSION, SNAPSHOT_VALUE.write(fields, VERSION))
+
+
+def write_update(update: ShareUpdate) -> bytes:
+    """Return the value of an update."""
+    fields = {
+        "snapshotEpoch": update.snapshot_epoch,
+        "leaderEpoch": update.leader_epoch,
+        "startOffset": update.start_offset,
+        "stateBatches": _batch_fields(update.batches),
+        "deliveryCompleteCount": update.complete_count,
+    }
+    return with_number(VERSION, UPDATE_VALUE.write(fields, VERSION))
+
+
+def read_snapshot(value: bytes) -> ShareState:
+    """Return the state in a snapshot. Raises CorruptBatchError, also for another version."""
+    fields = SNAPSHOT_VALUE.read(_of_known_version(value, SNAPSHOT_VALUE), VERSION)
+    return ShareState(
+        fields["snapshotEpoch"],
+        fields["stateEpoch"],
+        fields["leaderEpoch"],
+        fields["startOffset"],
+        fields["createTimestamp"],
+        fields["writeTimestamp"],
+        _batches_of(fields["stateBatches"]),
+        fields["deliveryCompleteCount"],
+    )
+
+
+def read_update(value: bytes) -> ShareUpdate:
+    """Return the change in an update. Raises CorruptBatchError, also for another version."""
+    fields = UPDATE_VALUE.read(_of_known_version(value, UPDATE_VALUE), VERSION)
+    return ShareUpdate(
+        fields["snapshotEpoch"],
+        fields["leaderEpoch"],
+        fields["startOffset"],
+        _batches_of(fields["stateBatches"]),
+        fields["deliveryCompleteCount"],
+    )
+
+
+def _of_known_version(value: bytes, schema: Schema) -> bytes:
+    version, rest = number_and_rest(value)
+    if version not in schema.versions:
+        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
+    return rest
+
+
+def _batch_fields(batches: Sequence[StateBatch]) -> list[dict[str, Any]]:
+    return [
+        {
+            "firstOffset": one.first,
+            "lastOffset": one.last,
+            "deliveryState": one.state,
+            "deliveryCount": one.deliveries,
+        }
+        for one in batches
+    ]
+
+
+def _batches_of(fields: Sequence[dict[str, Any]]) -> tuple[StateBatch, ...]:
+    return tuple(
+        StateBatch(one["firstOffset"], one["lastOffset"], one["deliveryState"], one["deliveryCount"])
+        for one in fields
+    )

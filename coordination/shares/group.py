@@ -1,0 +1,448 @@
+"""One share group with its sessions: see `coordination.share_groups.ShareGroup`.
+
+One lock for the group: a session's call finds its queues, has them act, and notifies the listeners afterwards,
+without the lock.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from threading import RLock
+from typing import NamedTuple
+
+from topicfs.coordination.records.share_state_records import SharePartitionKey
+from topicfs.coordination.share_groups import (
+    Acknowledgement,
+    InFlight,
+    Leased,
+    QueuePosition,
+    RecordName,
+    Rejected,
+    ShareMember,
+)
+from topicfs.coordination.shares.group_queues import GroupQueues, QueuesServices
+from topicfs.coordination.shares.journal import QueueJournal, RejectedKey, RejectedRecord
+from topicfs.coordination.shares.memberships import Memberships, without_topics
+from topicfs.coordination.shares.queue import GivenUp, Queue
+from topicfs.coordination.shares.records.share_partition import HeldRecords
+from topicfs.coordination.shares.session import QueueSession
+from topicfs.coordination.shares.state.store import StateStore
+from topicfs.storage.checkpoints.identifiers import decode_id, new_id
+from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.errors import (
+    GroupExistsError,
+    GroupFullError,
+    GroupNotEmptyError,
+    InvalidConfigError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    ReadOnlyError,
+    RecordNotHeldError,
+    StorageError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+
+MOST_MEMBERS = 200
+"""group.share.max.size."""
+
+
+class GroupServices(NamedTuple):
+    """The services that all groups of an engine share."""
+
+    engine: Engine
+    store: StateStore
+    memberships: Memberships
+    journal: QueueJournal
+    journal_lock: RLock
+    clock: Clock
+
+
+class QueueGroup:
+    """See the module."""
+
+    def __init__(self, name: str, services: GroupServices) -> None:
+        self._name = name
+        self._services = services
+        self._lock = RLock()
+        self._sessions: dict[str, QueueSession] = {}
+        self._turn = 0
+        self._is_deleted = False
+        self._overrides = dict(services.journal.settings.get(name, {}))
+        self._settings = _lenient_settings(self._overrides)
+        needed = QueuesServices(
+            services.engine,
+            services.store,
+            services.memberships,
+            services.clock,
+            lambda: self._settings,
+            self._note_given_up,
+            self._notify,
+        )
+        self._queues = GroupQueues(name, needed)
+
+    # What is known.
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def settings(self) -> ShareGroupSettings:
+        return self._settings
+
+    def listed_settings(self) -> Sequence[ShownSetting]:
+        return list(share_group_settings(self._settings, self._overrides))
+
+    @property
+    def state(self) -> str:
+        return "Stable" if self._sessions else "Empty"
+
+    @property
+    def epoch(self) -> int:
+        return self._queues.epoch
+
+    def topics(self) -> Sequence[str]:
+        known = self._services.memberships.find(self._name)
+        present = self._services.engine.topics()
+        return sorted(
+            one.name
+            for topic_id, one in ({} if known is None else known.topics.initialized).items()
+            if one.name in present and decode_id(present[one.name].topic_id) == topic_id
+        )
+
+    def members(self) -> Sequence[ShareMember]:
+        return [one.as_member() for one in list(self._sessions.values())]
+
+    # Sessions.
+
+    def open(self, topics: Sequence[str], *, holder: str) -> QueueSession:
+        with self._lock:
+            self._check_may_join()
+            wanted = tuple(dict.fromkeys(topics))
+            self._begin(wanted)
+            member_id = new_id()
+            session = QueueSession(self, member_id, wanted, holder, self._services.clock())
+            self._sessions[member_id] = session
+            self._queues.epoch += 1
+        return session
+
+    def _check_may_join(self) -> None:
+        if self._is_deleted:
+            raise UnknownGroupError(f"{self._name}: no such group")
+        if self._services.engine.read_only:
+            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only; it has no members")
+        if self._services.memberships.is_other(self._name):
+            raise GroupExistsError(
+                f"group {self._name}: is a group of consumers; a queue needs a name of its own"
+            )
+        if len(self._sessions) >= MOST_MEMBERS:
+            raise GroupFullError(f"group {self._name}: has {MOST_MEMBERS} members, and no more may join")
+
+    def _begin(self, topics: Sequence[str]) -> None:
+        """Have a state in each partition of the topics, so that a crash later finds where the group began."""
+        for name in topics:
+            topic = self._services.engine.topic(name)
+            if topic.internal:
+                raise PolicyViolationError(f"{name}: is Kafka's own, and no queue")
+            self._queues.of_topic(name)
+
+    def leave(self, session: QueueSession) -> None:
+        with self._lock:
+            if session.is_closed:
+                return
+            session.is_closed = True
+            now = self._services.clock()
+            for queue in self._queues.loaded():
+                with suppress(StorageError, OSError):
+                    queue.release(session.member_id, now)
+            session.leases.clear()
+            self._sessions.pop(session.member_id, None)
+            self._queues.epoch += 1
+        session.listeners.notify()
+        self._notify()
+
+    def end_sessions(self) -> None:
+        """Close every session: the engine is about to be closed."""
+        for session in list(self._sessions.values()):
+            self.leave(session)
+
+    # Records.
+
+    def take(self, session: QueueSession, most: int) -> Sequence[Leased]:
+        ended = False
+        try:
+            with self._lock:
+                now = self._services.clock()
+                ended = self._expire(now)
+                queues = [queue for topic in session.topics for queue in self._queues.of_topic(topic)]
+                self._turn += 1
+                for at in range(len(queues)):
+                    queue = queues[(self._turn + at) % len(queues)]
+                    leased = queue.take(session.member_id, most, now)
+                    if leased:
+                        session.leases.update((one.place, one) for one in leased)
+                        return leased
+                return ()
+        finally:
+            if ended:
+                self._notify()
+
+    def acknowledge(self, session: QueueSession, words: Mapping[RecordName, Acknowledgement]) -> None:
+        by_partition: dict[TopicPartition, dict[Offset, Acknowledgement]] = defaultdict(dict)
+        for place, word in words.items():
+            by_partition[place.topic_partition][place.offset] = word
+        freed = False
+        try:
+            with self._lock:
+                now = self._services.clock()
+                freed = self._expire(now)
+                for partition, some in by_partition.items():
+                    self._acknowledge(session.member_id, partition, some, now)
+                    freed = freed or Acknowledgement.RELEASE in some.values()
+        finally:
+            if freed:
+                self._notify()
+
+    def _acknowledge(
+        self,
+        member_id: str,
+        partition: TopicPartition,
+        words: Mapping[Offset, Acknowledgement],
+        now: Timestamp,
+    ) -> None:
+        queue = self._queues.find(partition)
+        if queue is None:
+            raise RecordNotHeldError(f"group {self._name}: nobody holds a record of {partition}")
+        queue.acknowledge(member_id, words, now)
+        session = self._sessions.get(member_id)
+        lease_end = Timestamp(now + self._settings.share_record_lock_duration_ms)
+        for offset, word in words.items():
+            place = RecordName(*partition, offset)
+            if session is not None:
+                leased = session.leases.pop(place, None)
+                if leased is not None and word is Acknowledgement.RENEW:
+                    session.leases[place] = replace(leased, lease_end=lease_end)
+        accepted = [offset for offset, word in words.items() if word is Acknowledgement.ACCEPT]
+        with self._services.journal_lock:
+            self._services.journal.forget([RejectedKey(*queue.key, offset) for offset in accepted])
+
+    def settle(self, place: RecordName, word: Acknowledgement) -> None:
+        with self._lock:
+            found = self._queues.find(place.topic_partition)
+            held = None if found is None else found.machine.holder(place.offset)
+            if held is None:
+                raise RecordNotHeldError(f"{place}: nobody holds it in group {self._name}")
+            self._acknowledge(
+                held.member, place.topic_partition, {place.offset: word}, self._services.clock()
+            )
+        self._notify()
+
+    def expire(self, now: Timestamp) -> None:
+        """End the leases whose time has come: a duty, for those that wait."""
+        with self._lock:
+            ended = self._expire(now)
+        if ended:
+            self._notify()
+
+    def _expire(self, now: Timestamp) -> bool:
+        ended = False
+        for queue in self._queues.loaded():
+            for offset, member_id in queue.expire(now):
+                ended = True
+                session = self._sessions.get(member_id)
+                if session is not None:
+                    session.leases.pop(RecordName(*queue.name, offset), None)
+        return ended
+
+    def _note_given_up(self, queue: Queue, records: Sequence[GivenUp]) -> None:
+        now = self._services.clock()
+        noted = {}
+        for one in records:
+            session = self._sessions.get(one.member_id)
+            holder = "" if session is None else session.holder
+            key = RejectedKey(*queue.key, one.offset)
+            noted[key] = RejectedRecord(queue.name.topic, now, one.by, one.deliveries, holder)
+        with self._services.journal_lock:
+            self._services.journal.reject(noted)
+
+    def topics_changed(self) -> None:
+        """Look at the topics again with the next call: some came, went, or were reopened."""
+        with self._lock:
+            self._queues.topics_changed()
+        self._notify()
+
+    @property
+    def _isolation(self) -> Isolation:
+        return Isolation(self._settings.share_isolation_level)
+
+    # What is shown.
+
+    def positions(self, topic: str) -> Sequence[QueuePosition]:
+        found = self._services.engine.topic(topic)
+        with self._lock:
+            return [self._position(found, one) for one in found.partitions().values()]
+
+    def _position(self, topic: Topic, partition: Partition) -> QueuePosition:
+        name = TopicPartition(topic.name, partition.number)
+        machine = self._queues.machine(topic, partition.number)
+        end = partition.visible_end(self._isolation)
+        if machine is None:
+            return QueuePosition(name, Offset(-1), Offset(-1), 0, 0, end - partition.log_start_offset)
+        held = sum(one.last - one.first + 1 for one in machine.held())
+        start = max(machine.start_offset, partition.log_start_offset)
+        lag = max(0, end - start - machine.complete_count)
+        return QueuePosition(
+            name, Offset(start), Offset(max(start, machine.fetched_end)), held, machine.waiting(), lag
+        )
+
+    def in_flight(self, topic: str) -> Sequence[InFlight]:
+        with self._lock:
+            return [
+                self._in_flight(RecordName(*queue.name, offset), held)
+                for queue in sorted(self._queues.loaded(), key=lambda one: one.name)
+                if queue.name.topic == topic
+                for offset, held in queue.held()
+            ]
+
+    def _in_flight(self, place: RecordName, held: HeldRecords) -> InFlight:
+        session = self._sessions.get(held.member)
+        holder = "" if session is None else session.holder
+        since, lease_end = Timestamp(held.since), Timestamp(held.lease_end)
+        return InFlight(place, held.member, holder, since, held.deliveries, lease_end)
+
+    def rejected(self, topic: str) -> Sequence[Rejected]:
+        found = self._services.engine.topics().get(topic)
+        if found is None:
+            return ()
+        topic_id = decode_id(found.topic_id)
+        with self._services.journal_lock:
+            noted = list(self._services.journal.rejected.items())
+        with self._lock:
+            shown = [
+                Rejected(
+                    RecordName(topic, key.partition, key.offset),
+                    one.time,
+                    one.by,
+                    one.deliveries,
+                    one.holder,
+                )
+                for key, one in noted
+                if key.group == self._name and key.topic_id == topic_id and self._is_rejected(found, key)
+            ]
+        return sorted(shown)
+
+    def _is_rejected(self, topic: Topic, key: RejectedKey) -> bool:
+        """Return whether what was noted came to be: a crash may have been between the note and the state."""
+        partition = topic.partitions().get(key.partition)
+        machine = self._queues.machine(topic, key.partition)
+        if partition is None or machine is None or key.offset < partition.log_start_offset:
+            return False
+        return key.offset < machine.start_offset or machine.is_archived(key.offset)
+
+    def forget_rejected(self, place: RecordName) -> None:
+        topic = self._services.engine.topic(place.topic)
+        key = RejectedKey(*self._queues.key(topic, place.partition), place.offset)
+        with self._services.journal_lock:
+            if key not in self._services.journal.rejected:
+                raise RecordNotHeldError(f"{place}: is not among the rejected records of group {self._name}")
+            self._services.journal.forget([key])
+
+    # Changes of the group.
+
+    def reset(self, partition: TopicPartition, offset: Offset) -> None:
+        topic = self._services.engine.topic(partition.topic)
+        found = topic.partitions().get(partition.partition)
+        if found is None:
+            raise UnknownTopicError.of_partition(*partition, topic.partitions())
+        bounds = found.offsets()
+        if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
+            raise OffsetOutOfRangeError(
+                offset, bounds.log_start_offset, bounds.log_end_offset, str(partition)
+            )
+        with self._lock:
+            self.check_empty()
+            self._queues.initialize(topic)
+            key = self._queues.key(topic, partition.partition)
+            state = self._services.store.peek(key)
+            epoch = max(self._queues.epoch, 0 if state is None else state.state_epoch) + 1
+            self._services.memberships.put(self._name, epoch)
+            self._services.store.initialize(key, epoch, offset)
+            self._queues.epoch = epoch
+            self._queues.drop(lambda name: name == partition)
+
+    def delete(self) -> None:
+        """Delete all that is kept of the group. Raises GroupNotEmptyError, ReadOnlyError, OSError."""
+        with self._lock:
+            self.check_empty()
+            self._forget_topics()
+            # Before the group: after a crash in between, the next group of this name would go on where this one was.
+            with self._services.journal_lock:
+                self._services.journal.forget_group(self._name)
+            self._overrides, self._settings = {}, ShareGroupSettings()
+            self._services.memberships.delete(self._name)
+            self._queues.epoch = 0
+            self._is_deleted = True
+
+    def check_empty(self) -> None:
+        if self._services.engine.read_only:
+            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only")
+        if self._sessions:
+            raise GroupNotEmptyError(f"group {self._name}: has {len(self._sessions)} members; end them first")
+
+    def _forget_topics(self) -> None:
+        known = self._services.memberships.find(self._name)
+        if known is None:
+            return
+        gone: set[uuid.UUID] = set()
+        for topics in (known.topics.initialized, known.topics.initializing):
+            for topic_id, topic in topics.items():
+                gone.add(topic_id)
+                for number in topic.partitions:
+                    self._services.store.delete(SharePartitionKey(self._name, topic_id, number))
+        self._services.memberships.put(self._name, known.epoch, without_topics(known.topics, frozenset(gone)))
+        with self._services.journal_lock:
+            keys = [key for key in self._services.journal.rejected if key.group == self._name]
+            self._services.journal.forget([key for key in keys if key.topic_id in gone])
+        self._queues.drop(lambda _name: True)
+
+    def alter(self, changes: Mapping[str, str | None]) -> None:
+        with self._lock:
+            if self._services.engine.read_only:
+                raise ReadOnlyError(f"group {self._name}: the engine was opened read-only")
+            if self._services.memberships.find(self._name) is None:
+                raise UnknownGroupError(f"{self._name}: no such group")
+            merged = {name: value for name, value in self._overrides.items() if name not in changes}
+            merged |= {name: value for name, value in changes.items() if value is not None}
+            unknown = sorted(set(changes) - set(SHARE_GROUP_SETTINGS))
+            if unknown:
+                raise InvalidConfigError(f"{unknown[0]}: no such setting of share groups")
+            settings = ShareGroupSettings.from_overrides(merged)
+            with self._services.journal_lock:
+                self._services.journal.set(self._name, merged)
+            self._overrides, self._settings = merged, settings
+        self._notify()
+
+    # Those who wait.
+
+    def _notify(self) -> None:
+        for session in list(self._sessions.values()):
+            session.listeners.notify()
+
+
+def _lenient_settings(overrides: Mapping[str, str]) -> ShareGroupSettings:
+    """Return the settings; overrides that are none any more are passed over."""
+    known: dict[str, str] = {}
+    for name, value in overrides.items():
+        with suppress(InvalidConfigError):
+            ShareGroupSettings.from_overrides({name: value})
+            known[name] = value
+    return ShareGroupSettings.from_overrides(known)

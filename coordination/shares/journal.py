@@ -1,0 +1,248 @@
+"""`topicfs.queues`: the settings of share groups and the rejected records, for which Kafka's records have no place.
+
+    {"group": "billing", "settings": {"share.delivery.count.limit": "3"}}
+    {"group": "billing", "topic": "orders", "id": "…", "partition": 0, "offset": 42, "time": 1700000000000,
+     "by": "limit", "deliveries": 5, "holder": "bash, process 4711"}
+    {"group": "billing", "id": "…", "partition": 0, "offset": 42}                       forgotten
+    {"revision": 7}                                                     of a copy: how far it is
+
+A line for each, as JSON; the last one about a thing counts, and a line that is cut off, as a crash leaves it, does not.
+A broker passes the file over: it keeps its settings of groups elsewhere, and knows no dead letters. A rejected record
+is written here before its state is kept, so that none is missing; whether it *is* rejected, its state says. The oldest
+go where there are more than MOST_REJECTED, and the file is written again when most of it no longer counts.
+Directories that replicate have a copy each. With every change all that serve get it and a higher revision, so that the
+copy of one that was away is known to be old: it is replaced when the directory is back.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from topicfs.coordination.share_groups import RejectedBy
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Offset, Position, Timestamp
+
+MOST_REJECTED = 10_000
+_LINES_BEFORE_REWRITE = 1000
+
+
+class RejectedKey(NamedTuple):
+    """A record that was given up by a group."""
+
+    group: str
+    topic_id: uuid.UUID
+    partition: int
+    offset: Offset
+
+
+class RejectedRecord(NamedTuple):
+    """A record that was given up: why, by whom, and when."""
+
+    topic: str
+    time: Timestamp
+    by: RejectedBy
+    deliveries: int
+    holder: str
+
+
+class JournalPlaces(Protocol):
+    """The directories that have the file."""
+
+    def directories(self) -> Sequence[Path]:
+        """Return those that serve now."""
+        ...
+
+    def failed(self, directory: Path, error: OSError) -> None:
+        """Go on without a directory whose copy could not be written, while another one was."""
+        ...
+
+
+class OnePlace:
+    """One directory, without which there is nothing to go on with."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def directories(self) -> Sequence[Path]:
+        return (self._directory,)
+
+    def failed(self, directory: Path, error: OSError) -> None:
+        """Never called: no other one was written."""
+
+
+class _Copy(NamedTuple):
+    """A copy as it was read."""
+
+    revision: int
+    line_count: int
+    """Number of all its lines."""
+    lines: Sequence[Mapping[str, Any]]
+    """Those of the format, but for the revisions."""
+
+
+class QueueJournal:
+    """See the module. Calls come one at a time."""
+
+    def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
+        """Read the newest copy (blocking; OSError); what is no line of it is passed over."""
+        self._files = files
+        self._places = places
+        self.settings: dict[str, dict[str, str]] = {}
+        """The overrides of groups that have any."""
+        self.rejected: dict[RejectedKey, RejectedRecord] = {}
+        """The oldest first."""
+        copies = {directory: self._read(directory) for directory in places.directories()}
+        newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
+        self._lines, self._revision = newest.line_count, newest.revision
+        self._current = {one for one, copy in copies.items() if copy == newest}
+        """The directories whose copy has every line."""
+        for line in newest.lines:
+            self._replay(line)
+
+    def _read(self, directory: Path) -> _Copy:
+        path = directory / names.QUEUES
+        lines = self._files.read_bytes(path).split(b"\n") if self._files.exists(path) else []
+        found, revision = [], 0
+        for line in lines:
+            with suppress(ValueError):
+                fields = json.loads(line)
+                if isinstance(fields, dict) and isinstance(fields.get("group"), str):
+                    found.append(fields)
+                elif isinstance(fields, dict) and isinstance(fields.get("revision"), int):
+                    revision = fields["revision"]
+        return _Copy(revision, len(lines), found)
+
+    def _replay(self, line: Mapping[str, Any]) -> None:
+        with suppress(KeyError, ValueError, TypeError, AttributeError):
+            group = line["group"]
+            if "settings" in line:
+                self._put_settings(group, {str(name): str(value) for name, value in line["settings"].items()})
+                return
+            key = RejectedKey(
+                group, decode_id(line["id"]), int(line["partition"]), Offset(int(line["offset"]))
+            )
+            self.rejected.pop(key, None)
+            if "by" in line:
+                self.rejected[key] = RejectedRecord(
+                    line["topic"], line["time"], RejectedBy(line["by"]), line["deliveries"], line["holder"]
+                )
+
+    def _put_settings(self, group: str, settings: dict[str, str]) -> None:
+        self.settings.pop(group, None)
+        if settings:
+            self.settings[group] = settings
+
+    # Changes: they are in the file when the call returns. OSError: nothing is changed.
+
+    def set(self, group: str, settings: Mapping[str, str]) -> None:
+        """Keep the overrides of a group."""
+        self._append([{"group": group, "settings": dict(settings)}])
+        self._put_settings(group, dict(settings))
+
+    def reject(self, records: Mapping[RejectedKey, RejectedRecord]) -> None:
+        """Keep what was given up."""
+        self._append([_rejected_line(key, record) for key, record in records.items()])
+        for key, record in records.items():
+            self.rejected.pop(key, None)
+            self.rejected[key] = record
+        while len(self.rejected) > MOST_REJECTED:
+            del self.rejected[next(iter(self.rejected))]
+
+    def forget(self, keys: Sequence[RejectedKey]) -> None:
+        """Forget records that were given up."""
+        known = [key for key in keys if key in self.rejected]
+        self._append([_key_fields(key) for key in known])
+        for key in known:
+            del self.rejected[key]
+
+    def forget_group(self, group: str) -> None:
+        """Forget all of a group."""
+        self.forget([key for key in self.rejected if key.group == group])
+        if group in self.settings:
+            self.set(group, {})
+
+    def settle(self) -> None:
+        """Give a whole copy to the directories that serve and have none, or an old one (blocking). Raises OSError."""
+        if set(self._places.directories()) - self._current:
+            self._write_each(b"")
+
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if not lines:
+            return
+        live = len(self.rejected) + len(self.settings)
+        if self._lines > _LINES_BEFORE_REWRITE and self._lines > 2 * live:
+            self._current.clear()
+            self._lines = live
+        if self._revision or len(self._places.directories()) > 1:
+            lines = [*lines, {"revision": self._revision + 1}]
+        self._write_each(b"".join(map(_printed, lines)))
+        self._revision = lines[-1].get("revision", 0)
+        self._lines += len(lines)
+
+    def _write_each(self, added: bytes) -> None:
+        """Write lines behind the copies that have all others, and whole files where they do not; OSError where none took it."""
+        places = self._places.directories()
+        self._current &= set(places)
+        written = set()
+        failed: dict[Path, OSError] = {}
+        for directory in places:
+            try:
+                self._write(directory / names.QUEUES, added, whole=directory not in self._current)
+                written.add(directory)
+            except OSError as error:
+                failed[directory] = error
+        if failed and not written:
+            raise next(iter(failed.values()))
+        self._current = written
+        for directory, problem in failed.items():
+            self._places.failed(directory, problem)
+
+    def _write(self, path: Path, added: bytes, *, whole: bool) -> None:
+        if whole:
+            write_atomically(self._files, path, self._all_lines() + added)
+        elif added:
+            with closing(self._files.open(path, create=True)) as file:
+                size = file.size()
+                torn = size > 0 and file.pread(1, Position(size - 1)) != b"\n"
+                file.append((b"\n" if torn else b"") + added)
+
+    def _all_lines(self) -> bytes:
+        lines: list[Mapping[str, Any]] = [
+            {"group": group, "settings": settings} for group, settings in self.settings.items()
+        ]
+        lines += [_rejected_line(key, record) for key, record in self.rejected.items()]
+        if self._revision:
+            lines.append({"revision": self._revision})
+        return b"".join(map(_printed, lines))
+
+
+def _printed(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _key_fields(key: RejectedKey) -> dict[str, Any]:
+    return {
+        "group": key.group,
+        "id": encode_id(key.topic_id),
+        "partition": key.partition,
+        "offset": key.offset,
+    }
+
+
+def _rejected_line(key: RejectedKey, record: RejectedRecord) -> dict[str, Any]:
+    fields = {
+        "topic": record.topic,
+        "time": record.time,
+        "by": record.by.value,
+        "deliveries": record.deliveries,
+        "holder": record.holder,
+    }
+    return {**_key_fields(key), **fields}

@@ -1,0 +1,220 @@
+"""The share groups in `__consumer_offsets`: their existence, their epochs, and the topics in which they have a state.
+
+Written so that a broker goes on with it (kafka-coordinators.md#share-group-records): the epoch of a group and its
+topics, but no members, for those of this process end with it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import RLock
+
+from topicfs.coordination.records.share_group_records import (
+    GroupRecord,
+    GroupRecordKey,
+    GroupTopic,
+    GroupTopics,
+    other_group,
+    read_epoch,
+    read_group_key,
+    read_topics,
+    write_epoch,
+    write_group_key,
+    write_topics,
+)
+from topicfs.coordination.shares.coordinator_topic import CoordinatorTopic, TopicRecord, append, replay
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Offset
+
+TOPIC = names.CONSUMER_OFFSETS
+
+
+@dataclass(slots=True)
+class KnownGroup:
+    """A share group, as its records tell of it."""
+
+    epoch: int = 0
+    metadata_hash: int = 0
+    """A broker computes it; 0 makes it do so."""
+    topics: GroupTopics = field(default_factory=GroupTopics)
+    keys: set[GroupRecordKey] = field(default_factory=set)
+    """The records that are there: all that a deletion has to delete."""
+
+
+class GroupRecords:
+    """The groups of one partition, as its records tell of them."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, KnownGroup] = {}
+        self._others: dict[str, set[bytes]] = {}
+        """The keys that groups of other kinds have."""
+
+    def is_other(self, group: str) -> bool:
+        """Return whether the name is that of a group of another kind."""
+        return group in self._others
+
+    def replay(self, record: TopicRecord, offset: Offset) -> None:
+        """Take a record of the log. Raises CorruptBatchError."""
+        del offset
+        key = read_group_key(record.key)
+        if key is None:
+            self._replay_other(record)
+        elif record.value is None:
+            self._delete(key)
+        else:
+            self._put(key, record.value)
+
+    def _replay_other(self, record: TopicRecord) -> None:
+        try:
+            group = other_group(record.key)
+        except CorruptBatchError:
+            return  # The coordinator that knows that kind says so.
+        if group is None:
+            return
+        if record.value is not None:
+            self._others.setdefault(group, set()).add(record.key)
+        elif group in self._others:
+            self._others[group].discard(record.key)
+            if not self._others[group]:
+                del self._others[group]
+
+    def _put(self, key: GroupRecordKey, value: bytes) -> None:
+        known = self.groups.setdefault(key.group, KnownGroup())
+        known.keys.add(key)
+        if key.record is GroupRecord.EPOCH:
+            known.epoch, known.metadata_hash = read_epoch(value)
+        elif key.record is GroupRecord.TOPICS:
+            known.topics = read_topics(value)
+
+    def _delete(self, key: GroupRecordKey) -> None:
+        known = self.groups.get(key.group)
+        if known is None:
+            return
+        known.keys.discard(key)
+        if key.record is GroupRecord.TOPICS:
+            known.topics = GroupTopics()
+        if not known.keys:
+            del self.groups[key.group]
+
+
+class _Shard(GroupRecords):
+    """The same, and the partition that it was loaded from."""
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__()
+        self.partition = partition
+        replay(partition, self.replay)
+
+
+class Memberships:
+    """See the module. Calls are safe from any thread."""
+
+    def __init__(self, topic: CoordinatorTopic, clock: Clock) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._shards: dict[int, _Shard] = {}
+        self._lock = RLock()
+
+    def groups(self) -> Mapping[str, KnownGroup]:
+        """Return all share groups that are kept; a snapshot. Raises CorruptionError, PartitionOfflineError."""
+        with self._lock:
+            found: dict[str, KnownGroup] = {}
+            for number in self._topic.numbers():
+                found.update(self._shard(number).groups)
+            return found
+
+    def find(self, group: str) -> KnownGroup | None:
+        """Return what is kept of a group. Raises CorruptionError, PartitionOfflineError."""
+        with self._lock:
+            return self._of(group).groups.get(group) if self._topic.exists else None
+
+    def is_other(self, group: str) -> bool:
+        """Return whether a group of another kind has the name, as it is in the log now. Raises as `find`."""
+        with self._lock:
+            if not self._topic.exists:
+                return False
+            number = self._topic.number_of(group)
+            shard = self._shard(number)
+            if group not in shard.groups:
+                # Others write there, too: what they wrote since is not known here.
+                shard = self._shards[number] = _Shard(shard.partition)
+            return shard.is_other(group)
+
+    def put(self, group: str, epoch: int, topics: GroupTopics | None = None) -> None:
+        """Keep a group's epoch, and the topics if they are given; the topic is made with the first group.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError: nothing is kept then.
+        """
+        with self._lock:
+            self._topic.make()
+            shard = self._of(group)
+            known = shard.groups.get(group, KnownGroup())
+            records = []
+            if GroupRecordKey(GroupRecord.EPOCH, group) not in known.keys or epoch != known.epoch:
+                value = write_epoch(epoch, known.metadata_hash)
+                records.append(TopicRecord(write_group_key(GroupRecordKey(GroupRecord.EPOCH, group)), value))
+            if topics is not None and topics != known.topics:
+                key = write_group_key(GroupRecordKey(GroupRecord.TOPICS, group))
+                records.append(TopicRecord(key, write_topics(topics)))
+            self._append(shard, records)
+
+    def delete(self, group: str) -> None:
+        """Delete all that is kept of a group: its members first, as a broker does. Raises as `put`."""
+        with self._lock:
+            known = self.find(group)
+            if known is not None:
+                order = [
+                    GroupRecord.MEMBER_CURRENT,
+                    GroupRecord.MEMBER_TARGET,
+                    GroupRecord.ASSIGNMENT_EPOCH,
+                    GroupRecord.MEMBER,
+                    GroupRecord.TOPICS,
+                    GroupRecord.EPOCH,
+                ]
+                keys = sorted(known.keys, key=lambda key: (order.index(key.record), key.member_id))
+                self._append(self._of(group), [TopicRecord(write_group_key(key), None) for key in keys])
+
+    def _append(self, shard: _Shard, records: list[TopicRecord]) -> None:
+        if not records:
+            return
+        first = append(shard.partition, records, self._clock())
+        for at, record in enumerate(records):
+            shard.replay(record, Offset(first + at))
+
+    def _of(self, group: str) -> _Shard:
+        return self._shard(self._topic.number_of(group))
+
+    def _shard(self, number: int) -> _Shard:
+        partition = self._topic.partition(number)
+        shard = self._shards.get(number)
+        if shard is None or shard.partition is not partition:
+            shard = self._shards[number] = _Shard(partition)
+        return shard
+
+
+def with_initialized(
+    topics: GroupTopics, topic_id: uuid.UUID, name: str, partitions: frozenset[int]
+) -> GroupTopics:
+    """Return the topics with one that has a state in those partitions, too."""
+    known = topics.initialized.get(topic_id, GroupTopic(name, frozenset()))
+    initialized = {**topics.initialized, topic_id: GroupTopic(name, known.partitions | partitions)}
+    initializing = dict(topics.initializing)
+    left = initializing.pop(topic_id, None)
+    if left is not None and left.partitions - partitions:
+        initializing[topic_id] = GroupTopic(name, left.partitions - partitions)
+    deleting = {one: title for one, title in topics.deleting.items() if one != topic_id}
+    return GroupTopics(initializing, initialized, deleting)
+
+
+def without_topics(topics: GroupTopics, gone: frozenset[uuid.UUID]) -> GroupTopics:
+    """Return the topics without some."""
+    return GroupTopics(
+        {one: topic for one, topic in topics.initializing.items() if one not in gone},
+        {one: topic for one, topic in topics.initialized.items() if one not in gone},
+        {one: name for one, name in topics.deleting.items() if one not in gone},
+    )

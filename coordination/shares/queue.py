@@ -1,0 +1,313 @@
+"""One partition in a share group: its records handed out, and what becomes of them kept before it counts.
+
+It joins what knows nothing of each other: the state machine (`records`), the log (`record_reader`) and the store of states
+(`state`). The group's lock is held in every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from topicfs.coordination.records.share_state_records import (
+    NO_START,
+    SharePartitionKey,
+    ShareState,
+    StateBatch,
+)
+from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordName, RejectedBy
+from topicfs.coordination.shares.record_reader import FetchedBatch, RecordReader, find
+from topicfs.coordination.shares.records.acknowledgement import GAP, AckBatch, NotAcquiredError, StateChange
+from topicfs.coordination.shares.records.acquisition import Acquired, AcquireRequest
+from topicfs.coordination.shares.records.partition_state import Limits
+from topicfs.coordination.shares.records.share_partition import HeldRecords, SharePartition
+from topicfs.coordination.shares.records.states import ARCHIVED, RecordState
+from topicfs.coordination.shares.state.shard import StateWrite
+from topicfs.coordination.shares.state.store import StateStore
+from topicfs.storage.config.group import BY_DURATION, LATEST, OffsetReset
+from topicfs.storage.config.share_group import ShareGroupSettings
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError, RecordNotHeldError, StorageError
+from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+
+
+class GivenUp(NamedTuple):
+    """A record that is about to be archived, and why."""
+
+    offset: Offset
+    by: RejectedBy
+    deliveries: int
+    member_id: str
+
+
+NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
+"""Keeps what is given up, before its state is written. Raises OSError."""
+
+
+class QueueServices(NamedTuple):
+    """The services that all queues of a group share."""
+
+    store: StateStore
+    settings: Callable[[], ShareGroupSettings]
+    note_given_up: NoteGivenUp
+
+
+class Queue:
+    """See the module."""
+
+    def __init__(
+        self, key: SharePartitionKey, partition: Partition, services: QueueServices, now: Timestamp
+    ) -> None:
+        """Go on from a state that is kept. Raises StorageError where there is none, OSError."""
+        self.key = key
+        self.partition = partition
+        self._services = services
+        self._reader = RecordReader(partition)
+        self._rewrites = partition.rewrites
+        store = services.store
+        known = store.peek(key)
+        if known is None:
+            raise StorageError(f"group {key.group}: has no state in {self.name}")
+        # The one owner of the directory leads: a state that a later leader of another cluster wrote is gone on with.
+        self._leader_epoch = max(partition.offsets().leader_epoch, known.leader_epoch)
+        state = store.read(key, self._leader_epoch) or known
+        self._state_epoch = state.state_epoch
+        self.machine = SharePartition(self._limits)
+        self._load(state, now)
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.partition.topic, self.partition.number)
+
+    def _limits(self) -> Limits:
+        settings = self._services.settings()
+        return Limits(
+            settings.share_record_lock_duration_ms,
+            settings.share_delivery_count_limit,
+            settings.share_partition_max_record_locks,
+        )
+
+    @property
+    def _isolation(self) -> Isolation:
+        return Isolation(self._services.settings().share_isolation_level)
+
+    def _load(self, state: ShareState, now: Timestamp) -> None:
+        """Begin where the state ends, but nowhere behind the log: what a crash of the machine cut off is written again."""
+        start = state.start_offset
+        if start == NO_START:
+            reset = self._services.settings().share_auto_offset_reset
+            start = first_offset(self.partition, reset, self._isolation, now)
+        log_end = self.partition.offsets().log_end_offset
+        batches = tuple(
+            one._replace(last=min(one.last, log_end - 1)) for one in state.batches if one.first < log_end
+        )
+        if start > log_end or batches != state.batches:
+            # Other records will come at those offsets: nothing that is kept may take them for done.
+            start = min(start, log_end)
+            self._services.store.initialize(self.key, self._state_epoch, start)
+            write = StateWrite(self._state_epoch, self._leader_epoch, start, batches, _done(batches))
+            self._services.store.write(self.key, write)
+        self.machine.load(start, batches)
+
+    # Handing out.
+
+    def take(self, member_id: str, most: int, now: Timestamp) -> list[Leased]:
+        """Lease up to `most` records to a member; empty: there is nothing for it now.
+
+        Raises CorruptionError (the records are given back), PartitionOfflineError, OSError.
+        """
+        machine = self.machine
+        while True:
+            self._follow_log()
+            offset = Offset(machine.next_fetch_offset())
+            if offset >= self.partition.visible_end(self._isolation) or not machine.can_acquire():
+                return []
+            fetched = self._reader.fetch(offset, self._isolation, most=most)
+            if not fetched:
+                return []
+            wanted = AcquireRequest(
+                member_id,
+                most,
+                offset,
+                [one.bounds for one in fetched],
+                exactly=True,
+                aborted=[one.bounds for one in fetched if one.is_hidden],
+            )
+            acquired = machine.acquire(wanted, now)
+            leased = self._leased(member_id, acquired, fetched, now)
+            if leased:
+                return leased
+            moved = machine.advance()
+            if not acquired and not moved and machine.next_fetch_offset() == offset:
+                return []
+
+    def _follow_log(self) -> None:
+        if self._rewrites != self.partition.rewrites:
+            self._rewrites = self.partition.rewrites
+            self._reader.forget()
+        log_start = self.partition.log_start_offset
+        if log_start > self.machine.start_offset:
+            self.machine.move_log_start(log_start)
+
+    def _leased(
+        self,
+        member_id: str,
+        acquired: Sequence[Acquired],
+        fetched: Sequence[FetchedBatch],
+        now: Timestamp,
+    ) -> list[Leased]:
+        """Return the records that were acquired; an offset without one is acknowledged as a gap."""
+        leased: list[Leased] = []
+        gaps: list[AckBatch] = []
+        lease_end = Timestamp(now + self._services.settings().share_record_lock_duration_ms)
+        try:
+            for offset, deliveries in _each(acquired):
+                one = self._record(offset, deliveries, lease_end, fetched)
+                if one is None:
+                    gaps.append(AckBatch(offset, offset, (GAP,)))
+                else:
+                    leased.append(one)
+        except CorruptionError:
+            self._give_back(member_id, acquired, now)
+            raise
+        if gaps:
+            self._write(self.machine.acknowledge(member_id, gaps, now), now)
+        return leased
+
+    def _record(
+        self, offset: Offset, deliveries: int, lease_end: Timestamp, fetched: Sequence[FetchedBatch]
+    ) -> Leased | None:
+        batch = next((one for one in fetched if one.base <= offset <= one.last), None)
+        if batch is None:
+            return None
+        columns = self._reader.decode(batch)
+        index = None if columns is None else find(columns, offset)
+        if columns is None or index is None:
+            return None
+        place = RecordName(self.partition.topic, self.partition.number, offset)
+        return Leased(place, columns, index, batch.data, deliveries, lease_end)
+
+    def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
+        """Release what cannot be read: it comes again, and is given up at the limit like any other."""
+        acks = [AckBatch(one.first, one.last, (Acknowledgement.RELEASE,)) for one in acquired]
+        self._settle(member_id, acks, now)
+
+    # What becomes of records.
+
+    def acknowledge(self, member_id: str, words: Mapping[Offset, Acknowledgement], now: Timestamp) -> None:
+        """Say what becomes of records that a member holds. Raises RecordNotHeldError, and as `StateStore.write`."""
+        acks = [AckBatch(offset, offset, (word,)) for offset, word in sorted(words.items())]
+        for offset in words:
+            held = self.machine.holder(offset)
+            if held is None or held.member != member_id:
+                raise RecordNotHeldError(f"{self.name}-{offset}: is not held by this session, or no longer")
+        self._settle(member_id, acks, now)
+
+    def _settle(self, member_id: str, acks: Sequence[AckBatch], now: Timestamp) -> None:
+        try:
+            change = self.machine.acknowledge(member_id, acks, now)
+        except NotAcquiredError as error:
+            raise RecordNotHeldError(f"{self.name}: {error}") from None
+        rejected = {ack.first for ack in acks if ack.types == (Acknowledgement.REJECT,)}
+        self._write(change, now, given_up=self._given_up(change, member_id, rejected))
+
+    def expire(self, now: Timestamp) -> list[tuple[Offset, str]]:
+        """End the leases whose time has come; returns those records, and who held each.
+
+        What cannot be written counts all the same: the next write tells what becomes of the records.
+        """
+        next_end = self.machine.next_lease_end
+        if next_end is None or now < next_end:
+            return []
+        holders = {offset: held.member for offset, held in self.held()}
+        change = self.machine.expire(now)
+        if not change:
+            return []
+        given_up = self._given_up(change, "", set())
+        try:
+            if given_up:
+                named = [one._replace(member_id=holders.get(one.offset, "")) for one in given_up]
+                self._services.note_given_up(self, named)
+            self._keep(change)
+        except (StorageError, OSError):
+            pass
+        finally:
+            change.commit()
+        return [(offset, member) for offset, member in holders.items() if self.machine.holder(offset) is None]
+
+    def release(self, member_id: str, now: Timestamp) -> bool:
+        """Give back all that a member holds; returns whether it held any. It is given back even if that cannot be written."""
+        change = self.machine.release(member_id)
+        if not change:
+            return False
+        try:
+            self._write(change, now, given_up=self._given_up(change, member_id, set()))
+        except (StorageError, OSError):
+            self.machine.drop(member_id).commit()
+        return True
+
+    def _given_up(self, change: StateChange, member_id: str, rejected: set[int]) -> list[GivenUp]:
+        return [
+            GivenUp(
+                Offset(offset),
+                RejectedBy.REJECT if offset in rejected else RejectedBy.LIMIT,
+                one.deliveries,
+                member_id,
+            )
+            for one in change.batches
+            if one.state == ARCHIVED
+            for offset in range(max(one.first, self.machine.start_offset), one.last + 1)
+        ]
+
+    def _write(self, change: StateChange, now: Timestamp, *, given_up: Sequence[GivenUp] = ()) -> None:
+        """Keep a change and go on with it, or undo it."""
+        if not change:
+            return
+        try:
+            if given_up:
+                self._services.note_given_up(self, given_up)
+            self._keep(change)
+        except BaseException:
+            change.undo(now)
+            raise
+        change.commit()
+
+    def _keep(self, change: StateChange) -> None:
+        machine = self.machine
+        write = StateWrite(
+            self._state_epoch,
+            self._leader_epoch,
+            machine.start_offset,
+            change.batches,
+            machine.complete_count,
+        )
+        self._services.store.write(self.key, write)
+
+    # What there is.
+
+    def held(self) -> Iterator[tuple[Offset, HeldRecords]]:
+        """Yield what is held, record by record."""
+        for held in self.machine.held():
+            for offset in range(held.first, held.last + 1):
+                yield Offset(offset), held
+
+
+def first_offset(partition: Partition, reset: OffsetReset, isolation: Isolation, now: Timestamp) -> Offset:
+    """Return where a group begins that has no state in a partition. Raises CorruptionError, OSError."""
+    if reset.kind == LATEST:
+        return partition.visible_end(isolation)
+    if reset.kind == BY_DURATION:
+        since = Timestamp(max(0, now - reset.milliseconds))
+        found = partition.offset_for_timestamp(since, isolation=isolation)
+        return partition.visible_end(isolation) if found is None else found.offset
+    return partition.log_start_offset
+
+
+def _done(batches: Sequence[StateBatch]) -> int:
+    return sum(one.last - one.first + 1 for one in batches if RecordState(one.state).is_final)
+
+
+def _each(acquired: Sequence[Acquired]) -> Iterator[tuple[Offset, int]]:
+    for one in acquired:
+        for offset in range(one.first, one.last + 1):
+            yield Offset(offset), one.deliveries

@@ -1,0 +1,288 @@
+"""Acquisition: the records that a member is given of the batches that were fetched for it.
+
+What is Available again comes as far as it was fetched, new records follow, cut at batches of the log or at the number
+asked for. Batches that were delivered often are narrowed, so that a record that kills its readers takes no others
+along (kafka-coordinators.md#poison-records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from topicfs.coordination.shares.records.in_flight import InFlightBatch
+from topicfs.coordination.shares.records.partition_state import PartitionState
+from topicfs.coordination.shares.records.states import ACQUIRED, DeliveryState
+
+
+class LogBatch(NamedTuple):
+    """A batch of the log: first and last offset, both inclusive."""
+
+    base: int
+    last: int
+
+
+class Acquired(NamedTuple):
+    """Adjacent records that a member was given: first and last offset, both inclusive."""
+
+    first: int
+    last: int
+    deliveries: int
+    """Number of times that they were delivered, this time included."""
+
+
+class AcquireRequest(NamedTuple):
+    """A member's request for records, with what was fetched for it."""
+
+    member: str
+    most: int
+    """Records; without `exactly` a batch of the log that was begun is given whole."""
+    fetch_offset: int
+    """The offset that was asked of the log."""
+    batches: Sequence[LogBatch]
+    """The batches that the fetch gave: adjacent, and not empty."""
+    exactly: bool = False
+    """Never more than `most` (Kafka's mode record_limit)."""
+    batch_size: int = 1 << 30
+    """Records that stay together in one state, cut at batches of the log."""
+    aborted: Sequence[LogBatch] = ()
+    """Those of the batches that a transaction aborted: they are Archived."""
+
+
+class _Enough(Exception):  # noqa: N818 (no error)
+    """The end of an acquisition: nothing else is to be acquired."""
+
+
+def throttle_limit(limit: int) -> int:
+    """Return the number of deliveries from which on a batch is narrowed."""
+    return max(2, -(-limit // 2))
+
+
+def acquire(window: PartitionState, wanted: AcquireRequest, now: int) -> list[Acquired]:
+    """Acquire records for a member; empty where there is nothing for it."""
+    if wanted.most <= 0 or not wanted.batches or wanted.batches[-1].last < window.start_offset:
+        return []
+    return _Acquisition(window, wanted, now).run()
+
+
+class _Acquisition:
+    """One call of `acquire`."""
+
+    def __init__(self, window: PartitionState, wanted: AcquireRequest, now: int) -> None:
+        self._window = window
+        self._wanted = wanted
+        self._now = now
+        self._first = wanted.batches[0].base
+        self._last = wanted.batches[-1].last
+        self._most = wanted.most
+        self._limit = window.limits.deliveries
+        self._result: list[Acquired] = []
+        self._acquired = 0
+
+    def run(self) -> list[Acquired]:
+        window = self._window
+        if not self._fit_into_bound():
+            return []
+        base = self._begin()
+        overlap = window.batches.between(min(self._first, base), self._last)
+        if overlap:
+            try:
+                self._again(overlap, base)
+            except _Enough:
+                pass
+            else:
+                self._rest(overlap[-1].last + 1)
+            if self._result:
+                window.move_gap(self._result[-1].last + 1)
+        else:
+            self._new(base, self._last, self._most)
+        return self._without_aborted() if self._result else []
+
+    def _fit_into_bound(self) -> bool:
+        """Keep to the bound of records between start and end; what comes again is inside of it."""
+        window = self._window
+        self._most = min(self._most, window.limits.most_locks - window.in_flight_records())
+        if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:
+            self._most = min(self._wanted.most, window.end_offset - self._wanted.fetch_offset + 1)
+            self._last = min(self._last, window.end_offset)
+        return self._most > 0
+
+    def _begin(self) -> int:
+        """Archive what the log no longer has, and return where the first batch begins, as it was cut before."""
+        window, base = self._window, self._first
+        fetch_offset = self._wanted.fetch_offset
+        if len(window.batches) and fetch_offset < base:
+            floor = window.batches.floor(fetch_offset)
+            start = floor.first if floor is not None and floor.last >= fetch_offset else fetch_offset
+            gone = window.batches.between(start, base - 1)
+            if gone and window.archive(fetch_offset, base, gone):
+                window.some_available = True
+        floor = window.batches.floor(base)
+        if floor is None:
+            return max(base, window.start_offset)
+        return floor.first if floor.last >= base else base
+
+    # What was fetched before.
+
+    def _again(self, overlap: Sequence[InFlightBatch], base: int) -> None:
+        gap_from = base
+        for batch in overlap:
+            self._check_enough()
+            if self._window.gap_is_open:
+                if gap_from < batch.first:
+                    self._new(gap_from, batch.first - 1, self._most - self._acquired)
+                gap_from = batch.last + 1
+                self._check_enough()
+            self._again_from(batch)
+
+    def _check_enough(self) -> None:
+        if self._acquired >= self._most:
+            raise _Enough
+
+    def _again_from(self, batch: InFlightBatch) -> None:
+        throttled = self._is_throttled(batch)
+        if throttled and self._acquired:
+            raise _Enough  # It comes by itself, as the first of a fetch.
+        whole = batch.whole
+        too_many = self._wanted.exactly and len(batch) > self._most - self._acquired
+        if whole is not None and not whole.is_free:
+            return
+        if whole is None or throttled or too_many or not batch.is_within(self._first, self._last):
+            batch.split()
+            count = self._some_of(batch)
+            if throttled and count:
+                raise _Enough
+            return
+        self._window.lease(whole, self._wanted.member, self._now)
+        self._give(batch.first, batch.last, whole.count)
+
+    def _is_throttled(self, batch: InFlightBatch) -> bool:
+        limit = throttle_limit(self._limit)
+        if batch.most_delivered < limit:
+            return False
+        if batch.whole is not None:
+            return batch.whole.is_free and batch.whole.count >= limit
+        inside = batch.between(self._first, self._last)
+        return any(one.count >= limit and one.is_free for _, one in inside)
+
+    def _some_of(self, batch: InFlightBatch) -> int:
+        """Acquire records one by one, fewer where one was delivered often; return how many."""
+        given: list[Acquired] = []
+        allowed: int | None = None
+        throttle = throttle_limit(self._limit)
+        left = self._most - self._acquired
+        for offset, delivery in batch.between(batch.free_from(self._first), self._last):
+            if not delivery.is_free:
+                continue
+            if self._limit > 2 and delivery.count == self._limit - 1 and given:
+                break  # The last attempt is alone.
+            if allowed is None and delivery.count >= throttle:
+                allowed = max(1, len(batch) >> (delivery.count - throttle + 1))
+            self._window.lease(delivery, self._wanted.member, self._now)
+            given.append(Acquired(offset, offset, delivery.count))
+            last_attempt = delivery.count == self._limit and self._limit > 2
+            enough = self._wanted.exactly and len(given) == left
+            if last_attempt or enough or len(given) == allowed:
+                break
+        self._result += _joined(given)
+        self._acquired += len(given)
+        return len(given)
+
+    # What was not.
+
+    def _rest(self, first: int) -> None:
+        if self._acquired < self._most and first <= self._last:
+            self._new(first, self._last, self._most - self._acquired)
+
+    def _new(self, first: int, last: int, most: int) -> None:
+        window = self._window
+        if not len(window.batches):
+            first = max(first, window.end_offset)
+        end = last
+        if most < last - first + 1:
+            end = self._end_of_batch(first + most - 1)
+            if window.gap_is_open:
+                end = min(end, last)
+        given = self._cut(first, end)
+        for one in given:
+            self._put(one)
+        if self._wanted.exactly and given[0].last - given[0].first + 1 > most:
+            # The rest of the batch was fetched, and is there for others.
+            given = [given[0]._replace(last=first + most - 1)]
+            batch = window.batches.floor(first)
+            assert batch is not None
+            batch.split_after(given[0].last)
+            window.free(batch, given[0].last + 1, 0)
+        if window.batches.first.first == first:
+            window.start_offset = first
+        window.end_offset = max(window.end_offset, end)
+        if self._wanted.exactly:
+            end = given[0].last
+        window.move_gap(end + 1)
+        self._result += given
+        self._acquired += end - first + 1
+
+    def _cut(self, first: int, last: int) -> list[Acquired]:
+        """Return the records as batches of `batch_size` at least, cut at batches of the log."""
+        found, size = [], self._wanted.batch_size
+        if not self._wanted.exactly and last - first + 1 > size:
+            for batch in self._wanted.batches:
+                if batch.base > last:
+                    break
+                if batch.base - first >= size:
+                    found.append(Acquired(first, batch.base - 1, 1))
+                    first = batch.base
+        found.append(Acquired(first, last, 1))
+        return found
+
+    def _put(self, given: Acquired) -> None:
+        lease_end = self._now + self._window.limits.lock_ms
+        delivery = DeliveryState(ACQUIRED, 1, self._wanted.member, since=self._now, lease_end=lease_end)
+        self._window.note_lease(lease_end)
+        self._window.batches.put(InFlightBatch(given.first, given.last, delivery))
+
+    def _end_of_batch(self, offset: int) -> int:
+        """Return the last offset of the log's batch that holds `offset`; `offset` itself between two."""
+        before = None
+        for batch in self._wanted.batches:
+            if batch.base > offset:
+                break
+            before = batch
+        return before.last if before is not None and offset <= before.last else offset
+
+    def _give(self, first: int, last: int, count: int) -> None:
+        self._result.append(Acquired(first, last, count))
+        self._acquired += last - first + 1
+
+    # What nobody may see.
+
+    def _without_aborted(self) -> list[Acquired]:
+        for batch in self._wanted.aborted:
+            floor = self._window.batches.floor(batch.base)
+            start = floor.first if floor is not None else batch.base
+            held = self._window.batches.between(start, batch.last)
+            self._window.archive(batch.base, batch.last + 1, held, state=ACQUIRED)
+        result = self._result
+        for batch in self._wanted.aborted:
+            result = [piece for one in result for piece in _minus(one, batch)]
+        return result
+
+
+def _joined(given: Sequence[Acquired]) -> list[Acquired]:
+    """Join what is adjacent and was delivered equally often."""
+    joined: list[Acquired] = []
+    for one in given:
+        if joined and joined[-1].last + 1 == one.first and joined[-1].deliveries == one.deliveries:
+            joined[-1] = joined[-1]._replace(last=one.last)
+        else:
+            joined.append(one)
+    return joined
+
+
+def _minus(one: Acquired, batch: LogBatch) -> list[Acquired]:
+    """Return what of `one` lies outside of `batch`."""
+    pieces = [
+        one._replace(last=min(one.last, batch.base - 1)),
+        one._replace(first=max(one.first, batch.last + 1)),
+    ]
+    return [piece for piece in pieces if piece.first <= piece.last]

@@ -1,0 +1,165 @@
+"""Adjacent records that were fetched together: one state for all of them, until a part of them is touched."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from topicfs.coordination.shares.records.states import AVAILABLE, NOBODY, DeliveryState
+
+
+class InFlightBatch:
+    """The offsets `first` to `last`, both inclusive."""
+
+    __slots__ = ("_done", "_free_from", "each", "first", "last", "most_delivered", "whole")
+
+    def __init__(self, first: int, last: int, delivery: DeliveryState) -> None:
+        self.first = first
+        self.last = last
+        self.whole: DeliveryState | None = delivery
+        """The state of all; None once each has its own."""
+        self.each: list[DeliveryState] | None = None
+        self.most_delivered = delivery.count
+        """No record of it was delivered more often."""
+        self._done = 0
+        self._free_from = 0
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def split(self) -> list[DeliveryState]:
+        """Give each record a state of its own, and return them."""
+        if self.each is None:
+            whole = self.whole
+            assert whole is not None
+            assert not whole.in_transition
+            self.each = [whole.copy() for _ in range(len(self))]
+            self.whole = None
+        return self.each
+
+    def split_after(self, last: int) -> list[DeliveryState]:
+        """Give each record a state of its own; those after `last` were not delivered after all."""
+        each = self.split()
+        for at in range(last - self.first + 1, len(each)):
+            each[at] = DeliveryState(AVAILABLE, each[at].count - 1, NOBODY)
+        return each
+
+    def deliveries(self) -> list[DeliveryState]:
+        """Return the states, the one of all alone where there is one."""
+        return self.each if self.each is not None else [self._whole()]
+
+    def _whole(self) -> DeliveryState:
+        assert self.whole is not None
+        return self.whole
+
+    def at(self, offset: int) -> DeliveryState:
+        """Return the state of one record."""
+        return self.each[offset - self.first] if self.each is not None else self._whole()
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
+        """Yield offset and state of the records, each of which has its own, from `first` to `last`."""
+        assert self.each is not None
+        start, end = max(first, self.first), min(last, self.last)
+        for offset in range(start, end + 1):
+            yield offset, self.each[offset - self.first]
+
+    def runs(self, wanted: Callable[[DeliveryState], bool]) -> Iterator[tuple[int, int, DeliveryState]]:
+        """Yield first and last offset and the state of what is `wanted`, each record by itself where it has a state of its own."""
+        if self.each is None:
+            if wanted(self._whole()):
+                yield self.first, self.last, self._whole()
+            return
+        for at, delivery in enumerate(self.each):
+            if wanted(delivery):
+                yield self.first + at, self.first + at, delivery
+
+    def first_free(self) -> int | None:
+        """Return the first offset that can be acquired; None: there is none."""
+        if self.each is None:
+            return self.first if self._whole().is_free else None
+        each = self.each
+        for at in range(self._free_from, len(each)):
+            if each[at].is_free:
+                self._free_from = at
+                return self.first + at
+        self._free_from = len(each)
+        return None
+
+    def free_from(self, offset: int) -> int:
+        """Return an offset, not below `offset`, below which none can be acquired."""
+        return max(offset, self.first + self._free_from) if self.each is not None else offset
+
+    def freed(self, offset: int, count: int) -> None:
+        """Note that a record can be acquired, or can again."""
+        self._free_from = min(self._free_from, max(0, offset - self.first))
+        self.most_delivered = max(self.most_delivered, count)
+
+    def done_prefix(self) -> int:
+        """Return how many of its first records are final for good."""
+        if self.each is None:
+            return len(self) if self._whole().is_done else 0
+        each, at = self.each, self._done
+        while at < len(each) and each[at].is_done:
+            at += 1
+        self._done = at
+        return at
+
+    def is_within(self, first: int, last: int) -> bool:
+        return first <= self.first and self.last <= last
+
+
+class InFlightBatches:
+    """The batches in order; they do not overlap."""
+
+    __slots__ = ("_by_first", "_firsts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._by_first: dict[int, InFlightBatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[InFlightBatch]:
+        for first in list(self._firsts):
+            yield self._by_first[first]
+
+    def put(self, batch: InFlightBatch) -> None:
+        """Add a batch; one that begins at the same offset is replaced."""
+        if batch.first not in self._by_first:
+            self._firsts.insert(bisect_right(self._firsts, batch.first), batch.first)
+        self._by_first[batch.first] = batch
+
+    @property
+    def first(self) -> InFlightBatch:
+        return self._by_first[self._firsts[0]]
+
+    @property
+    def last(self) -> InFlightBatch:
+        return self._by_first[self._firsts[-1]]
+
+    def floor(self, offset: int) -> InFlightBatch | None:
+        """Return the last batch that begins at or below `offset`."""
+        at = bisect_right(self._firsts, offset)
+        return self._by_first[self._firsts[at - 1]] if at else None
+
+    def between(self, first: int, last: int) -> list[InFlightBatch]:
+        """Return the batches that begin between `first` and `last`, both inclusive."""
+        start = bisect_right(self._firsts, first - 1)
+        return [self._by_first[one] for one in self._firsts[start : bisect_right(self._firsts, last)]]
+
+    def after(self, offset: int) -> InFlightBatch | None:
+        """Return the first batch that begins above `offset`."""
+        at = bisect_right(self._firsts, offset)
+        return self._by_first[self._firsts[at]] if at < len(self._firsts) else None
+
+    def remove_up_to(self, first: int) -> None:
+        """Remove the batches that begin at or below `first`."""
+        at = bisect_right(self._firsts, first)
+        for one in self._firsts[:at]:
+            del self._by_first[one]
+        del self._firsts[:at]
+
+    def clear(self) -> None:
+        self._firsts.clear()
+        self._by_first.clear()

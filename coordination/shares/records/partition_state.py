@@ -1,0 +1,246 @@
+"""The state of a share partition: the batches between its start and its end, and both offsets.
+
+The start offset is the first that is not done, the end offset the last that was ever acquired, or the next one to be
+fetched where there is nothing between. After a load there may be holes between the batches that were kept: they are
+fetched once more, and stand in the *gap window* until then (kafka-coordinators.md#share-groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from topicfs.coordination.shares.records.in_flight import InFlightBatch, InFlightBatches
+from topicfs.coordination.shares.records.states import AVAILABLE, DeliveryState, RecordState
+
+
+class Limits(NamedTuple):
+    """A group's settings, as far as they concern the records of a partition."""
+
+    lock_ms: int = 30_000
+    deliveries: int = 5
+    most_locks: int = 2000
+
+
+class _Gap(NamedTuple):
+    """Holes from `start` on, as long as the end offset is still `end`."""
+
+    start: int
+    end: int
+
+
+class PartitionState:
+    """The state that acquiring and settling share."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self.batches = InFlightBatches()
+        self.start_offset = 0
+        self.end_offset = 0
+        self.complete_count = 0
+        """Number of records from the start offset on that are done."""
+        self.some_available = False
+        """True if a batch may hold records to be acquired; else the next fetch is behind the end."""
+        self._gap: _Gap | None = None
+        self.next_lease_end: int | None = None
+        """No lock ends before; None: there are none."""
+
+    @property
+    def limits(self) -> Limits:
+        """The settings as they are now: they count where they are needed."""
+        return self._limits()
+
+    # Bounds.
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is kept from the start offset on."""
+        return not len(self.batches) or self.start_offset > self.batches.last.last
+
+    def in_flight_records(self) -> int:
+        """Return the number of records between start and end, those that are done among them."""
+        return self.end_offset - self.start_offset + 1 if len(self.batches) else 0
+
+    def next_fetch_offset(self) -> int:
+        """Return the offset to be fetched next: the first hole, the first Available record, or what follows the end."""
+        behind = self.end_offset if self.is_empty else self.end_offset + 1
+        if not self.some_available:
+            return behind
+        if not self.is_empty:
+            found = self._first_to_fetch()
+            if found is not None:
+                return found
+        self.some_available = False
+        return behind
+
+    def _first_to_fetch(self) -> int | None:
+        gap_start = self._gap.start if self.gap_is_open and self._gap else None
+        for batch in self.batches:
+            if gap_start is not None:
+                if batch.first > gap_start:
+                    return gap_start
+                gap_start = max(batch.last + 1, gap_start)
+            free = batch.first_free()
+            if free is not None:
+                return free
+        return None
+
+    def can_acquire(self) -> bool:
+        """Return whether there may be more: what comes again always may."""
+        return (
+            self.next_fetch_offset() != self.end_offset + 1
+            or self.in_flight_records() < self.limits.most_locks
+        )
+
+    # Holes after a load.
+
+    @property
+    def gap_is_open(self) -> bool:
+        return self._gap is not None and self._gap.end == self.end_offset
+
+    @property
+    def gap_start(self) -> int | None:
+        """The first offset of the gap window, also when it is no longer open; None: there is none."""
+        return None if self._gap is None else self._gap.start
+
+    def open_gap(self, start: int) -> None:
+        self._gap = _Gap(start, self.end_offset)
+
+    def move_gap(self, start: int) -> None:
+        """Note that everything below `start` was fetched."""
+        if self._gap is not None:
+            still = self.gap_is_open and start <= self._gap.end
+            self._gap = self._gap._replace(start=start) if still else None
+
+    # Changes.
+
+    def lease(self, delivery: DeliveryState, member: str, now: int) -> None:
+        """Acquire for a member."""
+        lease_end = now + self.limits.lock_ms
+        delivery.acquire(member, now, lease_end)
+        self.note_lease(lease_end)
+
+    def note_lease(self, lease_end: int) -> None:
+        if self.next_lease_end is None or lease_end < self.next_lease_end:
+            self.next_lease_end = lease_end
+
+    def free(self, batch: InFlightBatch, first: int, count: int) -> None:
+        """Note that records of a batch can be acquired from now on."""
+        batch.freed(first, count)
+        self.some_available = True
+
+    def counted(self, first: int, last: int) -> int:
+        """Return how many of the offsets are not below the start: what is done there counts."""
+        return max(0, last - max(self.start_offset, first) + 1)
+
+    def advance(self) -> bool:
+        """Move the start offset over what is done, and forget whole batches; return whether anything moved."""
+        if not self._start_is_done():
+            return False
+        last_done, counted = self._done_through()
+        if last_done is None:
+            return False
+        if last_done == self.batches.last.last:
+            self.start_offset = self.end_offset = last_done + 1
+            self.batches.clear()
+            self.complete_count = 0
+            return True
+        holder = self.batches.floor(last_done)
+        assert holder is not None
+        if last_done == holder.last:
+            following = self.batches.after(last_done)
+            assert following is not None
+            self.start_offset = max(self.start_offset, following.first)
+            if self.gap_is_open and self._gap is not None:
+                self.start_offset = min(self._gap.start, self.start_offset)
+            self.batches.remove_up_to(holder.first)
+        else:
+            self.start_offset = max(self.start_offset, last_done + 1)
+            self.batches.remove_up_to(holder.first - 1)
+        self.complete_count -= counted
+        return True
+
+    def _start_is_done(self) -> bool:
+        if not len(self.batches):
+            return False
+        holder = self.batches.floor(self.start_offset)
+        if holder is None:
+            # A hole at the start: it is to be fetched, or the log has nothing there. (Kafka 4.3 does not tell the
+            # two apart, and such a start stays where it is for good.)
+            return not self.gap_is_open and self.batches.first.done_prefix() > 0
+        # Behind the batch lies a natural hole: what is before it counts.
+        return holder.at(min(self.start_offset, holder.last)).is_done
+
+    def _done_through(self) -> tuple[int | None, int]:
+        """Return the last offset up to which all is done, and how many of those records are counted as done."""
+        last_done, counted = None, 0
+        for batch in self.batches:
+            if self.gap_is_open and self._gap is not None and batch.last >= self._gap.start:
+                break
+            done = batch.done_prefix()
+            if done:
+                last_done = batch.first + done - 1
+                counted += self.counted(batch.first, last_done)
+            if done < len(batch):
+                break
+        return last_done, counted
+
+    def archive(
+        self,
+        first: int,
+        end: int,
+        batches: Sequence[InFlightBatch],
+        *,
+        state: RecordState = AVAILABLE,
+        counts: bool = True,
+    ) -> bool:
+        """Archive at once the records in [first, end) of those batches that are in `state`; return whether there were any."""
+        archived = False
+        for batch in batches:
+            if batch.first >= end:
+                break
+            whole = batch.whole
+            if whole is not None and batch.is_within(first, end - 1):
+                if whole.state is state:
+                    whole.archive()
+                    self.complete_count += len(batch) if counts else 0
+                    archived = True
+                continue
+            if whole is not None and whole.state is not state:
+                continue
+            batch.split()
+            for _offset, delivery in batch.between(first, end - 1):
+                if delivery.state is state:
+                    delivery.archive()
+                    self.complete_count += 1 if counts else 0
+                    archived = True
+        return archived
+
+    def move_log_start(self, log_start_offset: int) -> None:
+        """Follow the log's start: what is Available below is Archived, what is Acquired stays until it is settled."""
+        if log_start_offset <= self.start_offset:
+            return
+        if not len(self.batches):
+            self.start_offset = self.end_offset = log_start_offset
+            self.complete_count = 0
+            return
+        below = self._done_below(log_start_offset)
+        if self.archive(self.start_offset, log_start_offset, list(self.batches), counts=False):
+            self.some_available = True
+        self.start_offset = log_start_offset
+        self.complete_count -= below
+        self.end_offset = max(self.end_offset, self.start_offset)
+
+    def _done_below(self, end: int) -> int:
+        """Return how many records from the start offset to `end` are in a final state."""
+        found = 0
+        for batch in self.batches.between(self.batches.first.first, end - 1):
+            if batch.last < self.start_offset:
+                continue
+            if batch.whole is not None:
+                found += (
+                    self.counted(batch.first, min(end - 1, batch.last)) if batch.whole.state.is_final else 0
+                )
+            else:
+                found += sum(1 for _, one in batch.between(self.start_offset, end - 1) if one.state.is_final)
+        return found

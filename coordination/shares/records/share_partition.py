@@ -1,0 +1,170 @@
+"""One partition in a share group: the state machine as its users see it. It does no I/O, and is given the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from topicfs.coordination.records.share_state_records import StateBatch
+from topicfs.coordination.shares.records import acknowledgement, acquisition
+from topicfs.coordination.shares.records.acknowledgement import AckBatch, StateChange
+from topicfs.coordination.shares.records.acquisition import Acquired, AcquireRequest
+from topicfs.coordination.shares.records.in_flight import InFlightBatch
+from topicfs.coordination.shares.records.partition_state import Limits, PartitionState
+from topicfs.coordination.shares.records.states import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    DeliveryState,
+    RecordState,
+)
+from topicfs.storage.errors import StorageError
+
+
+class HeldRecords(NamedTuple):
+    """Adjacent records that a member holds."""
+
+    first: int
+    last: int
+    """Inclusive."""
+    member: str
+    deliveries: int
+    since: int
+    lease_end: int
+
+
+class SharePartition:
+    """See the module."""
+
+    def __init__(self, limits: Callable[[], Limits] = Limits) -> None:
+        self._window = PartitionState(limits)
+
+    def load(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
+        """Begin with what was kept: the start offset, and the batches from there on, in order.
+
+        Raises StorageError where they are not.
+        """
+        window = self._window
+        window.start_offset = window.end_offset = start_offset
+        expected, hole = start_offset, None
+        for one in batches:
+            if one.first < start_offset or one.last < one.first:
+                raise StorageError(
+                    f"the state kept of offsets {one.first} to {one.last} does not fit the start offset {start_offset}"
+                )
+            if hole is None and one.first > expected:
+                hole = expected
+            expected = one.last + 1
+            delivery = DeliveryState(RecordState(one.state), one.deliveries)
+            window.batches.put(InFlightBatch(one.first, one.last, delivery))
+            if delivery.state.is_final:
+                window.complete_count += one.last - one.first + 1
+        if batches:
+            window.some_available = True
+            window.end_offset = window.batches.last.last
+            if hole is not None:
+                window.open_gap(hole)
+            window.advance()
+
+    # What there is.
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not done (SPSO)."""
+        return self._window.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The last offset that was ever acquired (SPEO); the start offset where nothing is kept."""
+        return self._window.end_offset
+
+    @property
+    def complete_count(self) -> int:
+        """Number of records from the start offset on that are done."""
+        return self._window.complete_count
+
+    @property
+    def next_lease_end(self) -> int | None:
+        """Time at which the first lock ends; None without locks."""
+        return self._window.next_lease_end
+
+    @property
+    def fetched_end(self) -> int:
+        """The exclusive end of what was ever acquired."""
+        window = self._window
+        return window.end_offset if window.is_empty else window.end_offset + 1
+
+    def next_fetch_offset(self) -> int:
+        """Return the offset to be fetched for the next `acquire`."""
+        return self._window.next_fetch_offset()
+
+    def can_acquire(self) -> bool:
+        """Return whether there is room for more between start and end, or something comes again."""
+        return self._window.can_acquire()
+
+    def in_flight_records(self) -> int:
+        """Return the number of records between start and end, those that are done among them."""
+        return self._window.in_flight_records()
+
+    def batches(self) -> Iterator[InFlightBatch]:
+        """Yield what is kept, in order."""
+        return iter(self._window.batches)
+
+    def held(self) -> Iterator[HeldRecords]:
+        """Yield what members hold, by offset."""
+        for batch in self._window.batches:
+            for first, last, one in batch.runs(lambda one: one.lease_end is not None and bool(one.member)):
+                yield HeldRecords(first, last, one.member, one.count, one.since, one.lease_end or 0)
+
+    def holder(self, offset: int) -> HeldRecords | None:
+        """Return who holds a record; None: nobody."""
+        batch = self._window.batches.floor(offset)
+        if batch is None or offset > batch.last:
+            return None
+        one = batch.at(offset)
+        if one.state is not ACQUIRED or one.in_transition or one.lease_end is None:
+            return None
+        return HeldRecords(offset, offset, one.member, one.count, one.since, one.lease_end)
+
+    def waiting(self) -> int:
+        """Return the number of records that were delivered and will be again."""
+        return sum(
+            last - first + 1
+            for batch in self._window.batches
+            for first, last, _ in batch.runs(lambda one: one.state is AVAILABLE and one.count > 0)
+        )
+
+    # What happens.
+
+    def acquire(self, wanted: AcquireRequest, now: int) -> list[Acquired]:
+        """Acquire records of what was fetched; empty where there is nothing for the member."""
+        return acquisition.acquire(self._window, wanted, now)
+
+    def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
+        """Begin what a member says of records. Raises RecordNotHeldError, NotAcquiredError: nothing is changed then."""
+        return acknowledgement.acknowledge(self._window, member, acks, now)
+
+    def release(self, member: str) -> StateChange:
+        """Begin to give back all that a member holds."""
+        return acknowledgement.release(self._window, member)
+
+    def expire(self, now: int) -> StateChange:
+        """End the locks whose time has come: at once; the change is to be written, and committed in any case."""
+        return acknowledgement.expire(self._window, now)
+
+    def drop(self, member: str) -> StateChange:
+        """Give back all that a member holds, at once: the change cannot be written, and is committed all the same."""
+        return acknowledgement.drop(self._window, member)
+
+    def advance(self) -> bool:
+        """Move the start offset over what is done; return whether it moved."""
+        return self._window.advance()
+
+    def is_archived(self, offset: int) -> bool:
+        """Return whether a record from the start offset on was given up."""
+        batch = self._window.batches.floor(offset)
+        return batch is not None and offset <= batch.last and batch.at(offset).state is ARCHIVED
+
+    def move_log_start(self, log_start_offset: int) -> None:
+        """Follow the log's start where it is above the own start offset."""
+        self._window.move_log_start(log_start_offset)

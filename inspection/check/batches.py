@@ -1,0 +1,133 @@
+"""The check of a log's batches and their records, no matter which program wrote them.
+
+Checksums match and records fill their batch; batches follow each other with ascending offsets and never an older
+leader epoch; records ascend within theirs; a batch's max timestamp is its latest record's; and the leader epochs of
+the checkpoint are those that the batches carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from operator import lt
+from pathlib import Path
+
+from topicfs.inspection.check.facts import SegmentFacts
+from topicfs.inspection.check.sound_batches import Expected, end_of_sound
+from topicfs.storage.checkpoints.leader_epochs import Entries, epoch_for_offset
+from topicfs.storage.codec.columns import Columns, decode, decode_each
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
+from topicfs.storage.findings import Finding
+from topicfs.storage.model import Offset, Position, TimestampType
+
+MAX_OFFSET_SPAN = 2**31 - 1
+"""Offsets of a segment lie at most so far above its base offset, to fit its indexes."""
+NO_END = Offset(2**63 - 1)
+
+
+class BatchCheck:
+    """Checks one segment's batches, chunk by chunk; it remembers the last sound one."""
+
+    def __init__(self, file: Path, base_offset: Offset, epochs: Entries) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._epochs = epochs
+        self.facts = SegmentFacts()
+        self.end_offset = base_offset
+        """One past the last offset of a sound batch so far."""
+        self.reach = base_offset
+        """The same, counting what damaged batches claim."""
+        self._leader_epoch = -1
+
+    def check(self, data: memoryview, batches: Batches) -> Iterator[Finding]:
+        """Check the next adjacent batches; `data` is the whole segment."""
+        at, end = batches[0].position, Position(batches.stop)
+        try:
+            for columns in decode_each(data, at, end, control=True):
+                yield from self._check_span(columns)
+                at = Position(columns.batches.stop)
+        except CorruptBatchError:
+            # One of them is damaged: which, and are the others sound?
+            for header in batches:
+                if header.position >= at:
+                    yield from self._check_one(data, header)
+
+    def _check_one(self, data: memoryview, header: BatchHeader) -> Iterator[Finding]:
+        try:
+            spans = decode(data, header.position, header.end_position, control=True)
+        except CorruptBatchError as error:
+            self.reach = max(self.reach, header.end_offset)
+            oversize = "its records are not read: " if isinstance(error, OversizeBatchError) else ""
+            yield Finding(self._file, header.position, oversize + error.cause)
+            return
+        for columns in spans:
+            yield from self._check_span(columns)
+
+    def _check_span(self, columns: Columns) -> Iterator[Finding]:
+        """Check batches that follow each other and whose checksums match: of those that are sound no more than how many."""
+        self.facts.add(columns)
+        batches = columns.batches
+        number = 0
+        while number < len(batches):
+            sound = end_of_sound(columns, number, self._expected())
+            if sound > number:
+                self._pass(batches[sound - 1])
+            if sound < len(batches):
+                yield from self._check_batch(columns, sound)
+            number = sound + 1
+
+    def _expected(self) -> Expected:
+        """Return what must follow: offsets go up, and the epoch is the last one until the checkpoint has another."""
+        epoch = epoch_for_offset(self._epochs, self.end_offset)
+        agreed = epoch in (None, self._leader_epoch)
+        later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)
+        return Expected(
+            start_offset=self.end_offset,
+            largest_offset=min(self._base_offset + MAX_OFFSET_SPAN, NO_END),
+            leader_epoch=self._leader_epoch,
+            epoch_end_offset=min(next(later, NO_END) if agreed else self.end_offset, NO_END),
+        )
+
+    def _pass(self, header: BatchHeader) -> None:
+        """Note that a batch has its place in the log."""
+        self.end_offset = max(self.end_offset, header.end_offset)
+        self.reach = max(self.reach, self.end_offset)
+
+    def _check_batch(self, columns: Columns, number: int) -> Iterator[Finding]:
+        """Yield the findings about one batch."""
+        header = columns.batches[number]
+        first, last = columns.batches[number - 1].record_end if number else 0, header.record_end
+        yield from self._check_header(header)
+        if not _ascends(columns.offsets[first:last]):
+            yield Finding(self._file, header.position, "the offsets of its records do not ascend")
+        if first < last and header.timestamp_type is TimestampType.CREATE_TIME:
+            latest = max(columns.timestamps[first:last])
+            if latest != header.max_timestamp:
+                cause = f"max timestamp is {header.max_timestamp}, its latest record's {latest}"
+                yield Finding(self._file, header.position, cause)
+
+    def _check_header(self, header: BatchHeader) -> Iterator[Finding]:
+        if header.base_offset < self.end_offset:
+            cause = f"base offset {header.base_offset} where {self.end_offset} or more must follow"
+            yield Finding(self._file, header.position, cause)
+        if header.last_offset - self._base_offset > MAX_OFFSET_SPAN:
+            cause = f"last offset {header.last_offset} is too far above the segment's base offset"
+            yield Finding(self._file, header.position, cause)
+        self._pass(header)
+        if header.leader_epoch >= 0:
+            yield from self._check_leader_epoch(header)
+
+    def _check_leader_epoch(self, header: BatchHeader) -> Iterator[Finding]:
+        if header.leader_epoch < self._leader_epoch:
+            cause = f"leader epoch {header.leader_epoch} after {self._leader_epoch}"
+            yield Finding(self._file, header.position, cause)
+        self._leader_epoch = header.leader_epoch
+        expected = epoch_for_offset(self._epochs, header.base_offset)
+        if expected is not None and expected != header.leader_epoch:
+            cause = f"leader epoch {header.leader_epoch}, leader-epoch-checkpoint says {expected}"
+            yield Finding(self._file, header.position, cause)
+
+
+def _ascends(offsets: memoryview[int]) -> bool:
+    return all(map(lt, offsets, islice(offsets, 1, None)))

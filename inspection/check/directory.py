@@ -1,0 +1,214 @@
+"""The check of a whole data directory: its own files, every partition, and the checkpoints compared with the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
+from topicfs.inspection.check.segment import Advance
+from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
+from topicfs.storage.checkpoints.meta_properties import has_replicas, read_meta_properties
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
+from topicfs.storage.findings import Finding
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.topics.registry import read_copy
+from topicfs.storage.topics.topic import lenient_config
+
+CHECKPOINTS = {
+    names.RECOVERY_POINTS: "recovery point",
+    names.LOG_START_OFFSETS: "log start offset",
+    names.HIGH_WATERMARKS: "high watermark",
+    names.CLEANER_OFFSETS: "first dirty offset",
+}
+"""Each names an offset that cannot lie behind the log's end."""
+
+
+@dataclass(slots=True)
+class CheckSummary:
+    """Counts of what was checked; they grow while the check runs."""
+
+    partitions: int = 0
+    log_bytes: int = 0
+    findings: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+
+class DirectoryCheck:
+    """The check of a data directory; nothing there is changed."""
+
+    def __init__(self, directory: Path, files: FileSystem) -> None:
+        self.directory = directory
+        self._files = files
+        self.summary = CheckSummary()
+        self.in_use = find_holder(directory) is not None
+        """A living broker or daemon owns the directory: its unfinished business is no finding."""
+        self._clean = is_marked_clean(files, directory)
+        self.partitions: dict[TopicPartition, Path] = {}
+        """The directory of each partition."""
+        self._unknown_entries: list[str] = []
+        self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
+        self._compacts: dict[str, bool] | None = None
+        """Whether topics with settings of their own compact; None: that cannot be read."""
+        self._list()
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all segments' logs: what a progress bar counts up to."""
+        return sum(self._log_bytes(directory) for directory in self.partitions.values())
+
+    def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
+        """Check everything; `advance` is called with the bytes of log checked."""
+        for finding in self._findings(advance):
+            self.summary.findings += 1
+            yield finding
+
+    def _findings(self, advance: Advance) -> Iterator[Finding]:
+        yield from self.own_findings()
+        for partition in self.partitions:
+            try:
+                yield from self._check_partition(partition, advance)
+            except FileNotFoundError:
+                if not self.in_use:
+                    raise
+
+    def own_findings(self) -> Iterator[Finding]:
+        """Check what is no partition's; before the partitions, so that checkpoints are read before logs.
+
+        Checkpoints say what was true when they were written, and logs only grow.
+        """
+        for name in self._unknown_entries:
+            yield Finding(
+                self.directory / name, None, "no partition's directory: a broker refuses to start beside it"
+            )
+        yield from self._check_meta_properties()
+        yield from self._check_settings()
+        for name in CHECKPOINTS:
+            try:
+                self._checkpoints[name] = read_offsets(self._files, self.directory / name)
+            except CorruptionError as error:
+                yield Finding.of(error)
+
+    def partition(self, partition: TopicPartition) -> PartitionCheck:
+        """Return the check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
+        situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
+        return PartitionCheck(self.partitions[partition], situation, self._files)
+
+    def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
+        """Compare a checked partition with the checkpoints, and with its topic's other partitions."""
+        self.summary.partitions += 1
+        yield from self._check_topic_id(partition, check.topic_id)
+        cleaned = self._checkpoints.get(names.CLEANER_OFFSETS)
+        if (
+            self.replicates
+            and cleaned is not None
+            and partition not in cleaned
+            and self._compacts is not None
+        ):
+            yield from () if self._compacts.get(partition.topic, False) else check.missing
+        for name, offsets in self._checkpoints.items():
+            offset = offsets.get(partition)
+            if offset is not None and check.end_offset is not None and offset > check.end_offset:
+                cause = (
+                    f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
+                )
+                yield Finding(self.directory / name, None, cause)
+
+    def _check_partition(self, partition: TopicPartition, advance: Advance) -> Iterator[Finding]:
+        def counted(passed: int) -> None:
+            self.summary.log_bytes += passed
+            advance(passed)
+
+        check = self.partition(partition)
+        yield from check.findings(counted)
+        yield from self.joined(partition, check)
+
+    def _check_topic_id(self, partition: TopicPartition, topic_id: str | None) -> Iterator[Finding]:
+        if topic_id is None:
+            return
+        known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
+        if known != topic_id:
+            cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
+            yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
+
+    def _check_meta_properties(self) -> Iterator[Finding]:
+        try:
+            read_meta_properties(self._files, self.directory)
+        except CorruptionError as error:
+            yield Finding.of(error)
+
+    def _check_settings(self) -> Iterator[Finding]:
+        """Check the topics' own settings, and the records of progress: writers need them."""
+        path = self.directory / names.TOPIC_SETTINGS
+        try:
+            entries = read_copy(self.directory, self._files).entries
+        except CorruptionError as error:
+            yield Finding.of(error)
+        else:
+            self._compacts = {}
+            for topic, entry in entries.items():
+                config, problems = lenient_config(entry.overrides, TopicConfig())
+                self._compacts[topic] = config.compacts
+                for problem in problems:
+                    yield Finding(path, None, f"{topic}: {problem}")
+        for record in (CommitRecord, ProducerRegistry):
+            try:
+                record(self._files, tuple).read_copy(self.directory)
+            except CorruptionError as error:
+                yield Finding.of(error)
+
+    def _list(self) -> None:
+        for entry in self._files.list_directory(self.directory):
+            if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
+                continue
+            parsed = names.parse_partition_directory(entry.name)
+            if parsed is None:
+                self._unknown_entries.append(entry.name)
+            elif parsed.mark is names.DirectoryMark.LIVE:
+                self.partitions[parsed.partition] = self.directory / entry.name
+        if not self._looks_like_log_directory():
+            raise NotALogDirectoryError(
+                f"{self.directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
+            )
+
+    @property
+    def replicates(self) -> bool:
+        """True if other directories have replicas of its partitions."""
+        return has_replicas(self._files, self.directory)
+
+    def _looks_like_log_directory(self) -> bool:
+        """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
+        return self._files.exists(self.directory / names.META_PROPERTIES) or any(
+            self._looks_like_partition(path) for path in self.partitions.values()
+        )
+
+    def _looks_like_partition(self, path: Path) -> bool:
+        return self._files.exists(path / names.PARTITION_METADATA) or any(
+            names.parse_segment_file(entry.name) for entry in self._files.list_directory(path)
+        )
+
+    def _log_bytes(self, directory: Path) -> int:
+        total = 0
+        for entry in self._files.list_directory(directory):
+            file = names.parse_segment_file(entry.name)
+            if file and file.kind is names.SegmentFileKind.LOG and file.state is names.SegmentFileState.LIVE:
+                total += self._files.size(directory / entry.name)
+        return total
+
+
+def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
+    """Find partitions that are in two directories of one broker: it refuses to start on them."""
+    places: dict[TopicPartition, Path] = {}
+    for examination in examinations:
+        for partition, place in examination.partitions.items():
+            first = places.setdefault(partition, place)
+            if first is not place and not examination.replicates:
+                yield Finding(place, None, f"{partition} stands in {first.parent} too")

@@ -1,0 +1,174 @@
+"""The check of one partition directory: its small files, its segments, and how these join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.inspection.check.segment import Advance, SegmentCheck, SegmentWork, read_epochs
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SegmentFileKind,
+    SegmentFileName,
+    SegmentFileState,
+    parse_segment_file,
+    segment_file,
+)
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.findings import Finding
+from topicfs.storage.model import Offset, Position
+from topicfs.storage.producers.snapshot import decode as decode_snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySituation:
+    """The state of the data directory as a whole."""
+
+    in_use: bool
+    """A living process owns it."""
+    clean: bool
+    """True if it carries the clean-shutdown marker."""
+
+
+class SegmentSpan(NamedTuple):
+    """The offsets at which a checked segment begins and ends."""
+
+    base_offset: Offset
+    end_offset: Offset
+    """One past the last offset, damaged batches' too."""
+
+
+class PartitionCheck:
+    """The check of one partition, whole or in three parts, of which the middle one may be done anywhere else.
+
+    First `own_findings`: the small files. Then the `segments`, each for itself. Then `joined`, which takes the
+    results of all of them, finds what no single segment shows.
+    """
+
+    def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
+        """List the directory. FileNotFoundError where there is none."""
+        self._directory = directory
+        self._situation = situation
+        self._files = files
+        self.topic_id: str | None = None
+        """Known after `own_findings`."""
+        self.end_offset: Offset | None = None
+        """One past the last offset, damaged batches' too; known after `joined`, unless the last segment went away."""
+        self.missing: list[Finding] = []
+        """Offsets that no segment has; known after `joined`. Compaction leaves such gaps, too."""
+        found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
+        self._deletes = any(file and file.state is SegmentFileState.DELETED for file in found)
+        self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
+        self._bases = sorted(file.base_offset for file in self._live if file.kind is SegmentFileKind.LOG)
+        self._epochs, self._epochs_problem = read_epochs(files, directory)
+
+    def findings(self, advance: Advance) -> Iterator[Finding]:
+        """Check everything in the directory."""
+        yield from self.own_findings()
+        spans = []
+        for work in self.segments():
+            segment = SegmentCheck(work, self._files)
+            try:
+                yield from segment.findings(advance)
+            except FileNotFoundError:
+                if not self._situation.in_use:
+                    raise
+                continue
+            spans.append(SegmentSpan(work.base_offset, segment.end_offset))
+        yield from self.joined(spans)
+
+    def own_findings(self) -> Iterator[Finding]:
+        """Check what is no segment's."""
+        yield from self._check_topic_id()
+        if self._epochs_problem:
+            yield self._epochs_problem
+        yield from self._check_segment_files()
+
+    def segments(self) -> Iterator[SegmentWork]:
+        """Yield the segments, ascending; one that a living process removes meanwhile is left out."""
+        for base_offset in self._bases:
+            try:
+                size = self._files.size(self._log(base_offset))
+            except FileNotFoundError:
+                if not self._situation.in_use:
+                    raise
+                continue
+            yield SegmentWork(
+                directory=self._directory,
+                base_offset=base_offset,
+                log_bytes=size,
+                active=base_offset == self._bases[-1],
+                in_use=self._situation.in_use,
+                clean=self._situation.clean,
+            )
+
+    def joined(self, spans: Sequence[SegmentSpan]) -> Iterator[Finding]:
+        """Compare the checked segments, ascending, with each other and with the leader epochs."""
+        # Where segments were just deleted the leader epochs may not have followed.
+        start = self._epochs[0].start_offset if self._epochs and not self._deletes else None
+        for before, span in zip([start, *(one.end_offset for one in spans)], spans, strict=False):
+            if before is not None and before < span.base_offset and not self._situation.in_use:
+                cause = f"offsets {before} to {span.base_offset - 1} are missing in front of it"
+                self.missing.append(Finding(self._log(span.base_offset), None, cause))
+        end_offset = Offset(0)
+        for number, span in enumerate(spans):
+            if number and span.base_offset < end_offset and self._still_there(span.base_offset):
+                cause = f"begins before offset {end_offset}, where the one before ends"
+                yield Finding(self._log(span.base_offset), None, cause)
+            end_offset = max(end_offset, span.end_offset)
+        if [span.base_offset for span in spans[-1:]] != self._bases[-1:]:
+            return
+        self.end_offset = end_offset
+        if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > end_offset:
+            epoch, start = self._epochs[-1]
+            cause = f"epoch {epoch} starts at {start}, behind the log's end {end_offset}"
+            yield Finding(self._directory / LEADER_EPOCHS, None, cause)
+
+    def _still_there(self, base_offset: Offset) -> bool:
+        """Return whether a living process has not compacted the segment into the one before since it was listed."""
+        return not self._situation.in_use or self._files.exists(self._log(base_offset))
+
+    def _is_left_over(self, index: SegmentFileName) -> bool:
+        """Return whether an index still has no log; a living owner may have replaced or removed the segment meanwhile."""
+        return not self._situation.in_use or (
+            self._files.exists(self._directory / segment_file(*index))
+            and not self._files.exists(self._log(index.base_offset))
+        )
+
+    def _log(self, base_offset: Offset) -> Path:
+        return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+
+    def _check_segment_files(self) -> Iterator[Finding]:
+        """Check that each index belongs to a segment, and that each producer snapshot is sound."""
+        for file in self._live:
+            if file.kind is SegmentFileKind.SNAPSHOT:
+                yield from self._check_snapshot(file)
+            elif file.base_offset not in self._bases and self._is_left_over(file):
+                path = self._directory / segment_file(*file)
+                yield Finding(path, None, "belongs to no segment: its .log is missing")
+
+    def _check_snapshot(self, file: SegmentFileName) -> Iterator[Finding]:
+        path = self._directory / segment_file(*file)
+        try:
+            decode_snapshot(self._files.read_bytes(path))
+        except CorruptBatchError as error:
+            yield Finding(path, Position(error.position), error.cause)
+        except CorruptionError as error:
+            yield Finding.of(error)
+        except FileNotFoundError:
+            if not self._situation.in_use:
+                raise
+
+    def _check_topic_id(self) -> Iterator[Finding]:
+        try:
+            self.topic_id = read_topic_id(self._files, self._directory)
+        except CorruptionError as error:
+            yield Finding.of(error)
+        else:
+            if self.topic_id is None:
+                yield Finding(self._directory / PARTITION_METADATA, None, "missing")

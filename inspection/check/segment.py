@@ -1,0 +1,167 @@
+"""The check of one segment: its log from front to end, with both indexes compared on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from topicfs.inspection.check.batches import BatchCheck
+from topicfs.inspection.check.facts import SegmentFacts
+from topicfs.storage.checkpoints.leader_epochs import Entries, decode_epochs
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, TornBatchError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
+from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of log in a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""
+
+
+def chunks(data: memoryview) -> Iterator[Batches]:
+    """Yield the whole batches of `data`, in order; a last, empty piece has the `problem` that ended the walk.
+
+    No checksum is looked at: only where a batch's own header makes the next one unfindable does the walk end early.
+    """
+    start = Position(0)
+    while start < len(data):
+        found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
+        if not len(found):
+            # A batch longer than a chunk, or one that ends the walk: the whole rest shows which.
+            found = scan(data, start, max_batches=1)
+        if not len(found):
+            yield found
+            return
+        yield found
+        start = Position(found.stop)
+
+
+Advance = Callable[[int], None]
+"""Called with the number of bytes of log that were checked since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentWork:
+    """A segment to be checked, and what decides what is an error in it: a value that is sent to the process that checks."""
+
+    directory: Path
+    """The partition's."""
+    base_offset: Offset
+    log_bytes: int
+    """Size of its log when it was listed: the measure of the work."""
+    active: bool
+    """The last one of its log."""
+    in_use: bool
+    """A living process may be appending: an unfinished batch at its end is no error."""
+    clean: bool
+    """The directory was closed in order: nothing unfinished may be there."""
+
+    @property
+    def trimmed(self) -> bool:
+        """True if its indexes may have no preallocated room left."""
+        return not self.active or (self.clean and not self.in_use)
+
+    def path(self, kind: SegmentFileKind) -> Path:
+        """Return one of its files."""
+        return self.directory / segment_file(self.base_offset, kind)
+
+
+class SegmentCheck:
+    """The check of one segment; after `findings` has run, its facts are known and where it ended."""
+
+    def __init__(self, work: SegmentWork, files: FileSystem) -> None:
+        self.log = work.path(SegmentFileKind.LOG)
+        self._work = work
+        self._files = files
+        # What is wrong with the leader epochs as such is the partition's finding, not each segment's.
+        epochs, _ = read_epochs(files, work.directory)
+        self._batches = BatchCheck(self.log, work.base_offset, epochs)
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last offset, damaged batches' too; the base offset of an empty segment."""
+        return self._batches.reach
+
+    @property
+    def facts(self) -> SegmentFacts:
+        return self._batches.facts
+
+    def findings(self, advance: Advance) -> Iterator[Finding]:
+        """Check everything. FileNotFoundError where the log was removed meanwhile."""
+        try:
+            yield from self._findings(advance)
+        except CorruptionError as error:
+            yield Finding.of(error)
+
+    def _findings(self, advance: Advance) -> Iterator[Finding]:
+        # An entry is written after the batch it leads to, so indexes are read before the log: what a living
+        # process adds in between cannot look like an entry without a batch.
+        indexes = list(self._read_indexes())
+        for index in indexes:
+            yield from index.slots.shape(trimmed=self._work.trimmed)
+            yield from index.ascend()
+        yield from self._check_log(indexes, advance)
+        for index in indexes:
+            yield from index.finish()
+        transactions = self._work.path(SegmentFileKind.TRANSACTION_INDEX)
+        if self._files.exists(transactions):
+            yield from check_transactions(self._files, transactions, self._work.base_offset)
+
+    def _check_log(self, indexes: list[OffsetEntries | TimeEntries], advance: Advance) -> Iterator[Finding]:
+        with closing(self._files.open(self.log, read_only=True)) as file:
+            data = file.map(file.size())
+        self.facts.log_bytes = len(data)
+        latest: int = NO_TIMESTAMP
+        for batches in chunks(data):
+            if not len(batches):
+                yield from self._ending(data, batches.stop, batches.problem)
+                break
+            yield from self._batches.check(data, batches)
+            columns = ChunkColumns(batches, latest)
+            latest = columns.latest_timestamps[-1]
+            for index in indexes:
+                yield from index.compare(columns)
+            advance(batches.stop - batches[0].position)
+
+    def _ending(self, data: memoryview, stop: int, problem: CorruptBatchError | None) -> Iterator[Finding]:
+        """Check what follows the last whole batch."""
+        torn = isinstance(problem, TornBatchError)
+        preallocated = not any(data[stop : stop + HEADER_SIZE])
+        if self._work.active and self._work.in_use and (torn or preallocated):
+            return
+        if preallocated and not self._work.trimmed and _is_zeros(data[stop:]):
+            return
+        cause = problem.cause if problem else "no batch begins here"
+        outlook = "recovery cuts it off" if self._work.active else "nothing behind it can be reached"
+        yield Finding(self.log, Position(stop), f"{cause} ({len(data) - stop} bytes; {outlook})")
+
+    def _read_indexes(self) -> Iterator[OffsetEntries | TimeEntries]:
+        for kind, entries in (
+            (SegmentFileKind.OFFSET_INDEX, OffsetEntries),
+            (SegmentFileKind.TIME_INDEX, TimeEntries),
+        ):
+            path = self._work.path(kind)
+            if self._files.exists(path):
+                yield entries(path, self._files.read_bytes(path), self._work.base_offset)
+
+
+def _is_zeros(data: memoryview) -> bool:
+    starts = range(0, len(data), CHUNK_BYTES)
+    return not any(bytes(data[start : start + CHUNK_BYTES]).strip(b"\0") for start in starts)
+
+
+def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:
+    """Read a partition directory's entries; none where there is no file, or none that can be read."""
+    path = directory / LEADER_EPOCHS
+    try:
+        return decode_epochs(files.read_bytes(path), file=path), None
+    except CorruptionError as error:
+        return (), Finding.of(error)
+    except FileNotFoundError:
+        return (), None

@@ -1,0 +1,178 @@
+"""The records of coordinators' topics as kafka-dump-log's decoders print them: JSON in place of their bytes.
+
+Kafka writes this JSON with Jackson, from the fields in the order of its message schemas; a tagged field shows only
+where it differs from its default, bytes show as base64 and topic ids as base64url.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from topicfs.coordination.records.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
+from topicfs.coordination.records.group_records import (
+    GROUP_METADATA_KEY,
+    GROUP_METADATA_VALUE,
+    OFFSET_COMMIT_KEY,
+    OFFSET_COMMIT_VALUE,
+)
+from topicfs.coordination.records.transaction_records import TRANSACTION_KEY, TRANSACTION_VALUE, status_name
+from topicfs.storage.errors import CorruptBatchError, InvalidRecordError
+from topicfs.storage.model import Record
+from topicfs.storage.wire import Field, Schema, Values
+
+DELETED = "<DELETE>"
+"""Stands for the value of a tombstone."""
+
+_CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of groups whose members send subscriptions and get assignments in Kafka's own format."""
+
+_NUMBER = struct.Struct(">h")
+_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+
+
+class RecordDecoder(Enum):
+    """The topic whose records a segment holds, by the flag that says so."""
+
+    OFFSETS = "offsets-decoder"
+    TRANSACTIONS = "transaction-log-decoder"
+
+
+class DecodedRecord(NamedTuple):
+    """The texts behind `key:` and `payload:`; None where that is left out."""
+
+    key: str
+    payload: str | None
+
+
+class _RecordType(NamedTuple):
+    key: Schema
+    value: Schema
+    show: Callable[[Values], dict[str, Any]]
+
+
+def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
+    """Return a record's content as text; a key or value that cannot be read is reported in the key's place.
+
+    Raises InvalidRecordError for a record without a key, where Kafka's tool ends too.
+    """
+    if record.key is None:
+        raise InvalidRecordError(
+            f"Failed to decode message at offset {record.offset} using the specified decoder "
+            "(message had a missing key)"
+        )
+    try:
+        return _decoded(record.key, record, _TYPES[decoder])
+    except CorruptBatchError as error:
+        return DecodedRecord(f"Error at offset {record.offset}, skipping. {error.cause}", None)
+
+
+def _decoded(key: bytes, record: Record, types: Mapping[int, _RecordType]) -> DecodedRecord:
+    number, rest = _number_and_rest(key, "key")
+    known = types.get(number)
+    if known is None:
+        return DecodedRecord(f"Unknown record type {number} at offset {record.offset}, skipping.", None)
+    shown_key = _json({"type": str(number), "data": _read(known.key, rest, number, "key")})
+    if record.value is None:
+        return DecodedRecord(shown_key, DELETED)
+    version, rest = _number_and_rest(record.value, "value")
+    if version not in known.value.versions:
+        raise CorruptBatchError(0, f"Found an unknown record version {version} for {number} type")
+    shown = known.show(_read(known.value, rest, version, "value"))
+    return DecodedRecord(shown_key, _json({"version": str(version), "data": shown}))
+
+
+def _number_and_rest(data: bytes, part: str) -> tuple[int, bytes]:
+    """Split off the record type of a key or the version of a value."""
+    if len(data) < _NUMBER.size:
+        raise CorruptBatchError(0, f"Could not read version from {part}'s buffer.")
+    return _NUMBER.unpack_from(data)[0], data[_NUMBER.size :]
+
+
+def _read(schema: Schema, data: bytes, version: int, part: str) -> Values:
+    try:
+        return schema.read(data, version, lenient=True)
+    except CorruptBatchError as error:
+        cause = f"Could not read record with version {version} from {part}'s buffer due to: {error.cause}."
+        raise CorruptBatchError(error.position, cause) from error
+
+
+def _position(values: Values) -> dict[str, Any]:
+    return _fields(OFFSET_COMMIT_VALUE.fields, values)
+
+
+def _group(values: Values) -> dict[str, Any]:
+    """Show a classic group; its members' bytes as what they mean, where they are of consumers."""
+    shown = _fields(GROUP_METADATA_VALUE.fields, values)
+    if values["protocolType"] == _CONSUMER_PROTOCOL:
+        for member in shown["members"]:
+            for name, schema in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
+                member[name] = _meaning(schema, member[name])
+    return shown
+
+
+def _meaning(schema: Schema, data: bytes) -> dict[str, Any] | bytes:
+    """Read a member's subscription or assignment; other bytes are returned as they are."""
+    try:
+        version, rest = _number_and_rest(data, schema.name)
+        if version >= schema.versions.stop:
+            return data
+        # A negative version reads as the first one.
+        return _fields(schema.fields, schema.read(rest, max(version, 0), lenient=True))
+    except CorruptBatchError:
+        return data
+
+
+def _transaction(values: Values) -> dict[str, Any]:
+    shown = _fields(TRANSACTION_VALUE.fields, values)
+    return shown | {"transactionStatus": status_name(values["transactionStatus"])}
+
+
+_TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
+    RecordDecoder.OFFSETS: {
+        # Before version 1 of the key there was one version of the value.
+        0: _RecordType(OFFSET_COMMIT_KEY, replace(OFFSET_COMMIT_VALUE, versions=range(1)), _position),
+        1: _RecordType(OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE, _position),
+        2: _RecordType(GROUP_METADATA_KEY, GROUP_METADATA_VALUE, _group),
+    },
+    RecordDecoder.TRANSACTIONS: {0: _RecordType(TRANSACTION_KEY, TRANSACTION_VALUE, _transaction)},
+}
+
+
+def _fields(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what Kafka leaves out: tagged fields that are not set."""
+    return {
+        each.name: _items(each, values[each.name])
+        for each in fields
+        if each.name in values and (each.tag is None or values[each.name] != each.default_value())
+    }
+
+
+def _items(each: Field, value: Any) -> Any:
+    if value is None or not isinstance(each.of, tuple):
+        return value
+    return [_fields(each.of, item) for item in value]
+
+
+def _json(value: Any) -> str:
+    """Write as Jackson does: no blanks, text as it is, control characters as upper-case escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return _ESCAPE.sub(_upper_case, text)
+
+
+def _upper_case(escape: re.Match[str]) -> str:
+    text = escape[0]
+    return rf"\u{text[2:].upper()}" if text[1] == "u" else text
+
+
+def _plain(value: bytes | uuid.UUID) -> str:
+    if isinstance(value, uuid.UUID):
+        return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+    return base64.b64encode(value).decode()

@@ -1,0 +1,73 @@
+"""The dump of the files named, one after the other, and its closing report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from topicfs.inspection.dump.indexes import (
+    dump_offset_index,
+    dump_snapshot,
+    dump_time_index,
+    dump_transaction_index,
+)
+from topicfs.inspection.dump.log import dump_log
+from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.report import DumpReport
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptionError
+
+
+class DumpLine(NamedTuple):
+    """A line without its end; `error` says that it belongs to standard error."""
+
+    text: str
+    error: bool = False
+
+
+def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Iterator[DumpLine]:
+    """Dump the files `names` (relative to the working directory, or absolute) in the order given.
+
+    Raises OSError for a file that cannot be read, CorruptionError for one that cannot be read on.
+    """
+    report = DumpReport()
+    for name in names:
+        yield DumpLine(f"Dumping {PurePath(name)}")
+        yield from _dump_file(name, options, files, report)
+    for line in report.lines():
+        yield DumpLine(line, error=True)
+
+
+def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[DumpLine]:
+    path = Path(name).absolute()
+    shown = str(PurePath(name))
+    match path.suffix:
+        case ".log":
+            lines = dump_log(path, options, files, report)
+        case ".index":
+            lines = dump_offset_index(path, shown, options, files, report)
+        case ".timeindex":
+            lines = dump_time_index(path, shown, options, files, report)
+        case ".snapshot":
+            yield from _dump_snapshot(path, files)
+            return
+        case ".txnindex":
+            lines = dump_transaction_index(path, files)
+        case _:
+            files.size(path)  # One that is missing is an error, whatever its name is.
+            yield DumpLine(f"Ignoring unknown file {shown}", error=True)
+            return
+    for line in lines:
+        yield DumpLine(line)
+
+
+def _dump_snapshot(path: Path, files: FileSystem) -> Iterator[DumpLine]:
+    """Print a snapshot; a damaged one is reported, and the dump continues: a broker does without it too."""
+    try:
+        lines = list(dump_snapshot(path, files))
+    except CorruptionError as error:
+        yield DumpLine(str(error), error=True)
+        return
+    for line in lines:
+        yield DumpLine(line)

@@ -1,0 +1,206 @@
+"""A segment's `.log` as kafka-dump-log prints it: a line a batch and, when asked for, a line a record."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from topicfs.inspection.dump.decoders import RecordDecoder, decode_record
+from topicfs.inspection.dump.java import optional_long
+from topicfs.inspection.dump.options import UNLIMITED_BYTES, DumpOptions
+from topicfs.inspection.dump.report import DumpReport
+from topicfs.storage.codec.batch import scan, verify_checksum
+from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
+from topicfs.storage.codec.columns import Columns, decode
+from topicfs.storage.codec.control import ControlType, control_type, read_marker
+from topicfs.storage.codec.headers import BatchHeader, sequence_plus
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
+from topicfs.storage.model import Offset, Position, Record
+
+BEFORE_FIRST = Offset(-1)
+"""The offset that Kafka's tool takes for the one before a file's first record, whatever its base offset."""
+
+FILE_START = Position(0)
+
+CHECKED_FROM = 16
+"""Position of the bytes under the checksum in an entry of the old formats, right behind it."""
+
+KEY_POSITION = (22, 30)
+"""Position of a key's bytes in an entry of the old formats, by magic."""
+
+BATCHES_AT_A_TIME = 1024
+"""Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""
+
+
+def base_offset_of(path: Path) -> Offset:
+    """Read the offset that a segment's file is named by. Raises InvalidNameError."""
+    digits = path.name.partition(".")[0]
+    if not (digits.isascii() and digits.isdecimal()):
+        raise InvalidNameError(
+            f"{path}: not a segment: its name must be its base offset, such as 00000000000000000000.log"
+        )
+    return Offset(int(digits))
+
+
+def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
+    """Print the batches of a segment, and how many bytes follow the last whole one.
+
+    Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
+    """
+    with closing(files.open(path, read_only=True)) as file:
+        yield f"Log starting offset: {base_offset_of(path)}"
+        size = file.size()
+        data = file.map(min(size, options.max_bytes))
+        position = Position(0)
+        last_offset = BEFORE_FIRST
+        for header in batches(data, path):
+            position = header.end_position
+            yield batch_line(header, valid=is_valid(data, header))
+            for columns in spans(data, header, path) if options.records else ():
+                for index, record in enumerate(columns):
+                    if record.offset != last_offset + 1:
+                        report.gaps[str(path)][last_offset] = record.offset
+                    last_offset = record.offset
+                    checksum = entry_checksum(columns, index, header.magic)
+                    yield record_line(record, header, options, checksum)
+        if position < size and options.max_bytes == UNLIMITED_BYTES:
+            yield f"Found {size - position} invalid bytes at the end of {path.name}"
+
+
+def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
+    """Yield the headers of whole batches; a torn tail ends them silently, as a file scan of Kafka's does.
+
+    Raises CorruptionError where the next batch cannot be found.
+    """
+    while True:
+        found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
+        yield from found
+        start = Position(found.stop)
+        if found.problem is not None and not isinstance(found.problem, TornBatchError):
+            raise CorruptionError(path, found.problem.position, found.problem.cause)
+        if len(found) < BATCHES_AT_A_TIME:
+            return
+
+
+def is_valid(data: memoryview, header: BatchHeader) -> bool:
+    """Return whether a batch's checksum is that of its bytes."""
+    try:
+        verify_checksum(data, header)
+    except CorruptBatchError:
+        return False
+    return True
+
+
+def records(data: memoryview, header: BatchHeader, path: Path) -> Iterator[Record]:
+    """Yield the records of one batch, those of control batches too. Raises CorruptionError."""
+    for columns in spans(data, header, path):
+        yield from columns
+
+
+def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
+    """Return the records of one batch as columns. Raises CorruptionError."""
+    try:
+        return decode(data, header.position, header.end_position, check_crc=False, control=True)
+    except CorruptBatchError as error:
+        raise error.in_file(path, error.position) from error
+
+
+def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
+    """Print an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
+    if magic >= CURRENT_MAGIC:
+        return None
+    start = columns.key_positions[index] - KEY_POSITION[magic]
+    end = columns.value_positions[index] + max(columns.value_lengths[index], 0)
+    stored = int.from_bytes(columns.data[start + CHECKED_FROM - 4 : start + CHECKED_FROM], "big")
+    valid = stored == zlib.crc32(columns.data[start + CHECKED_FROM : end])
+    return f"isValid: {_boolean(valid)} crc: {stored}"
+
+
+def batch_line(header: BatchHeader, *, valid: bool) -> str:
+    """Print a batch. Values of the old formats stop at what their headers say."""
+    if header.magic >= 2:
+        start = (
+            f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
+            f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
+            f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+            f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_boolean(header.is_transactional)} "
+            f"isControl: {_boolean(header.is_control)} "
+            f"deleteHorizonMs: {optional_long(header.delete_horizon_ms)}"
+        )
+    else:
+        start = f"offset: {header.last_offset}"
+    return (
+        f"{start} position: {header.position} {timestamp_type(header)}: {header.max_timestamp} "
+        f"size: {header.size_bytes} magic: {header.magic} compresscodec: {header.codec.label} "
+        f"crc: {header.checksum} isvalid: {_boolean(valid)}"
+    )
+
+
+def record_line(
+    record: Record, header: BatchHeader, options: DumpOptions, checksum: str | None = None
+) -> str:
+    """Print a record; what it says of itself, then what it holds.
+
+    Raises InvalidRecordError for one that the decoder asked for cannot name.
+    """
+    parts = [] if options.skip_record_metadata else list(_metadata(record, header, checksum))
+    if options.contents and not header.is_control:
+        parts += _contents(record, options.decoder)
+    return f"| {' '.join(parts)}" if parts else ""
+
+
+def _contents(record: Record, decoder: RecordDecoder | None) -> Iterator[str]:
+    key, payload = (None if data is None else _text(data) for data in (record.key, record.value))
+    if decoder is not None:
+        key, payload = decode_record(record, decoder)
+    if key is not None:
+        yield f"key: {key}"
+    if payload is not None:
+        yield f"payload: {payload}"
+
+
+def timestamp_type(header: BatchHeader) -> str:
+    """Name the kind of timestamp as Kafka's enum prints it; the oldest format has none."""
+    return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
+
+
+def _metadata(record: Record, header: BatchHeader, checksum: str | None) -> Iterator[str]:
+    yield f"offset: {record.offset} {timestamp_type(header)}: {record.timestamp}"
+    yield f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
+    if checksum is not None:
+        yield checksum
+    else:
+        keys = ",".join(_text(name.key) for name in record.headers)
+        yield f"sequence: {_sequence(record, header)} headerKeys: [{keys}]"
+    if header.is_control:
+        yield _control(record)
+
+
+def _sequence(record: Record, header: BatchHeader) -> int:
+    if header.base_sequence < 0:
+        return header.base_sequence
+    return sequence_plus(header.base_sequence, record.offset - header.base_offset)
+
+
+def _control(record: Record) -> str:
+    """Return a control record's type; of the ends of transactions also the coordinator's epoch."""
+    kind = control_type(record.key)
+    if kind in (ControlType.ABORT, ControlType.COMMIT):
+        return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"
+    assert record.key is not None
+    return f"controlType: {kind.name}({int.from_bytes(record.key[2:4], 'big', signed=True)})"
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,84 @@
+"""The findings of a dump: collected by kind and file while it runs, printed when it is done.
+
+Kafka keeps these in hash maps keyed by absolute path; so do we, for the sake of the same order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from topicfs.inspection.dump.java import hash_map_order
+from topicfs.storage.model import Offset, Timestamp
+
+T = TypeVar("T")
+
+
+class OffsetMismatch(NamedTuple):
+    """An index entry's offset, and the last offset of the batch that it leads to."""
+
+    index_offset: Offset
+    log_offset: Offset
+
+
+class TimestampMismatch(NamedTuple):
+    """A time index entry's timestamp and what contradicts it: the batch's, or the entry's before."""
+
+    index_timestamp: Timestamp
+    other_timestamp: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class DumpReport:
+    """Findings by file (absolute path as text)."""
+
+    index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Index offset to log offset, of entries that lead to another batch than they say."""
+    time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index whose batch has another largest timestamp."""
+    times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index that are not later than the one before."""
+    offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index whose offset ends no batch."""
+    gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
+    """Record offset to the one that follows it, where they are not adjacent."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield Kafka's lines to standard error, in its order."""
+        for file, offsets in _walk(self.index_mismatches):
+            yield f"Mismatches in :{file}"
+            for index_offset in sorted(offsets, reverse=True):
+                yield f"  Index offset: {index_offset}, log offset: {offsets[index_offset]}"
+        yield from _times(self.time_mismatches, "Found timestamp mismatch in", "log timestamp")
+        yield from _times(
+            self.times_out_of_order, "Found out of order timestamp in", "Previously indexed timestamp"
+        )
+        for file, missing in _walk(self.offsets_not_found):
+            yield f"The following indexed offsets are not found in :{file}"
+            for entry in missing:
+                yield f"Indexed offset: {entry.index_offset}, found log offset: {entry.log_offset}"
+        for file, offsets in _walk(self.gaps):
+            yield f"Non-consecutive offsets in {file}"
+            for offset in sorted(offsets):
+                yield f"  {offset} is followed by {offsets[offset]}"
+
+
+def _times(findings: Mapping[str, list[TimestampMismatch]], title: str, other: str) -> Iterator[str]:
+    for file, mismatches in _walk(findings):
+        yield f"{title} :{file}"
+        for mismatch in mismatches:
+            yield f"  Index timestamp: {mismatch.index_timestamp}, {other}: {mismatch.other_timestamp}"
+
+
+def _walk(findings: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    return ((file, findings[file]) for file in hash_map_order(findings))

@@ -1,0 +1,83 @@
+"""Committing the positions of groups in the new cluster.
+
+They are put there twice, if need be: when the cluster has just made the topics, so that a consumer that starts with
+the broker finds its position, and once more when everything is served, for what is missing then. A group that is
+anywhere else than where we put it has moved on in the cluster, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from topicfs.coordination.records.group_records import CommittedOffset
+from topicfs.migration.cluster import Cluster, GroupPosition
+from topicfs.migration.journal import HandoverJournal
+from topicfs.storage.errors import ClusterError
+from topicfs.storage.messages import Say
+from topicfs.storage.model import Offset, TopicPartition
+
+Note = Callable[[HandoverJournal], HandoverJournal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionCommitter:
+    """Commits the positions of groups in one cluster."""
+
+    cluster: Cluster
+    report: Say
+    note: Note
+    """Writes the journal."""
+
+    def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
+        """Commit each group's position here in the cluster, unless the group has moved on there; noted group by group (blocking).
+
+        Raises ClusterError, also for a group that has members: its position cannot be set then.
+        """
+        ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
+        for group, own in groupby(ordered, key=lambda one: one.group):
+            wanted = {
+                TopicPartition(one.topic, one.partition): GroupPosition(Offset(one.offset), one.metadata)
+                for one in own
+            }
+            journal = self._commit_group(journal, group, wanted)
+        return journal
+
+    def _commit_group(
+        self, journal: HandoverJournal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
+    ) -> HandoverJournal:
+        present = self.cluster.positions(group, list(wanted))
+        committed = journal.positions.get(group, {})
+        missing = {}
+        left = 0
+        for partition, position in wanted.items():
+            there = present.get(partition)
+            if there is None or (there == committed.get(str(partition)) and there != position.offset):
+                missing[partition] = position
+            elif there != position.offset:
+                left += 1
+                self.report(
+                    f"group {group}: at {there} in {partition} there, at {position.offset} here: left alone"
+                )
+        if not missing:
+            if not left:
+                self.report(f"group {group}: stands where it stood here")
+            return journal
+        # Noted first: if this is interrupted in between, what was put there is still known for ours.
+        journal = self.note(
+            journal.with_positions(group, {each: one.offset for each, one in missing.items()})
+        )
+        self._put(group, missing)
+        return journal
+
+    def _put(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        try:
+            self.cluster.set_positions(group, positions)
+        except ClusterError as error:
+            raise ClusterError(
+                f"group {group}: cannot be put where it stood here; if it has consumers there, end them and run this "
+                f"again ({error})"
+            ) from None
+        places = ", ".join(f"{each} at {position.offset}" for each, position in sorted(positions.items()))
+        self.report(f"group {group}: put where it stood here: {places}")

@@ -1,0 +1,247 @@
+"""Committed positions of groups and the records of their states, read from the files of `__consumer_offsets`; and batches of them.
+
+A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
+transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
+that loads the same files finds the same (kafka-coordinators.md#group-records). A takeover carries the records of states
+as they are. A cluster lets no client write them: there a group that was handed over is one of positions alone until its
+first member joins, as after a reset of Kafka's tool.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.coordination.records.group_records import (
+    GROUP_TYPE,
+    OFFSET_COMMIT_TYPES,
+    CommittedOffset,
+    read_committed_offset,
+    read_key,
+    read_value,
+    write_committed_offset,
+)
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.codec.records import encode
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
+from topicfs.storage.errors import CorruptBatchError, CorruptionError
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.segment.scan import windows
+
+TOPIC = names.CONSUMER_OFFSETS
+RECORDS_A_BATCH = 500
+
+_KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
+"""States of files that count: the new segments of an interrupted compaction too; what both have is the same."""
+
+
+class GroupPartition(NamedTuple):
+    """A group, and a partition in which it has a position."""
+
+    group: str
+    partition: TopicPartition
+
+
+Positions = Mapping[GroupPartition, CommittedOffset]
+
+
+class _Change(NamedTuple):
+    """One record: its offset, and the position it sets; None removes one."""
+
+    offset: Offset
+    position: CommittedOffset | None
+
+
+@dataclass(slots=True)
+class _Replay:
+    """One partition of `__consumer_offsets`, read from its first record to its last."""
+
+    newest: dict[GroupPartition, _Change] = field(default_factory=dict)
+    pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
+    """Changes of transactions whose end was not seen yet."""
+
+    def take(self, columns: Columns) -> None:
+        """Apply the records of one span; raises CorruptBatchError."""
+        first = 0
+        for batch in columns.batches:
+            records = [columns.record(index) for index in range(first, batch.record_end)]
+            first = batch.record_end
+            if batch.is_control:
+                self._end(batch.producer_id, records)
+                continue
+            changes = list(_changes(records))
+            if batch.is_transactional:
+                self.pending.setdefault(batch.producer_id, []).extend(changes)
+            else:
+                self._apply(changes)
+
+    def _end(self, producer_id: ProducerId, records: Iterable[Record]) -> None:
+        for record in records:
+            kind = control_type(record.key)
+            if kind in (ControlType.COMMIT, ControlType.ABORT):
+                changes = self.pending.pop(producer_id, [])
+                self._apply(changes if kind is ControlType.COMMIT else [])
+
+    def _apply(self, changes: Iterable[tuple[GroupPartition, _Change]]) -> None:
+        for place, change in changes:
+            if place not in self.newest or self.newest[place].offset <= change.offset:
+                self.newest[place] = change
+
+
+def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[GroupPartition, CommittedOffset]:
+    """Read the positions out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
+
+    A torn end, as a kill leaves it, is ignored. Raises CorruptionError for any other damage, OSError.
+    """
+    found: dict[GroupPartition, CommittedOffset] = {}
+    for directory in directories:
+        replay = _Replay()
+        read_columns(files, directory, replay.take)
+        for place, change in replay.newest.items():
+            if change.position is not None:
+                found[place] = change.position
+    return found
+
+
+def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
+    """Give the records of a partition's directory, markers among them, to `take`, from the first to the last (blocking).
+
+    Raises as `read_positions`.
+    """
+    for path, last in _logs(files, directory):
+        _replay_file(files, path, take, last=last)
+
+
+def position_batches(
+    positions: Iterable[CommittedOffset], partitions: int
+) -> Iterator[tuple[int, bytearray]]:
+    """Yield batches for `__consumer_offsets`, each with the number of the partition that its groups belong to."""
+    records: dict[int, list[Record]] = defaultdict(list)
+    for position in positions:
+        number = coordinator_partition(position.group, partitions)
+        key, value = write_committed_offset(position)
+        time = Timestamp(max(0, position.commit_timestamp))
+        records[number].append(Record(Offset(0), time, key, value))
+    for number, written in sorted(records.items()):
+        for first in range(0, len(written), RECORDS_A_BATCH):
+            chunk = written[first : first + RECORDS_A_BATCH]
+            yield number, encode([each._replace(offset=Offset(at)) for at, each in enumerate(chunk)])
+
+
+def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset]:
+    """Return those of `positions` that `present` lacks, or has of an earlier time."""
+    return [
+        position
+        for place, position in sorted(positions.items())
+        if place not in present or present[place].commit_timestamp < position.commit_timestamp
+    ]
+
+
+def belongs(position: CommittedOffset, topic_id: str) -> bool:
+    """Return whether the position is in the topic of that id, and not in a former one of its name; old records do not say."""
+    return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
+
+
+def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Change]]:
+    for record in records:
+        if record.key is None:
+            continue
+        known = read_key(record.key)
+        if known is None or known[0] not in OFFSET_COMMIT_TYPES:
+            continue
+        fields = known[1]
+        place = GroupPartition(fields["group"], TopicPartition(fields["topic"], fields["partition"]))
+        value = record.value
+        position = None if value is None else read_committed_offset(record.key, value)
+        yield place, _Change(record.offset, position)
+
+
+def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
+    """Return the segments' logs by base offset, and whether each is the last."""
+    found = []
+    for entry in files.list_directory(directory):
+        file = names.parse_segment_file(entry.name)
+        if file is not None and file.kind is SegmentFileKind.LOG and file.state in _KEPT_STATES:
+            found.append((file.base_offset, entry.name))
+    found.sort()
+    return [(directory / name, base == found[-1][0]) for base, name in found]
+
+
+def _replay_file(files: FileSystem, path: Path, take: Callable[[Columns], None], *, last: bool) -> None:
+    with closing(files.open(path, read_only=True)) as file:
+        for window in windows(file, 0, file.size(), check_crc=True):
+            try:
+                for columns in decode_each(window.data, 0, window.batches.stop, control=True):
+                    take(columns)
+            except CorruptBatchError as error:
+                raise error.in_file(path, window.position + error.position) from None
+            if window.problem is not None and not last:
+                place = window.position + window.batches.stop
+                raise CorruptionError(path, place, window.problem.cause)
+
+
+class GroupStateRecord(NamedTuple):
+    """The newest record of a group."""
+
+    time: Timestamp
+    key: bytes
+    value: bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """True if it is of a version that is known here."""
+        try:
+            read_value(GROUP_TYPE, self.value)
+        except CorruptBatchError:
+            return False
+        return True
+
+
+def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[str, GroupStateRecord]:
+    """Read them out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
+
+    Raises as `read_positions` does.
+    """
+    found: dict[str, GroupStateRecord] = {}
+
+    def take(columns: Columns) -> None:
+        for index in _data_indexes(columns):
+            record = columns.record(index)
+            known = None if record.key is None else read_key(record.key)
+            if record.key is None or known is None or known[0] != GROUP_TYPE:
+                continue
+            if record.value is None:
+                found.pop(known[1]["group"], None)
+            else:
+                found[known[1]["group"]] = GroupStateRecord(record.timestamp, record.key, record.value)
+
+    for directory in directories:
+        read_columns(files, directory, take)
+    return found
+
+
+def group_batches(
+    records: Mapping[str, GroupStateRecord], partitions: int
+) -> Iterator[tuple[int, bytearray]]:
+    """Yield a batch for each group, with the number of the partition of `__consumer_offsets` that it belongs to."""
+    for group, (time, key, value) in sorted(records.items()):
+        record = Record(Offset(0), Timestamp(max(0, time)), key, value)
+        yield coordinator_partition(group, partitions), encode([record])
+
+
+def _data_indexes(columns: Columns) -> Iterator[int]:
+    """The indexes of all records but markers."""
+    first = 0
+    for batch in columns.batches:
+        if not batch.is_control:
+            yield from range(first, batch.record_end)
+        first = batch.record_end

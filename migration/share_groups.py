@@ -1,0 +1,103 @@
+"""The share groups in files: a stopped broker's, with which our engine goes on, and ours, for a cluster.
+
+A takeover keeps the topics' ids, so that states stay what they are. In another cluster the topics have other ids: there
+the groups' coordinators are told where each one stands. A group that has moved on there is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from topicfs.coordination.records.share_group_records import GroupTopics
+from topicfs.coordination.records.share_state_records import SharePartitionKey, ShareState
+from topicfs.coordination.shares.coordinator_topic import TopicRecord
+from topicfs.coordination.shares.memberships import GroupRecords
+from topicfs.coordination.shares.state.shard import StateShard
+from topicfs.migration.positions import read_columns
+from topicfs.storage.codec.columns import Columns
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.model import Offset, TopicPartition
+
+
+class ShareGroupsFound(NamedTuple):
+    """The share groups of a broker."""
+
+    epochs: dict[str, int]
+    topics: dict[str, GroupTopics]
+    states: dict[SharePartitionKey, ShareState]
+
+
+def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterable[Path]) -> ShareGroupsFound:
+    """Read them out of partitions' directories of `__consumer_offsets` and `__share_group_state` (blocking).
+
+    Raises CorruptionError, OSError.
+    """
+    found = ShareGroupsFound({}, {}, {})
+    for directory in groups:
+        records = GroupRecords()
+        _read(files, directory, records.replay)
+        for name, group in records.groups.items():
+            found.epochs[name] = group.epoch
+            found.topics[name] = group.topics
+    for directory in states:
+        shard = StateShard()
+        _read(files, directory, shard.replay)
+        found.states.update(shard.states)
+    return found
+
+
+class ShareGroupCluster(Protocol):
+    """The coordinators of share groups in a running cluster. Calls are blocking and raise ClusterError."""
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return where a group stands in those of the partitions in which it has begun."""
+        ...
+
+    def put(
+        self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
+    ) -> None:
+        """Set the start offsets of a group without members as the states say, and have what they name delivered again."""
+        ...
+
+
+def put_share_groups(
+    cluster: ShareGroupCluster,
+    found: ShareGroupsFound,
+    topics: Mapping[UUID, str],
+    topic_ids: Mapping[str, str],
+) -> Iterator[str]:
+    """Put groups where they stand here, in our `topics` by id; yields a line for each. `topic_ids` are the cluster's.
+
+    Raises ClusterError, also for a group that has members there.
+    """
+    by_group: dict[str, dict[TopicPartition, ShareState]] = {}
+    for key, state in sorted(found.states.items()):
+        if key.topic_id in topics and state.start_offset >= 0:
+            partition = TopicPartition(topics[key.topic_id], key.partition)
+            by_group.setdefault(key.group, {})[partition] = state
+    for group, states in by_group.items():
+        present = cluster.positions(group, list(states))
+        missing = {partition: state for partition, state in states.items() if partition not in present}
+        if missing:
+            cluster.put(group, missing, topic_ids)
+            places = ", ".join(f"{each} at {state.start_offset}" for each, state in missing.items())
+            yield f"share group {group}: put where it stood here: {places}"
+        if len(missing) < len(states):
+            there = ", ".join(f"{each} at {offset}" for each, offset in sorted(present.items()))
+            yield f"share group {group}: has begun there: {there}"
+
+
+def _read(files: FileSystem, directory: Path, replay: Callable[[TopicRecord, Offset], None]) -> None:
+    def take(columns: Columns) -> None:
+        first = 0
+        for batch in columns.batches:
+            for index in range(first, batch.record_end):
+                record = columns.record(index)
+                if record.key is not None and not batch.is_control:
+                    replay(TopicRecord(record.key, record.value), record.offset)
+            first = batch.record_end
+
+    read_columns(files, directory, take)

@@ -1,0 +1,470 @@
+"""The controller: who leads and who is in sync, after each failure and each return of a data directory.
+
+It decides by `rules/state.py`, has what was decided written to every directory that serves, and then gives the logs their roles.
+Its calls hold the locks of the partitions they change; more than one of them in ascending order of their names.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from itertools import permutations
+
+from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.rules.follower import first_lost, log_end
+from topicfs.replication.replicas.rules.presence import (
+    Absence,
+    absences,
+    held_of,
+    mend_epochs,
+    missing_in_all,
+)
+from topicfs.replication.replicas.rules.state import (
+    LogEnd,
+    ReplicaId,
+    ReplicaState,
+    begun,
+    elect,
+    elect_unclean,
+    ended_move,
+    joined,
+    without,
+)
+from topicfs.replication.replicas.served_partition import Replica
+from topicfs.replication.replicas.sound_reads import Doctor
+from topicfs.storage.errors import PartitionOfflineError, RecordsLostError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import keep_lost_start, true_start
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+_COPIED = "it is copied again from another replica"
+_NOWHERE = "no replica in sync is whole; put the file back, or bring back a directory that has these records"
+
+
+class ReplicaController:
+    """See the module. Safe from any thread."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        members: ReplicatingDirectories,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        warn: Say,
+    ) -> None:
+        self._agreement = agreement
+        self._members = members
+        self._partitions = partitions
+        self._warn = warn
+        self._counts = members.counts
+        self.doctors: Callable[[ReplicatedPartition], Doctor]
+        """Returns who heals a partition; set by the engine."""
+        self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
+        """Returns the log of a replica that is on its way to a directory."""
+
+    def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
+        """Return the logs of a partition that are there, by the replicas that are assigned; none of a deleted topic."""
+        found: dict[ReplicaId, Log] = {}
+        entry = self.entry(partition.topic)
+        if entry is None or partition.partition not in entry.partitions:
+            return found
+        for number in entry.partitions[partition.partition].assigned:
+            member = self._members.get(number)
+            log = None if member is None else member.log(partition)
+            if log is not None:
+                found[number] = log
+        return found
+
+    def entry(self, topic: str) -> ReplicatedTopicEntry | None:
+        """Return what is agreed on of a topic; None of one that was deleted."""
+        return self._agreement.content.topics.get(topic)
+
+    def place_of(self, replica: ReplicaId) -> str:
+        """Return the path of a replica's directory."""
+        return self._members.place_of(replica)
+
+    def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
+        """Agree on another state that changes no role; the partition's lock is held (OSError)."""
+        self._agreement.put_states({partition.name: state})
+        partition.state = state
+
+    def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
+        """See `replication.replicas.partition.Controller`."""
+        if partition.lacking:  # It may have been healed, or deleted, since.
+            self.find_absences(partition)
+        state, leader = partition.state, partition.leader
+        logs = self.logs(partition.name)
+        places, move = state.assigned, state.moving
+        if move is not None:
+            places = (*places, move.target)
+            arriving = self.future_log(partition.name, move.target)
+            if arriving is not None:
+                logs[move.target] = arriving
+        return tuple(
+            ReplicaStatus(
+                place=self._members.place_of(number),
+                leads=leader is not None and leader.number == number,
+                in_sync=number in state.in_sync,
+                end_offset=logs[number].log_end_offset if number in logs else None,
+                log_bytes=logs[number].parts.state.log_bytes() if number in logs else None,
+                reason=self._reason(partition, number, logs.get(number)),
+                arriving=number not in state.assigned,
+            )
+            for number in places
+        )
+
+    def _reason(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log | None) -> str | None:
+        """Return why a replica is not in sync."""
+        state, member, leader = partition.state, self._members.get(replica), partition.leader
+        if replica in state.in_sync or replica not in state.assigned:
+            return None
+        if member is None or not member.serves:
+            return "its directory is not named" if member is None else member.failure
+        lacks = partition.lacking.get(replica)
+        known = partition.troubles.get(replica) or (lacks and lacks.cause)
+        if known or log is None or leader is None:
+            return known
+        return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
+
+    def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
+        """Compare the logs in sync by what they lack; return that, as far as they can be read."""
+        logs, in_sync = self.logs(partition.name), partition.state.in_sync
+        others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
+        found: Mapping[ReplicaId, Absence] = {}
+        try:
+            found = absences({number: log for number, log in logs.items() if number in in_sync})
+        except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
+            self._warn(f"{partition.name}: its replicas were not compared: {reason_of(error)}")
+        partition.lacking = {**others, **found}
+        return found
+
+    def check_removal(
+        self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
+    ) -> None:
+        """Raise RecordsLostError if only replicas that are to be removed have some records (StorageError, OSError).
+
+        `copy` is what takes the place of one of them. A directory that was left out counts for nothing.
+        """
+        with partition.lock:
+            logs, in_sync = self.logs(partition.name), partition.state.in_sync
+            going = [number for number in leaving if self._members.get(number) is not None]
+            staying = [one for number, one in logs.items() if number in in_sync and number not in going]
+            staying += [] if copy is None else [copy]
+            if not going:
+                return
+            if not staying:
+                raise RecordsLostError(f"{partition.name}: no replica that is in sync and stays is there")
+            starts = [true_start(log) for log in staying]
+            starts += [
+                logs[number].log_start_offset for number in going if number in logs and number in in_sync
+            ]
+            missing = missing_in_all(staying, min(starts))
+            for number in going if missing else ():
+                log = logs.get(number)
+                held = missing if log is None else held_of(missing, log)
+                if held:
+                    offsets = ", ".join(f"{start} to {stop - 1}" for start, stop in held)
+                    place = self._members.place_of(number)
+                    raise RecordsLostError(
+                        f"{partition.name}: only {place} {'may have' if log is None else 'has'} offsets {offsets}: keep "
+                        f"its replica, or give these records up and leave the directory out: topicfs mount --without "
+                        f"{shlex.quote(place)} …"
+                    )
+
+    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+        """See `replication.replicas.partition.Controller`."""
+        return self.doctors(partition)
+
+    def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
+        """See `replication.replicas.partition.Controller`. The partition's lock is held.
+
+        Raises PartitionOfflineError where nobody in sync is left.
+        """
+        member = self._members[replica]
+        reason = reason_of(error)
+        self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
+        self._settle([partition], {replica})
+        self._check_member(member)
+        if partition.leader is None:
+            raise PartitionOfflineError(f"{partition.name}: no replica in sync is left: {reason}") from error
+        return partition.state
+
+    def directory_failed(self, member: ReplicatingDirectory) -> None:
+        """Go on without the replicas of a directory that serves no longer (blocking)."""
+        concerned = [one for one in self._partitions() if member.number in one.state.in_sync]
+        with self._locked(concerned):
+            try:
+                self._settle(concerned, {member.number})
+            except OSError:
+                # No directory is left in which it could be noted: nobody serves until one of them comes back.
+                for partition in concerned:
+                    partition.show(None)
+
+    def _check_member(self, member: ReplicatingDirectory) -> None:
+        """Take a directory that does not serve at all for failed: its other partitions follow."""
+        offline = member.offline
+        if offline is not None:
+            member.fail(offline)
+
+    def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
+        """Elect a leader of each partition: after a start, as after a failure, what the logs hold decides (blocking)."""
+        concerned = list(partitions)
+        if self._agreement.read_only:
+            self._show(concerned)
+            return
+        with self._locked(concerned):
+            for one in concerned:
+                self._cut_at_holes(one)
+            changes = {one.name: begun(*self._presence(one)) for one in concerned}
+            self._agree_and_take_roles(concerned, changes)
+            for one in concerned:
+                if one.lacking and one.leader is not None:
+                    self._settle_gaps(one)
+
+    def _settle_gaps(self, partition: ReplicatedPartition) -> None:
+        """Write recovery points behind gaps, if their file was lost, and let the replica lead that begins first."""
+        logs = self.logs(partition.name)
+        for number in self.find_absences(partition):
+            with suppress(OSError):  # It is found out where it is appended to.
+                logs[number].checkpoint([logs[number]])
+        first = min(partition.replicas_in_sync, key=lambda one: one.log.log_start_offset)
+        if first.log.log_start_offset < partition.log_start_offset:
+            self.lead(partition, first.number)
+
+    def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
+        """Cut those in sync where a loss of power took what another one has, so that the one without the hole leads.
+
+        Nothing behind such a hole was flushed: a flush is of everything before it, too.
+        """
+        logs = self.logs(partition.name)
+        in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
+        cuts: dict[Log, Offset] = {}
+        # What cannot be read, or cut, is found out where it is to lead, or to follow.
+        for log, other in permutations(in_sync, 2):
+            with suppress(OSError, StorageError):
+                lost = first_lost(other, log.holes)
+                if lost is not None:
+                    cuts[log] = min(lost, cuts.get(log, lost))
+        for log, lost in cuts.items():
+            with suppress(OSError, StorageError):
+                log.truncate_to(lost, "another replica has what a loss of power took here")
+                log.holes = ()
+
+    def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
+        """Return the state before an election, and the ends of the logs that lack nothing which another one in sync has.
+
+        Where none is whole all count, and of those that go equally far one leads that begins first.
+        """
+        state, logs = partition.state, self.logs(partition.name)
+        in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
+        # A log that is damaged at an epoch may be the one that lacks something.
+        with suppress(OSError, StorageError):
+            mend_epochs(logs.values(), self._warn)
+            # The file of one of them may have been made again of its batches.
+            for log, other in permutations(in_sync.values(), 2):
+                keep_lost_start(log, other)
+        for number, one in self.find_absences(partition).items():
+            self._warn(f"{one.path}: {one.cause}: {_COPIED if one.elsewhere else _NOWHERE}")
+            if one.elsewhere:
+                del logs[number], in_sync[number]
+        first = min(in_sync, key=lambda one: in_sync[one].log_start_offset, default=None)
+        if first is not None and state.leader in in_sync:
+            before = in_sync[state.leader].log_start_offset
+            state = state if before == in_sync[first].log_start_offset else replace(state, leader=first)
+        return state, {number: log_end(log) for number, log in logs.items()}
+
+    def _show(self, partitions: list[ReplicatedPartition]) -> None:
+        """Show of each partition the log that would lead."""
+        for partition in partitions:
+            logs = self.logs(partition.name)
+            state, ends = self._presence(partition)
+            ends = {number: end for number, end in ends.items() if number in state.in_sync}
+            leader = elect(replace(state, leader=None), ends, prefer=state.leader).leader
+            shown = {number: Replica(number, logs[number]) for number in ends}
+            first = None if leader is None else shown.pop(leader)
+            partition.show(first, tuple(shown.values()))
+
+    def elect_preferred(self, partitions: Iterable[ReplicatedPartition]) -> int:
+        """Give the leadership back to the first assigned replicas that are in sync; return how many it was (blocking)."""
+        wanted = [
+            one
+            for one in partitions
+            if one.leader is not None
+            and one.state.assigned[0] in one.state.in_sync
+            and not _preferred_leads(one)
+        ]
+        with self._locked(wanted):
+            changes = {}
+            for partition in wanted:
+                state = partition.state
+                preferred = state.assigned[0]
+                end = self._ends(partition.name).get(preferred)  # None: it fails, and nobody has noticed yet.
+                if end is not None and preferred in state.in_sync and not _preferred_leads(partition):
+                    changes[partition.name] = elect(replace(state, leader=None), {preferred: end})
+            self._agree_and_take_roles(wanted, changes)
+        return len(changes)
+
+    def lead(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Have a replica that is in sync lead, in a new epoch (blocking)."""
+        with self._locked([partition]):
+            state, end = partition.state, self._ends(partition.name).get(replica)
+            if partition.gone:
+                return
+            if end is not None and replica in state.in_sync and state.leader != replica:
+                changed = elect(replace(state, leader=None), {replica: end})
+                self._log_change(partition, changed)
+                self._agree_and_take_roles([partition], {partition.name: changed})
+
+    def leave(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Go on without a follower that is to be copied anew; the partition's lock is held (OSError)."""
+        state = without(partition.state, {replica}, {})
+        self._log_change(partition, state)
+        self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
+
+    def returned(self) -> None:
+        """Go on with the partitions that have no leader, now that a directory is back (blocking)."""
+        self.begin([one for one in self._partitions() if one.leader is None])
+
+    def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
+        """Elect a replica that was not in sync, because somebody asked for it (blocking)."""
+        with self._locked([partition]):
+            state = elect_unclean(partition.state, self._ends(partition.name), replica)
+            self._warn(
+                f"{partition.name}: {self._members[replica]} leads, which was not in sync: records may be lost"
+            )
+            self._agree_and_take_roles([partition], {partition.name: state})
+
+    def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
+        """Add a follower that has nearly caught up to those in sync; return whether it did (blocking).
+
+        Raises what the logs do.
+        """
+        with partition.lock:
+            state = partition.state
+            if partition.gone:
+                return False
+            if replica in state.in_sync or replica not in state.assigned:
+                return replica in state.in_sync
+            if not partition.join(replica, log):
+                return False
+            partition.state = joined(state, replica)
+            try:
+                self._members[replica].engine.keep_log_starts()
+                self._agreement.put_states({partition.name: partition.state})
+            except OSError:
+                partition.state = state
+                partition.keep(state.in_sync)
+                raise
+            self.find_absences(partition)
+            self._counts.isr_expands += 1
+            leader = partition.leader
+            _LOGGER.info(
+                "%s: %s is in sync again: offset %d; in sync %s, leader %s",
+                partition.name,
+                self._members[replica],
+                log.log_end_offset,
+                _numbers(partition.state.in_sync),
+                leader and leader.number,
+            )
+            return True
+
+    def moved(self, partition: ReplicatedPartition, log: Log) -> None:
+        """Have the copy of a replica, which has caught up, take its place; the partition's lock is held (OSError).
+
+        If the replica led the copy leads, in a new epoch.
+        """
+        state, move = ended_move(partition.state), partition.state.moving
+        assert move is not None, "no replica is on its way"
+        if state.leader is None:
+            state = elect(state, {move.target: log_end(log)})
+        self._log_change(partition, state)
+        self._agree_and_take_roles([partition], {partition.name: state})
+        leader = partition.leader
+        if leader is not None and leader.number != move.target:
+            try:
+                partition.join(move.target, log)
+            except (OSError, StorageError) as error:
+                self.lost(partition, move.target, error)
+
+    def _settle(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
+        """Agree on the states without replicas that are gone, and let the others take their roles."""
+        changes = {}
+        for partition in partitions:
+            ends = {number: end for number, end in self._ends(partition.name).items() if number not in gone}
+            known = {number: end for number, end in ends.items() if number in partition.state.in_sync}
+            changed = without(partition.state, gone, known)
+            if changed != partition.state:
+                changes[partition.name] = changed
+                if partition.leader is not None:  # Without any directory each duty comes here again.
+                    self._log_change(partition, changed)
+        self._agree_and_take_roles(partitions, changes, but=gone)
+
+    def _agree_and_take_roles(
+        self,
+        partitions: list[ReplicatedPartition],
+        changes: Mapping[TopicPartition, ReplicaState],
+        but: Iterable[ReplicaId] = (),
+    ) -> None:
+        self._agreement.put_states(changes)
+        excluded = set(but)
+        for partition in partitions:
+            before = partition.state
+            state = changes.get(partition.name, before)
+            partition.state = state
+            if set(state.in_sync) < set(before.in_sync):
+                self._counts.isr_shrinks += 1
+            if (
+                state.leader == before.leader
+                and state.leader_epoch == before.leader_epoch
+                and partition.leader
+            ):
+                partition.keep(state.in_sync)
+                continue
+            logs = {
+                number: log for number, log in self.logs(partition.name).items() if number not in excluded
+            }
+            failed = partition.take_roles(logs)
+            if failed:
+                self._settle([partition], excluded | set(failed))
+
+    def _ends(self, partition: TopicPartition) -> dict[ReplicaId, LogEnd]:
+        return {number: log_end(log) for number, log in self.logs(partition).items()}
+
+    def _log_change(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
+        before = partition.state
+        if state.in_sync != before.in_sync:
+            _LOGGER.info(
+                "%s: in sync %s -> %s", partition.name, _numbers(before.in_sync), _numbers(state.in_sync)
+            )
+        if state.leader != before.leader:
+            _LOGGER.info(
+                "%s: leader %s -> %s, leader epoch %d -> %d",
+                partition.name,
+                before.leader,
+                state.leader,
+                before.leader_epoch,
+                state.leader_epoch,
+            )
+
+    @contextmanager
+    def _locked(self, partitions: Iterable[ReplicatedPartition]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for partition in sorted(partitions, key=lambda one: one.name):
+                stack.enter_context(partition.lock)
+            yield
+
+
+def _preferred_leads(partition: ReplicatedPartition) -> bool:
+    return partition.state.leader == partition.state.assigned[0]
+
+
+def _numbers(replicas: Iterable[ReplicaId]) -> str:
+    return ",".join(map(str, replicas))

@@ -1,0 +1,478 @@
+"""The engine over replicated partitions: topics over the data directories of several engines, each with some replicas.
+
+Everything that changes topics is agreed on first (`members/agreement.py`), then done in each directory that serves; one that was
+away gets it when it comes back (`members/reconciliation.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import RLock
+
+from topicfs.coordination.membership import Groups
+from topicfs.coordination.shares.groups import QueueGroups
+from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.fetcher_thread import FetcherThread
+from topicfs.replication.replicas.healing.healer import Healer
+from topicfs.replication.replicas.healing.renewal import Renewals
+from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.copies import MembersWithCopies
+from topicfs.replication.replicas.members.histories import check_returned
+from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.replication.replicas.members.reconciliation import adopt, reconcile
+from topicfs.replication.replicas.moves import ReplicaMoves
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.topics import ReplicatedTopic, TopicTable
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings, taken_over
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.duties.scrubber import Scrubber
+from topicfs.storage.engine import Cancel, Listeners, Partition
+from topicfs.storage.errors import (
+    ReadOnlyError,
+    StorageError,
+    UnknownTopicError,
+)
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.manager.groups import make_groups
+from topicfs.storage.messages import WarningBook, reason_of
+from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition
+from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.topics.topic import check_empty
+
+
+class ReplicatedEngine:
+    """Implements storage.engine.Engine. Made by `startup.open_replicas`."""
+
+    def __init__(
+        self,
+        members: ReplicatingDirectories,
+        agreement: Agreement,
+        settings: LiveSettings,
+        warnings: WarningBook,
+        *,
+        clock: Clock,
+        in_background: bool = True,
+    ) -> None:
+        """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
+        self._members = members
+        self._agreement = agreement
+        self._settings = settings
+        self._warnings = warnings
+        self._read_only = agreement.read_only
+        self._in_background = in_background
+        self._listeners = Listeners()
+        self._lock = RLock()
+        """Held while topics change and while directories come and go."""
+        self._closed = False
+        self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
+        self._table = TopicTable(members, agreement, settings, self.controller, warnings.add)
+        self._catching_up = {
+            member.number: FetcherThread(
+                member,
+                self._partitions,
+                self.controller,
+                rate=lambda: settings.config.follower_rate,
+                warn=warnings.add,
+            )
+            for member in members
+        }
+        self._moves = ReplicaMoves(
+            members,
+            self._partitions,
+            self.controller,
+            self._lock,
+            rate=lambda: settings.config.move_rate,
+            warn=warnings.add,
+        )
+        self._healer = Healer(
+            self._partitions,
+            members,
+            settings=settings,
+            clock=clock,
+            warn=warnings.add,
+            in_background=in_background,
+        )
+        self._healer.renewals = Renewals(
+            members,
+            self.controller,
+            self._moves,
+            self._catching_up,
+            changes=self._lock,
+            rate=lambda: settings.config.follower_rate,
+        )
+        for one in self._catching_up.values():
+            one.renew = self._healer.renewals.renew
+        self._healer.topic_id = lambda name: (
+            entry.topic_id if (entry := self.controller.entry(name)) else None
+        )
+        self.controller.doctors = self._healer.doctor
+        self.controller.future_log = self._moves.future_log
+        self._groups = make_groups(self, settings.config, clock)
+        copies = MembersWithCopies(members, self._copy_failed)
+        self._share_groups = QueueGroups(self, members.files, copies, clock)
+        self._commits = CommitRecord(members.files, copies.directories, self._copy_failed)
+        self.producers = ProducerRegistry(members.files, copies.directories, self._copy_failed)
+        self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
+
+    # What is there.
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def remote(self) -> bool:
+        return False
+
+    @property
+    def foreign(self) -> bool:
+        return False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        inner = (line for member in self._members.serving for line in member.engine.warnings)
+        return (*inner, *self._warnings.lines)
+
+    @property
+    def doing(self) -> str | None:
+        lines = (member.engine.doing for member in self._members.serving)
+        return next((line for line in lines if line is not None), None)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        return self._healer.scrubber
+
+    def heal(self) -> None:
+        """Heal now what readers found damaged (blocking)."""
+        self._healer.run_wanted()
+
+    @property
+    def scrub(self) -> str | None:
+        return self._healer.scrubber.line
+
+    @property
+    def counts(self) -> EngineCounts:
+        return self._members.counts
+
+    @property
+    def groups(self) -> Groups:
+        return self._groups
+
+    @property
+    def share_groups(self) -> QueueGroups:
+        return self._share_groups
+
+    @property
+    def replication(self) -> ReplicatedEngine:
+        return self
+
+    def directories(self) -> tuple[DirectoryStatus, ...]:
+        return tuple(member.status() for member in self._members)
+
+    def topics(self) -> Mapping[str, ReplicatedTopic]:
+        return self._table.topics
+
+    def topic(self, name: str) -> ReplicatedTopic:
+        found = self._table.topics.get(name)
+        if found is None:
+            raise UnknownTopicError.of(name)
+        return found
+
+    def partition(self, topic: str, number: int) -> Partition:
+        return self.replicated(TopicPartition(topic, number))
+
+    def replicated(self, name: TopicPartition) -> ReplicatedPartition:
+        """Return a partition with what there is to know of its replicas. Raises UnknownTopicError."""
+        partitions = self.topic(name.topic).served
+        found = partitions.get(name.partition)
+        if found is None:
+            raise UnknownTopicError.of_partition(*name, partitions)
+        return found
+
+    def _partitions(self) -> Iterator[ReplicatedPartition]:
+        for topic in self._table.topics.values():
+            yield from topic.served.values()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._listeners.add(listener)
+
+    # What groups are given.
+
+    def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        return self._agreement.content.groups
+
+    def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
+        self._check_writable()
+        self._agreement.put_group(group, overrides)
+
+    # Beginning.
+
+    def begin(self) -> None:
+        """Bring the directories in line with what is agreed on, and elect the leaders (blocking)."""
+        with self._lock:
+            if not self._read_only:
+                adopt(self._members.serving, self._agreement)
+            self._table.begin()
+            if not self._read_only:
+                for member in self._members.serving:
+                    self._settle(member)
+                newest = max((one.copy.revision for one in self._members if one.copy), default=0)
+                stale = [one for one in self._members if one.copy and one.copy.revision < newest]
+            self.controller.begin(self._partitions())
+            if not self._read_only:
+                self._settle_records(stale)
+                self._moves.pause_cleaning()
+        self._want_all()
+
+    def _settle(self, member: ReplicatingDirectory) -> None:
+        """Bring a directory in line; one that cannot be is left out (blocking)."""
+        try:
+            reconcile(member, self._agreement.content, self._warnings.add)
+            member.engine.redirect_writes(self, self._commits)
+        except (StorageError, OSError) as error:
+            member.fail(f"failed: {reason_of(error)}")
+
+    def _copy_failed(self, directory: Path, error: OSError) -> None:
+        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
+        # With the locks of groups and records: nobody who holds a partition's lock takes one of these.
+        for member in self._members:
+            if member.path == directory:
+                member.fail(f"failed: {reason_of(error)}")
+                self.controller.directory_failed(member)
+
+    def _settle_records(self, stale: Iterable[ReplicatingDirectory]) -> None:
+        paths = [member.path for member in stale]
+        for record in (self._commits, self.producers):
+            self._keep(record.file_name, partial(record.settle, paths))
+
+    # Changing topics.
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+        replicas: int | None = None,
+    ) -> ReplicatedTopic:
+        """See `storage.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
+        with self._lock:
+            self._check_writable()
+            topic = self._table.create(
+                name, partitions=partitions, overrides=overrides, topic_id=topic_id, replicas=replicas
+            )
+        self._listeners.notify()
+        return topic
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        with self._lock:
+            self._check_writable()
+            made = self._table.extend(self.topic(topic), total)
+        if made:
+            self._listeners.notify()
+
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        with self._lock:
+            self._check_writable()
+            topic = self.topic(name)
+            if not with_records:
+                check_empty(topic)
+            for partition in topic.served.values():
+                with suppress(StorageError, OSError):
+                    self._moves.discard(partition)
+            self._table.delete(topic)
+            self.counts.topic_deleted(name)
+        self._listeners.notify()
+        for partition in topic.served.values():
+            partition.listeners.notify()
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        with self._lock:
+            self._check_writable()
+            self._table.alter(self.topic(topic), changes)
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        with self._lock:
+            self._settings.config = taken_over(self._settings.config, config)
+            self._table.apply_defaults()
+            for member in self._members.serving:
+                with suppress(StorageError):  # One that fails meanwhile is opened with them.
+                    member.engine.reconfigure(config)
+
+    def set_replicas(self, topic: str, replicas: int) -> None:
+        """See `storage.engine.Replication`."""
+        with self._lock:
+            self._check_writable()
+            self._moves.check_none(self.topic(topic).served.values())
+            self._table.set_replicas(self.topic(topic), replicas)
+        self._want_all()
+
+    def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
+        """See `storage.engine.Replication`."""
+        self._check_writable()
+        self._moves.begin(self.replicated(partition), directory, source)
+        self._want_all()
+
+    def cancel_move(self, partition: TopicPartition) -> None:
+        """See `storage.engine.Replication`."""
+        self._check_writable()
+        self._moves.cancel(self.replicated(partition))
+
+    def elect_preferred(self, topic: str | None = None) -> int:
+        """See `storage.engine.Replication`."""
+        with self._lock:
+            self._check_writable()
+            wanted = self._partitions() if topic is None else self.topic(topic).served.values()
+            return self.controller.elect_preferred(wanted)
+
+    def elect_unclean(self, name: TopicPartition, directory: str) -> None:
+        """Elect the replica in a directory though it was not in sync: records may be lost (blocking)."""
+        with self._lock:
+            self._check_writable()
+            partition = self.replicated(name)
+            for number in partition.state.assigned:
+                member = self._members.get(number)
+                if member is not None and directory in {str(member.path), str(number)} and member.log(name):
+                    # What it was just being given by the one that led would be behind what it gets as the leader.
+                    with self._catching_up[number].held():
+                        self.controller.elect_unclean(partition, number)
+                    self._table.fill_again(partition)
+                    break
+            else:
+                raise StorageError(f"{name}: no replica of it is there in {directory}")
+        self._want_all()
+
+    def reopen_partition(self, topic: str, number: int) -> Partition:
+        with self._lock:
+            self._check_writable()
+            found = self.replicated(TopicPartition(topic, number))
+            for one in found.state.assigned:
+                member = self._members.get(one)
+                if member is None:
+                    continue  # It was left out when these were opened.
+                if not member.serves:
+                    self._bring_back(member)
+                if member.serves and member.log(found.name) is None:
+                    member.engine.reopen_partition(topic, number)
+            leader = found.leader
+            if leader is None or self._members[leader.number].log(found.name) is not leader.log:
+                self.controller.begin([found])
+            if found.leader is None:
+                raise StorageError(f"{found.name}: {found.status().offline}")
+        self._want_all()
+        return found
+
+    # Duties and the end.
+
+    def commit_staged_writes(self) -> None:
+        """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
+        for member in self._members.serving:
+            with suppress(StorageError):  # One that fails meanwhile keeps its writes until it is back.
+                member.engine.commit_staged_writes()
+
+    def keep_log_starts(self) -> None:
+        self._check_writable()
+        for member in self._members.serving:
+            member.engine.keep_log_starts()
+
+    def maintenance(self, now: Timestamp) -> None:
+        if self._read_only or self._closed:
+            return
+        for partition in list(self._partitions()):
+            partition.follow_high_watermark()
+        for member in self._members.serving:
+            try:
+                member.engine.maintenance(now)
+            except (StorageError, OSError) as error:
+                self._warnings.add(f"{member}: {reason_of(error)}")
+        self._look_after_members()
+        if now >= self._positions_due:
+            self._positions_due = now + self._settings.config.offsets_retention_check_interval_ms
+            self._keep("positions of groups", lambda: self._groups.expire(now))
+        self._keep("share groups", lambda: self._share_groups.maintain(now))
+        self._keep("scrub", lambda: self._healer.maintain(now))
+
+    def _keep(self, what: str, duty: Callable[[], None]) -> None:
+        try:
+            duty()
+        except (StorageError, OSError) as error:
+            self._warnings.add(f"{what}: {reason_of(error)}")
+
+    def _look_after_members(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            for member in self._members:
+                offline = member.offline
+                if offline is not None:
+                    member.fail(offline)
+                if not member.serves:
+                    self.controller.directory_failed(member)
+                if member.due:
+                    self._bring_back(member)
+        self._want_all()
+
+    def _bring_back(self, member: ReplicatingDirectory) -> None:
+        """Try to open a directory that is away (blocking)."""
+        content = self._agreement.content
+        if not member.attempt(content.cluster_id, lambda: check_returned(member, content, self._members)):
+            return
+        self._settle(member)
+        if not member.serves:
+            return
+        self._warnings.add(f"{member}: serves again")
+        self._settle_records([member])
+        try:
+            self._agreement.put_topics({})
+            self.controller.returned()
+            self._share_groups.places_changed()
+            self._moves.pause_cleaning()
+        except (StorageError, OSError) as error:
+            member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
+
+    def catch_up(self) -> None:
+        """Have replicas that are behind catch up now (blocking); what fails is tried again later."""
+        for member in self._members.serving:
+            self._catching_up[member.number].run_once()
+        self._moves.run_once()
+
+    def _want_all(self) -> None:
+        if self._in_background and not self._read_only:
+            for member in self._members.serving:
+                self._catching_up[member.number].want()
+            self._moves.want()
+
+    def close(self) -> None:
+        self._groups.close()
+        self._share_groups.close()
+        self._healer.stop()
+        for one in self._catching_up.values():
+            one.stop()
+        self._moves.stop()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if not self._read_only:
+                for partition in self._partitions():
+                    partition.follow_high_watermark()
+            errors: list[Exception] = []
+            for member in self._members:
+                try:
+                    member.close()
+                except (StorageError, OSError) as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError("the data directories are opened read-only")
+        if self._closed:
+            raise StorageError("the data directories are closed")

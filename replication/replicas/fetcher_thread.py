@@ -1,0 +1,262 @@
+"""The threads in which logs of a data directory catch up with those that lead, as long as any of them is behind.
+
+They copy in large steps beside appends; what is left then is copied with appends held up, as the log takes its role.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import ClassVar
+
+from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.rules.follower import Step, steps
+from topicfs.replication.replicas.rules.presence import absences, mend_epochs
+from topicfs.replication.replicas.served_partition import Replica
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+STEP_BYTES = 1 << 20
+"""Copied at a time."""
+NEARLY_BYTES = 64 << 10
+"""A step that copies no more than this is the last but one: the rest is copied while appends wait."""
+
+
+PAUSE_S = 0.05
+"""Between two rounds, and two looks whether a slowed copy is still wanted."""
+
+
+class CopyingThread(ABC):
+    """A thread that copies to logs of one directory."""
+
+    does: ClassVar[str]
+    """What the thread does, in its name."""
+
+    def __init__(
+        self,
+        member: ReplicatingDirectory,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        *,
+        rate: Callable[[], int],
+        warn: Say,
+    ) -> None:
+        """Make the thread; `rate` returns how many bytes a second it may copy."""
+        self._copying = Lock()
+        """Held while a log is copied to."""
+        self._holders = 0
+        self._member = member
+        self._partitions = partitions
+        self._rate = rate
+        self._warn = warn
+        self._stopping = Event()
+        self._wanted = Event()
+        self._thread: Thread | None = None
+        self._beginning = Lock()
+        self._pauses: dict[TopicPartition, tuple[float, float]] = {}
+        """Partitions that failed: the time of the next attempt, and the pause before it."""
+
+    def want(self) -> None:
+        """Look for what is out of sync, in a thread that begins now or goes on."""
+        self._wanted.set()
+        with self._beginning:
+            if not self._stopping.is_set() and (self._thread is None or not self._thread.is_alive()):
+                self._thread = Thread(
+                    target=self._run, name=f"{self.does}-{self._member.number}", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the step that it is at (blocking)."""
+        self._stopping.set()
+        self._wanted.set()
+        with self._beginning:  # It may be about to be started.
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have nothing copied meanwhile; what is being copied goes on afterwards (blocking, until a step has ended).
+
+        One call at a time.
+        """
+        self._holders += 1
+        try:
+            with self._copying:
+                yield
+        finally:
+            self._holders -= 1
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wanted.clear()
+            behind = self._behind()
+            if not behind or not self._member.serves:
+                return
+            for partition in behind:
+                if not self._stopping.is_set() and self._member.serves:
+                    self._catch_up(partition)
+            self._wanted.wait(PAUSE_S)
+
+    def _still_wants(self, partition: ReplicatedPartition) -> bool:
+        return not partition.gone and self._wants(partition)
+
+    def _behind(self) -> list[ReplicatedPartition]:
+        return [one for one in self._partitions() if one.leader is not None and self._wants(one)]
+
+    @abstractmethod
+    def _wants(self, partition: ReplicatedPartition) -> bool:
+        """Return whether the directory is to get what the partition's leader has."""
+
+    @abstractmethod
+    def _log(self, partition: TopicPartition) -> Log:
+        """Return the log to copy to; one that went offline is opened again (StorageError, OSError)."""
+
+    @abstractmethod
+    def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
+        """Have a log that has nearly caught up take its role; return whether it did (StorageError, OSError; blocking).
+
+        Nothing is held: it may have been copied to, or replaced, since.
+        """
+
+    def run_once(self) -> None:
+        """Do what the thread would do, once (blocking); for owners without threads."""
+        for partition in self._behind():
+            self._catch_up(partition)
+
+    def _catch_up(self, partition: ReplicatedPartition) -> None:
+        due, pause = self._pauses.get(partition.name, (0.0, FIRST_PAUSE_S))
+        if time.monotonic() < due:
+            return
+        try:
+            if self._is_copied_anew(partition):
+                self._pauses.pop(partition.name, None)
+                partition.troubles.pop(self._member.number, None)
+                return
+            with self._copying:
+                if not self._still_wants(partition):
+                    return
+                log = self._log(partition.name)
+                # Of a topic that was deleted, and made anew, meanwhile it would be another one's.
+                copied = not partition.gone and self._copy(partition, log)
+            if copied and self._end(partition, log):
+                self._pauses.pop(partition.name, None)
+                partition.troubles.pop(self._member.number, None)
+        except (OSError, StorageError) as error:
+            self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_S)
+            self._report(partition, reason_of(error))
+
+    def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
+        """Copy a log anew that copying on does not make whole; return whether that was so (StorageError, OSError; blocking)."""
+        return False
+
+    def _report(self, partition: ReplicatedPartition, reason: str) -> None:
+        if partition.troubles.get(self._member.number) != reason:
+            partition.troubles[self._member.number] = reason
+            self._warn(f"{partition.name}: its replica in {self._member} does not catch up: {reason}")
+
+    def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
+        """Copy until little is missing; False where it was stopped."""
+        if log.parts.leads:
+            log.follow(log.log_end_offset)
+        leader: Replica | None = None
+        copying: Iterator[Step] = iter(())
+        while not self._stopping.is_set() and not self._holders and self._still_wants(partition):
+            if partition.leader is None:
+                return False
+            if partition.leader != leader:
+                leader = partition.leader
+                copying = steps(leader.log, log, max_bytes=STEP_BYTES)
+            began = time.monotonic()
+            step = next(copying)
+            if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
+                log.sync()  # Appends do not wait for most of it.
+                return True
+            self._slow_down(partition, began + step.copied_bytes / max(self._rate(), 1))
+        return False
+
+    def _slow_down(self, partition: ReplicatedPartition, until: float) -> None:
+        while (left := until - time.monotonic()) > 0 and not self._holders and self._still_wants(partition):
+            if self._stopping.wait(min(left, PAUSE_S)):
+                return
+
+
+class FetcherThread(CopyingThread):
+    """The thread that brings the replicas of one directory back into sync (follower.replication.throttled.rate)."""
+
+    does = "follow"
+
+    def __init__(
+        self,
+        member: ReplicatingDirectory,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        controller: ReplicaController,
+        *,
+        rate: Callable[[], int],
+        warn: Say,
+    ) -> None:
+        super().__init__(member, partitions, rate=rate, warn=warn)
+        self._controller = controller
+        self.renew: Callable[[ReplicatedPartition, str], str]
+        """Copies a replica of a directory anew; set by the engine."""
+
+    def _is_copied_anew(self, partition: ReplicatedPartition) -> bool:
+        number, leader, damaged = self._member.number, partition.leader, False
+        with self._copying:
+            if leader is None or not self._still_wants(partition):
+                return False
+            log = self._log(partition.name)
+            try:
+                mend_epochs([log], self._warn)
+            except CorruptionError:
+                damaged = True
+        if log.log_end_offset < leader.log.log_start_offset:
+            return False  # It starts over.
+        found = {} if damaged else absences({number: log, leader.number: leader.log})
+        if not damaged and not (number in found and found[number].elsewhere):
+            return False
+        partition.lacking = {**partition.lacking, **found}
+        self.renew(partition, str(self._member))
+        return True
+
+    def _wants(self, partition: ReplicatedPartition) -> bool:
+        number, state = self._member.number, partition.state
+        return number in state.assigned and number not in state.in_sync
+
+    def _log(self, partition: TopicPartition) -> Log:
+        return opened_again(self._member, partition)
+
+    def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
+        if not self._controller.join(partition, self._member.number, log):
+            return False
+        leader, lacking = partition.leader, partition.lacking
+        lost, here = lacking.get(leader.number) if leader else None, lacking.get(self._member.number)
+        if lost and (lost.elsewhere or (here and here.present > lost.present)):
+            self._controller.lead(partition, self._member.number)
+        for number, one in lacking.items():
+            if one.elsewhere and number in partition.state.in_sync:
+                # What it lost was here.
+                self.renew(partition, self._controller.place_of(number))
+        return True
+
+
+def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log:
+    """Return a directory's log of a partition; one that went offline is opened again (StorageError, OSError)."""
+    log = member.log(partition)
+    if log is None:
+        member.engine.reopen_partition(*partition)
+        log = member.log(partition)
+        if log is None:
+            raise StorageError(f"{partition}: not there")
+        log.follow(log.log_end_offset)
+    return log

@@ -1,0 +1,192 @@
+"""The healer: what is damaged in one replica is written again from another that is in sync.
+
+A read that falls over damage is answered from another replica and has the segment healed at once, in a thread; the scrub
+finds what nobody reads (`replication.scrub`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from topicfs.replication.replicas.healing.renewal import Renewals
+from topicfs.replication.replicas.members.member import ReplicatingDirectories
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.rules.presence import absences
+from topicfs.replication.replicas.sound_reads import Doctor
+from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
+from topicfs.storage.duties.scrubber import Scrubber
+from topicfs.storage.errors import PartitionOfflineError, StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
+
+AGAIN_AFTER_S = 60.0
+"""A segment that was looked through for a reader is not looked through again before."""
+
+
+class Healer:
+    """Heals the replicas of an engine. Safe from any thread."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        members: ReplicatingDirectories,
+        *,
+        settings: LiveSettings,
+        clock: Clock,
+        warn: Say,
+        in_background: bool,
+    ) -> None:
+        self._members = members
+        self.renewals: Renewals
+        """Copies anew what cannot be healed otherwise; set by the engine, as the next."""
+        self.topic_id: Callable[[str], str | None]
+        """Returns the id of a topic."""
+        self._warn = warn
+        self._in_background = in_background and not members.files.read_only
+        self._settings = settings
+        self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(settings.config)[Duty.SCRUB]}, clock())
+        self._healing = Lock()
+        """Held by the one who heals."""
+        self._lock = Lock()
+        self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
+        self._unfinished: list[PartitionScrub] = []
+        """Those that left damage, for which a replica is to be copied anew."""
+        self._done: dict[tuple[TopicPartition, Offset], float] = {}
+        """When a segment was looked through last."""
+        self._thread: Thread | None = None
+        self._stopped = False
+        self.scrubber = Scrubber(
+            lambda: map(self._scrubbed, partitions()),
+            lambda: [member.path for member in members.serving],
+            members.files,
+            clock=clock,
+            warn=warn,
+        )
+
+    def _scrubbed(self, partition: ReplicatedPartition) -> ScrubbedPartition:
+        def replicas() -> list[ScrubbedLog]:
+            return [
+                ScrubbedLog(str(self._members[one.number]), one.log) for one in partition.replicas_in_sync
+            ]
+
+        return ScrubbedPartition(
+            name=partition.name,
+            replicas=replicas,
+            guard=lambda: partition.lock,
+            topic_id=self.topic_id(partition.topic),
+            renew=lambda place: self.renewals.renew(partition, place),
+            absent=lambda: self._absent(partition),
+        )
+
+    def _absent(self, partition: ReplicatedPartition) -> list[Finding]:
+        """Return what the logs lack (PartitionOfflineError, StorageError, OSError)."""
+        offline = partition.status().offline
+        if offline is not None:
+            raise PartitionOfflineError(offline)
+        with partition.lock:
+            logs = {one.number: one.log for one in partition.replicas_in_sync}
+            closed = {
+                tuple((one.base_offset, one.size) for one in log.chain.segments[:-1]) for log in logs.values()
+            }
+            if len(closed) == 1 < len(logs):
+                return []  # The scrub compares their bytes.
+            return [Finding(one.path, None, one.cause) for one in absences(logs).values()]
+
+    def maintain(self, now: Timestamp) -> None:
+        """Begin a scrub, or go on with one, where one is due (OSError)."""
+        due = self._schedule.due(now)
+        if due:
+            self._schedule = self._schedule.done(due, now)
+            self.scrubber.maintain(now, self._settings.config.scrub_interval_hours)
+
+    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+        """Return who heals a partition for its readers."""
+        return _PartitionDoctor(self, partition)
+
+    def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
+        """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""
+        key = partition.name, base_offset
+        with self._lock:
+            if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+                return
+            self._wanted[key] = partition
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin the thread where there is none; the lock is held."""
+        if self._in_background and (self._thread is None or not self._thread.is_alive()):
+            self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
+            self._thread.start()
+
+    def run_wanted(self) -> None:
+        """Heal what was wanted (blocking)."""
+        while (task := self._next_task()) is not None:
+            task()
+
+    def _next_task(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._wanted and not self._stopped:
+                (_name, base_offset), partition = self._wanted.popitem()
+                return partial(self.heal, partition, base_offset)
+            if self._unfinished and not self._stopped:
+                return self._unfinished.pop().finish
+            self._thread = None
+            return None
+
+    def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
+        """Look through a segment now, and heal it; unless that was just done (blocking).
+
+        A replica that is to be copied anew for it is copied later.
+        """
+        key = partition.name, base_offset
+        with self._healing:
+            if time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+                return
+            if self._members.files.read_only:
+                return
+            scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.tell_owner)
+            try:
+                for _ in scrub.segment(base_offset):
+                    if self._stopped:
+                        break
+            except (OSError, StorageError) as error:
+                self._warn(f"{partition.name}: not healed: {reason_of(error)}")
+            self._done[key] = time.monotonic()
+        with self._lock:
+            if scrub.is_unfinished:
+                self._unfinished.append(scrub)
+                if not self._stopped:
+                    self._begin()
+
+    def stop(self) -> None:
+        """End what goes on, after the step that it is at (blocking)."""
+        with self._lock:
+            self._stopped = True
+            self.renewals.stop()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self.scrubber.stop()
+        for scrub in self._unfinished:
+            scrub.give_up()
+
+
+class _PartitionDoctor(NamedTuple):
+    """Implements replication.replicas.sound_reads.Doctor."""
+
+    healer: Healer
+    partition: ReplicatedPartition
+
+    def damaged(self, base_offset: Offset, /) -> None:
+        self.healer.want(self.partition, base_offset)
+
+    def heal(self, base_offset: Offset, /) -> None:
+        self.healer.heal(self.partition, base_offset)

@@ -1,0 +1,184 @@
+"""Replicas copied anew: what is damaged in a log that compaction made different from the others cannot be taken from them.
+
+    orders-0                        the damaged replica: in sync, it serves on
+    orders-0.<unique>-future        copied from one that leads and is sound from its beginning to its end, beside appends
+    agreed on: the damaged one is not in sync
+    orders-0.<unique>-delete        the damaged one; the copy is renamed to orders-0, all of it on disk
+    agreed on: it is in sync again
+
+If the damaged one leads, another one that is sound leads from then on. Batches are not taken one by one: a log may have removed
+a tombstone, and another one still have what that had deleted. Nothing is removed before the whole copy is there; whatever
+interrupts it, the directory has the damaged replica, the copy, or one that is filled as a new one is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Event, Lock, RLock
+
+from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThread, opened_again
+from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.replication.replicas.moves import ReplicaMoves
+from topicfs.replication.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.replication.replicas.rules.follower import catch_up, steps
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.replication.replicas.served_partition import Replica
+from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import torn_segments
+from topicfs.storage.model import Offset
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class RenewalError(StorageError):
+    """A replica cannot be copied anew."""
+
+
+class Renewals:
+    """Copies replicas anew, one at a time. Safe from any thread; its calls are blocking."""
+
+    def __init__(
+        self,
+        members: ReplicatingDirectories,
+        controller: ReplicaController,
+        moves: ReplicaMoves,
+        fetchers: Mapping[ReplicaId, FetcherThread],
+        *,
+        changes: RLock,
+        rate: Callable[[], int],
+    ) -> None:
+        """Make it; `changes` is held while topics change, `rate` returns the bytes a second that may be copied."""
+        self._fetchers = fetchers
+        self._members = members
+        self._controller = controller
+        self._moves = moves
+        self._changes = changes
+        self._rate = rate
+        self._one = Lock()
+        self._stopping = Event()
+
+    def stop(self) -> None:
+        """End what goes on, after the step that it is at, and begin no other."""
+        self._stopping.set()
+
+    def renew(self, partition: ReplicatedPartition, place: str) -> str:
+        """Copy the replica in a data directory anew, unless it is sound by now; return the directory it was copied from.
+
+        Raises RenewalError where there is nothing to copy, and what logs and disks raise (StorageError, OSError).
+        """
+        member = next((one for one in self._members.serving if str(one) == place), None)
+        if member is None:
+            raise RenewalError(f"{place} does not serve")
+        with self._one:
+            self._moves.check_none([partition])
+            self._moves.renewed.add(partition.name)
+            try:
+                # One that is under way may still replace segments: whoever was read or copied by then counts for nothing.
+                self._moves.pause_cleaning()
+                source = self._sound_leader(partition, member)
+                self._renew(partition, member, source)
+            finally:
+                self._moves.renewed.discard(partition.name)
+                self._moves.pause_cleaning()
+        _LOGGER.info("%s: its replica in %s was copied anew from %s", partition.name, member, source.number)
+        return str(self._members[source.number])
+
+    def _sound_leader(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> Replica:
+        """Return the replica that leads, which is sound; where that in `member` leads another one does from now on."""
+        for one in partition.replicas_in_sync:
+            if one.number != member.number and self._is_sound(partition, one):
+                leader = partition.leader
+                if leader is not None and leader.number == member.number:
+                    with self._changes:
+                        self._controller.lead(partition, one.number)
+                    leader = partition.leader
+                if leader is not None and leader.number == one.number:
+                    return leader
+        raise RenewalError("no other replica that is in sync is sound from its beginning to its end")
+
+    def _is_sound(self, partition: ReplicatedPartition, replica: Replica) -> bool:
+        """Return whether no batch of a log is damaged (OSError, CopyMovedError)."""
+        found: list[ScrubFinding] = []
+        one = ScrubbedPartition(
+            name=partition.name,
+            replicas=lambda: [ScrubbedLog(str(replica.number), replica.log)],
+            guard=lambda: partition.lock,
+            heals=False,
+        )
+        if torn_segments(replica.log):
+            return False
+        scrub = PartitionScrub(one, ScrubCounts(), found.append)
+        for base_offset in replica.log.chain.base_offsets:
+            for _ in scrub.segment(base_offset):
+                self._check_going_on()
+        # One that is offline has no copies that could be looked at.
+        return replica.log.offline_reason is None and not any(
+            one.finding.file.suffix == ".log" for one in found
+        )
+
+    def _renew(self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica) -> None:
+        entry = self._controller.entry(partition.topic)
+        if entry is None or partition.gone:
+            raise RenewalError("its topic was deleted")
+        rewrites = source.log.rewrites
+        log = member.engine.open_replacement(
+            partition.name, overrides=entry.overrides, topic_id=entry.topic_id
+        )
+        try:
+            self._copy(source.log, log)
+            with self._changes, self._fetchers[member.number].held(), partition.lock:
+                self._check_same(partition, member, source)
+                catch_up(source.log, log, max_bytes=FETCH_BYTES)
+                log.sync()
+                if source.log.rewrites != rewrites:
+                    raise RenewalError("it was compacted meanwhile: the next scrub copies it")
+                self._replace(partition, member, entry)
+        finally:
+            with suppress(StorageError, OSError):
+                member.engine.discard_future(partition.name)
+
+    def _copy(self, source: Log, log: Log) -> None:
+        """Copy until little is missing."""
+        began = time.monotonic()
+        for step in steps(source, log, max_bytes=STEP_BYTES):
+            self._check_going_on()
+            if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
+                log.sync()  # Appends do not wait for most of it.
+                return
+            self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
+            began = time.monotonic()
+
+    def _check_same(
+        self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica
+    ) -> None:
+        """Raise RenewalError where replicas changed meanwhile: what was found sound is then not what leads."""
+        self._moves.check_none([partition])
+        entry = self._controller.entry(partition.topic)
+        if partition.gone or entry is None or partition.number not in entry.partitions:
+            raise RenewalError("its topic was deleted")
+        is_there = source.log.offline_reason is None
+        if partition.leader != source or not is_there or member.number not in partition.state.assigned:
+            raise RenewalError("its replicas changed meanwhile: the next scrub copies it")
+
+    def _replace(
+        self, partition: ReplicatedPartition, member: ReplicatingDirectory, entry: ReplicatedTopicEntry
+    ) -> None:
+        """Put the copy, which has everything, in the replica's place; appends wait."""
+        name = partition.name
+        self._controller.leave(partition, member.number)
+        member.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
+        arrived = opened_again(member, name)
+        arrived.follow(Offset(arrived.log_end_offset))
+        self._controller.join(partition, member.number, arrived)
+
+    def _check_going_on(self) -> None:
+        if self._stopping.is_set():
+            raise RenewalError("the data directories are being closed: the next scrub copies it")

@@ -1,0 +1,363 @@
+"""The end of a fork: one directory's history is kept, and what the others were written independently of it is given up.
+
+    1. the directories that are kept   get a run that no other one knows, with the others out of sync everywhere
+    2. the others' logs                are cut where they part from the logs that are kept
+    3. the others' small files         are those that are kept; `topicfs.replicas` is the last of them
+
+Until the last step the histories have forked, so that a start is refused, and the same resolution can be made again.
+"""
+
+from __future__ import annotations
+
+import filecmp
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from topicfs.replication.replicas.healing.comparison import Loss, Parting
+from topicfs.replication.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
+from topicfs.replication.replicas.members.member import Opening, ReplicatingDirectory
+from topicfs.replication.replicas.members.state_file import ReplicaFile, write_replica_file
+from topicfs.replication.replicas.rules.follower import log_end
+from topicfs.replication.replicas.rules.history import ReplicaRun, extended, includes
+from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.lock import DirectoryLock, find_holder
+from topicfs.storage.disk.native import NativeFileSystem, naming, system_clock
+from topicfs.storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.topics.registry import read_copy
+
+_SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES, names.PRODUCERS)
+
+
+class ReplicaGivenUp(NamedTuple):
+    """A partition in a directory that is given up."""
+
+    directory: ReplicatingDirectory
+    partition: TopicPartition
+    parting: Parting | None
+    """None: its log cannot be read."""
+    problem: str = ""
+
+
+class Resolution:
+    """The directories, opened to be read. Close it."""
+
+    def __init__(self, directories: Sequence[Path], keep: Path) -> None:
+        """Compare the directories (StorageError, OSError; blocking)."""
+        files = NativeFileSystem(read_only=True)
+        opening = Opening(settings=LiveSettings(EngineConfig()), files=files, clock=system_clock)
+        self._members = [
+            ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, lambda _: None)
+            for path in directories
+        ]
+        kept = next((one for one in self._members if one.path == keep.absolute()), None)
+        if kept is None:
+            raise StorageError(f"{keep}: is not one of {', '.join(map(str, directories))}")
+        self.left_alone: dict[str, str] = {}
+        """The reasons why directories cannot be compared; nothing is done with these."""
+        try:
+            self._compare(kept)
+        except BaseException:
+            self.close()
+            raise
+
+    def _compare(self, kept: ReplicatingDirectory) -> None:
+        for member in self._members:
+            if reason := _reason_against(member):
+                self.left_alone[str(member)] = reason
+        if str(kept) in self.left_alone:
+            raise StorageError(f"{kept} cannot be kept: {self.left_alone[str(kept)]}; keep another directory")
+        check_same_set(self._members)
+        copies = [one.copy for one in self._members if one.copy is not None]
+        known = {"", *(one.directory_id for copy in copies for one in copy.directories.values())}
+        self._blank = [
+            str(one)
+            for one in self._members
+            # A start that was killed may have given a new disk an id, and told no directory of it.
+            if one.is_blank() or (not one.set_id and one.directory_id not in known)
+        ]
+        self._group(kept)
+        for loser in self.losers:
+            if str(loser) in self.left_alone:
+                raise StorageError(
+                    f"{loser}: {self.left_alone[str(loser)]}; its records cannot be compared until that is repaired: "
+                    "repair it, or keep another directory"
+                )
+        for group in (self._members, self._others_kept, self._same):
+            group[:] = [one for one in group if str(one) not in self.left_alone]
+        self.given_up = [one for loser in self.losers for one in self._compared(loser)]
+
+    def _group(self, kept: ReplicatingDirectory) -> None:
+        """Tell the directories that are kept from those that are given up."""
+        histories = {member.path: completed_runs(member, self._members) for member in self._members}
+        ours = histories[kept.path]
+        self.kept = kept
+        self.losers = [one for one in self._members if not includes(ours, histories[one.path])]
+        self._others_kept = [one for one in self._members if one not in self.losers]
+        same = [one for one in self._others_kept if includes(histories[one.path], ours)]
+        self._same = [one for one in same if one.copy is not None]
+        newest = max((one.copy for one in self._same if one.copy is not None), key=lambda copy: copy.revision)
+        self.content: ReplicaFile = newest
+        """What the directories that are kept agreed on last."""
+        by_id = {one.directory_id: number for number, one in newest.directories.items()}
+        for member in self._members:
+            member.number = by_id.get(member.directory_id, ReplicaId(0))
+        self._numbers = {one.number for one in self.losers}
+
+    def close(self) -> None:
+        """Close the directories."""
+        for member in self._members:
+            with suppress(StorageError, OSError):
+                member.close()
+
+    # What would be lost.
+
+    def _compared(self, loser: ReplicatingDirectory) -> Iterator[ReplicaGivenUp]:
+        ids = {entry.topic_id: name for name, entry in self.content.topics.items()}
+        for name, topic in loser.engine.topics().items():
+            entry = self.content.topics.get(name) if ids.get(topic.topic_id) == name else None
+            if entry is None and topic.topic_id not in self._ids_of(loser):
+                continue  # Nobody agreed on it: it is not served, and left alone.
+            for number in topic.served:
+                partition = TopicPartition(name, number)
+                state = None if entry is None else entry.partitions.get(number)
+                if state is not None and state.in_sync == (loser.number,):
+                    continue  # It has the only replica.
+                source = None if state is None else self._source(partition, state)
+                if source is None and state is not None:
+                    continue  # It has the only one that is left.
+                log = loser.log(partition)
+                if log is None:
+                    reason = topic.partitions()[number].status().offline
+                    yield ReplicaGivenUp(loser, partition, None, f"cannot be read: {reason}")
+                else:
+                    yield ReplicaGivenUp(loser, partition, Parting(source, log))
+
+    def _ids_of(self, member: ReplicatingDirectory) -> set[str]:
+        copy = member.copy
+        return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
+
+    def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
+        """Return the log that leads next. Raises StorageError if none that is kept is there.
+
+        If the disks with those in sync were replaced it is the one that an unclean election leads to; None if there is none.
+        """
+        in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
+        paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
+        there = {None, *map(str, self._members), *self._blank}
+        replaced = not in_sync & numbers and there.issuperset(map(paths.get, in_sync))
+        logs: list[tuple[bool, LogEnd, bool, Log]] = []
+        for member in self._others_kept:
+            log = member.log(partition) if replaced or member.number in in_sync else None
+            if log is not None:
+                logs.append((member.number in in_sync, log_end(log), member.number == state.leader, log))
+        if not logs and not replaced:
+            places = ", ".join(
+                f"{path} ({self.left_alone.get(path, 'damaged' if one in numbers else 'not named')})"
+                for one, path in paths.items()
+                if one not in self._numbers
+            )
+            where = f"bring back {places}, and name it, or keep" if places else "keep"
+            raise StorageError(
+                f"{partition}: no directory that is kept has a replica in sync of it; {where} another directory"
+            )
+        return max(logs, key=lambda one: one[:3])[3] if logs else None
+
+    def losses(self) -> Iterator[tuple[ReplicaGivenUp, Loss]]:
+        """Yield, for each partition that would lose records, what it would lose (OSError; blocking)."""
+        for one in self.given_up:
+            if one.parting is None:
+                yield one, Loss(0, Offset(0), Offset(0), -1, -1, 0, one.problem)
+            elif (loss := one.parting.loss()) is not None:
+                yield one, loss
+
+    @property
+    def uncompared(self) -> str:
+        """The damage that hides whether a kept log also has the records that would be given up; empty without damage."""
+        return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
+
+    def topics_given_up(self) -> dict[str, tuple[ReplicatingDirectory, str]]:
+        """Return the topics that only directories have that are given up, by id: one of these, and the topic's name."""
+        known = {entry.topic_id for entry in self.content.topics.values()}
+        return {
+            entry.topic_id: (loser, name)
+            for loser in self.losers
+            for name, entry in (loser.copy.topics.items() if loser.copy else ())
+            if entry.topic_id not in known and entry.topic_id not in self.content.deleted
+        }
+
+    def settings_given_up(self) -> Iterator[str]:
+        """Yield a line for each setting that differs in a directory that is given up."""
+        for loser in self.losers:
+            copy = loser.copy
+            if copy is None:
+                continue
+            ours = {name: entry.overrides for name, entry in self.content.topics.items()}
+            for name, entry in copy.topics.items():
+                if name in ours and self.content.topics[name].topic_id == entry.topic_id:
+                    yield from _differences(name, dict(ours[name]), dict(entry.overrides), loser)
+            for name in {**self.content.groups, **copy.groups}:
+                kept, theirs = self.content.groups.get(name, {}), copy.groups.get(name, {})
+                yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Save the records that would be lost, one file per partition (StorageError, OSError; blocking).
+
+        A file that is there already must have the same content: an interrupted resolution has saved it.
+        """
+        unreadable = next((one for one in self.given_up if one.problem), None)
+        if unreadable is not None:
+            remedy = "repair it, or give it up without --save, or keep another directory"
+            raise StorageError(f"{unreadable.partition}: {unreadable.problem}; {remedy}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        saved = []
+        for one in self.given_up:
+            batches = iter(()) if one.parting is None else one.parting.saved()
+            first = next(batches, None)
+            if first is None:
+                continue
+            place = self.losers.index(one.directory) + 1
+            mark = "" if len(self.losers) == 1 else f".{place}"
+            path = folder / f"{one.partition.topic}-{one.partition.partition}{mark}.batch"
+            new = path.with_name(f"{path.name}.new")
+            with naming(new), new.open("wb") as file:
+                file.write(first)
+                file.writelines(batches)
+                file.flush()
+                NativeFileSystem().sync_directory(folder)
+            if path.exists() and not filecmp.cmp(path, new, shallow=False):
+                new.unlink()
+                raise StorageError(f"{path}: has other records already; name another folder")
+            new.replace(path)
+            saved.append(path)
+        return saved
+
+    # What is done.
+
+    def apply(self, files: FileSystem | None = None) -> None:
+        """Resolve the fork (StorageError, OSError; blocking)."""
+        disk = files or NativeFileSystem()
+        content = self._resolved()
+        steps = [(one, self._cuts(one)) for one in self.losers]
+        self.close()
+        with ExitStack() as stack:
+            locks = {}
+            for member in self._members:
+                locks[member.path] = lock = DirectoryLock(member.path)
+                stack.callback(lock.release)
+            for member in self._same:
+                write_replica_file(disk, member.path, content)
+            for loser, cuts in steps:
+                locks[loser.path].release()  # Its engine takes it.
+                _cut(loser, cuts, disk)
+                for name in _SMALL_FILES:
+                    _copy(disk, self.kept.path / name, loser.path / name)
+                write_replica_file(disk, loser.path, content)
+
+    def _cuts(self, loser: ReplicatingDirectory) -> list[tuple[TopicPartition, Offset | None]]:
+        """Return where logs end afterwards; None: they are removed."""
+        cuts: list[tuple[TopicPartition, Offset | None]] = []
+        for directory, partition, parting, _ in self.given_up:
+            if directory is loser and (parting is None or parting.kept is None):
+                cuts.append((partition, None))
+            elif directory is loser and parting is not None and parting.kept is not None and parting.cuts:
+                emptied = parting.offset <= parting.lost.log_start_offset
+                cuts.append((partition, parting.kept.log_start_offset if emptied else parting.offset))
+        return cuts
+
+    def _resolved(self) -> ReplicaFile:
+        content = self.content
+        topics = {}
+        for name, entry in content.topics.items():
+            states = {number: self._state(state) for number, state in entry.partitions.items()}
+            topics[name] = replace(entry, partitions=MappingProxyType(states))
+        resolved = replace(
+            content,
+            revision=content.revision + 1,
+            topics=MappingProxyType(topics),
+            deleted=(*content.deleted, *self.topics_given_up()),
+        )
+        needed = self._numbers & in_sync_somewhere(resolved)
+        numbers = tuple(sorted({*(one.number for one in self._same), *needed}))
+        return replace(resolved, runs=extended(content.runs, ReplicaRun(new_id(), system_clock(), numbers)))
+
+    def _state(self, state: ReplicaState) -> ReplicaState:
+        in_sync = tuple(one for one in state.in_sync if one not in self._numbers) or state.in_sync
+        move = state.moving
+        return replace(
+            state,
+            in_sync=in_sync,
+            leader=state.leader if state.leader in in_sync else None,
+            moving=None if move is not None and self._numbers & set(move) else move,
+            version=state.version + 1,
+        )
+
+
+def _reason_against(member: ReplicatingDirectory) -> str:
+    """Return the reason why a directory cannot be compared; empty where it can. Raises DirectoryLockedError."""
+    try:
+        holder = find_holder(member.path)
+        if holder is not None:
+            raise DirectoryLockedError(member.path, holder.pid)
+        member.look()
+        read_copy(member.path, member.files)  # Without it an engine goes by defaults.
+        member.open("")
+    except (CorruptionError, NotALogDirectoryError, OSError) as error:
+        return reason_of(error)
+    return "has no history of replicas" if member.copy is None else ""
+
+
+def _cut(
+    loser: ReplicatingDirectory, cuts: Sequence[tuple[TopicPartition, Offset | None]], files: FileSystem
+) -> None:
+    if not cuts:
+        return
+    engine = open_engine(loser.path, one_of_many=True, machine=Machine(files=files))
+    assert isinstance(engine, MemberManager)
+    try:
+        for partition, offset in cuts:
+            log = engine.topics()[partition.topic].partitions()[partition.partition]
+            if offset is None or not isinstance(log, Log):
+                engine.drop_partitions(partition.topic, [partition.partition])
+                continue
+            log.follow(min(offset, log.high_watermark))
+            try:
+                if offset > log.log_start_offset:
+                    log.truncate_to(offset, "the history of another directory is kept")
+                else:
+                    log.truncate_fully_and_start_at(offset, "the history of another directory is kept")
+            except CorruptionError:  # It is damaged where it would be cut.
+                engine.drop_partitions(partition.topic, [partition.partition])
+    finally:
+        engine.close()
+
+
+def _copy(files: FileSystem, source: Path, target: Path) -> None:
+    if files.exists(source):
+        write_atomically(files, target, files.read_bytes(source))
+    elif files.exists(target):
+        files.unlink(target)
+        files.sync_directory(target.parent)
+
+
+def _differences(
+    what: str, ours: dict[str, str], theirs: dict[str, str], loser: ReplicatingDirectory
+) -> Iterator[str]:
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            kept = ours.get(name, "the default")
+            yield f"{what}: {name} is {theirs.get(name, 'the default')} in {loser}; kept is {kept}"

@@ -1,0 +1,130 @@
+"""The agreement about all replicas, in memory and in every data directory that serves: a change is on disk before it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from threading import Lock
+from types import MappingProxyType
+
+from topicfs.replication.replicas.members.member import ReplicatingDirectories
+from topicfs.replication.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
+from topicfs.replication.replicas.rules.history import ReplicaRun, extended
+from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.errors import StorageError
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import TopicPartition
+
+
+class Agreement:
+    """The content of the file, and its copies. Safe from any thread; its lock is held while it is written, and no other is taken then."""
+
+    def __init__(
+        self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, clock: Clock
+    ) -> None:
+        self._content = content
+        self._clock = clock
+        self._in_run: tuple[ReplicaId, ...] = ()
+        """The directories that were told of the present run; none before the first change."""
+        self._members = members
+        self.read_only = read_only
+        self._lock = Lock()
+
+    @property
+    def content(self) -> ReplicaFile:
+        return self._content
+
+    def put_states(self, changes: Mapping[TopicPartition, ReplicaState]) -> None:
+        """Agree on other states of partitions (OSError where no directory takes it; blocking)."""
+
+        def change(topics: dict[str, ReplicatedTopicEntry]) -> None:
+            for partition, state in changes.items():
+                entry = topics.get(partition.topic)
+                if entry is None:
+                    continue  # It was deleted meanwhile.
+                partitions = {**entry.partitions, partition.partition: state}
+                topics[partition.topic] = replace(entry, partitions=MappingProxyType(partitions))
+
+        if changes:
+            self._change(change)
+
+    def put_topic(self, name: str, entry: ReplicatedTopicEntry) -> None:
+        """Add a topic, or change it (OSError; blocking)."""
+        self.put_topics({name: entry})
+
+    def put_topics(self, entries: Mapping[str, ReplicatedTopicEntry]) -> None:
+        """Add topics, or change them, and have every directory that serves told, even if there are none (OSError; blocking)."""
+        self._change(lambda topics: topics.update(entries))
+
+    def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the settings of a group of readers; none removes its entry (OSError; blocking)."""
+        with self._lock:
+            groups = {one: given for one, given in self._content.groups.items() if one != name}
+            if overrides:
+                groups[name] = MappingProxyType(dict(overrides))
+            self._write(replace(self._content, groups=MappingProxyType(groups)))
+
+    def remove_topic(self, name: str) -> None:
+        """Remove a topic; its id is remembered as long as a directory is away (OSError; blocking)."""
+        with self._lock:
+            topics = dict(self._content.topics)
+            topic_id = topics.pop(name).topic_id
+            away = self._is_any_away()
+            deleted = (*self._content.deleted, topic_id) if away else ()
+            self._write(replace(self._content, topics=MappingProxyType(topics), deleted=deleted))
+            if not away and self._is_any_away():  # It failed as it was told.
+                self._write(replace(self._content, deleted=(topic_id,)))
+
+    def _is_any_away(self) -> bool:
+        return any(not member.serves for member in self._members)
+
+    def _change(self, change: Callable[[dict[str, ReplicatedTopicEntry]], None]) -> None:
+        with self._lock:
+            topics = dict(self._content.topics)
+            change(topics)
+            self._write(replace(self._content, topics=MappingProxyType(topics)))
+
+    def _write(self, content: ReplicaFile) -> None:
+        if self.read_only:
+            self._content = replace(content, revision=self._content.revision + 1)
+            return
+        error: OSError | None = None
+        serving = self._members.serving
+        while serving:
+            content = self._begun(content, tuple(member.number for member in serving))
+            told = []
+            for member in serving:
+                try:
+                    member.write(content)
+                    told.append(member)
+                except OSError as problem:
+                    error = problem
+                    member.fail(f"failed: {reason_of(problem)}")
+                except StorageError:
+                    pass  # Somebody else has noticed meanwhile that it failed.
+            if len(told) == len(serving):
+                self._content = content
+                return
+            # A directory that failed may have this copy all the same: the next one goes on from it.
+            self._content = replace(self._content, revision=content.revision, runs=content.runs)
+            serving = tuple(told)
+        raise error or OSError("no data directory serves")
+
+    def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
+        """Return the content as it is written next: in a new run if other directories serve than before."""
+        directories = {
+            member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
+            for member in self._members.serving
+        }
+        runs = self._content.runs
+        if serving != self._in_run:
+            runs = extended(runs, ReplicaRun(new_id(), self._clock(), serving))
+            self._in_run = serving
+        return replace(
+            content,
+            revision=self._content.revision + 1,
+            runs=runs,
+            directories=MappingProxyType({**content.directories, **directories}),
+        )

@@ -1,0 +1,292 @@
+"""The data directories that replicate, each with an engine of its own: one may be away, and come back.
+
+A member *fails* when its disk no longer does what is asked of it, or is full: then its replicas are out of sync until it is
+opened again, or has room again.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from topicfs.replication.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from topicfs.replication.replicas.members.topic_ids import restore_topic_ids
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.counts.engine_counts import EngineCounts
+from topicfs.storage.directories.contents import read_contents
+from topicfs.storage.disk import names
+from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.native import NativeFileSystem, mountpoint_of
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.flush import Flusher
+from topicfs.storage.log.log import Log
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import DirectoryStatus, TopicPartition
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Between two attempts at a directory that is away."""
+NOT_OPENED = "not opened yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The options with which members are opened: see `storage.manager.open_engine`."""
+
+    settings: LiveSettings
+    files: FileSystem
+    clock: Clock
+    flushers: Callable[[], Flusher] | None = None
+    counts: EngineCounts = field(default_factory=EngineCounts)
+
+
+class ReplicatingDirectory:
+    """One data directory. Changed under the lock of the engine that replicates."""
+
+    def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: Say) -> None:
+        self.number = number
+        self.path = path
+        self.directory_id = ""
+        """That of its meta.properties, once it was opened."""
+        self.mountpoint = ""
+        """Path at which its file system is mounted, as far as is known."""
+        self.copy: ReplicaFile | None = None
+        """Its own copy, as it was found."""
+        self.cluster_id: str | None = None
+        """The cluster that its meta.properties names."""
+        self._mark = ""
+        """Id of the set that its meta.properties names."""
+        self.failure: str | None = NOT_OPENED
+        """The reason why it does not serve; None while it does."""
+        self._engine: MemberManager | None = None
+        self._opening = opening
+        self._warn = warn
+        self._failed_before = False
+        self._pause_s = FIRST_PAUSE_S
+        self._next_attempt = 0.0
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def set_id(self) -> str:
+        """Id of its set; empty where it is in none."""
+        return self._mark if self.copy is None else self.copy.set_id
+
+    @property
+    def counts(self) -> EngineCounts:
+        """The counts of the engine that replicates."""
+        return self._opening.counts
+
+    @property
+    def engine(self) -> MemberManager:
+        """Its engine. StorageError while it does not serve."""
+        if self._engine is None or self.failure is not None:
+            raise StorageError(f"{self.path}: {self.failure}")
+        return self._engine
+
+    @property
+    def serves(self) -> bool:
+        return self.failure is None and self._engine is not None
+
+    @property
+    def offline(self) -> str | None:
+        """The reason why its engine went offline by itself; None where it did not, and once it is known not to serve."""
+        engine = self._engine
+        return None if engine is None or self.failure is not None else engine.directories()[0].offline
+
+    @property
+    def due(self) -> bool:
+        """True if the next attempt to open it is due."""
+        return not self.serves and time.monotonic() >= self._next_attempt
+
+    def look(self) -> None:
+        """Read what is known of it before it is opened (CorruptionError, NotALogDirectoryError, OSError)."""
+        self.copy = None
+        self.check_mounted()
+        files = self._opening.files
+        try:
+            self.copy = read_replica_file(files, self.path)
+        finally:  # What can be read beside damage counts, too.
+            meta = read_meta_properties(files, self.path)
+            self.directory_id = (meta.directory_id if meta else None) or ""
+            self._mark = (meta.set_id if meta else None) or ""
+            self.cluster_id = meta.cluster_id if meta else None
+        if meta is None and self.copy is not None:
+            raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.META_PROPERTIES))
+        if self._mark and self.copy is None:
+            raise FileNotFoundError(errno.ENOENT, "is missing", str(self.path / names.REPLICAS))
+        if meta is None and files.exists(self.path):
+            read_contents(files.list_directory(self.path), self.path)
+
+    def check_mounted(self) -> None:
+        """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""
+        if not self.mountpoint or not isinstance(self._opening.files, NativeFileSystem):
+            return
+        if str(mountpoint_of(self.path)) != self.mountpoint:
+            raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
+
+    def open(self, cluster_id: str) -> None:
+        """Open it, and make it first where there is nothing (StorageError, OSError; blocking)."""
+        self.check_mounted()
+        files, settings = self._opening.files, self._opening.settings
+        if not files.read_only:
+            self._make(cluster_id)
+            if self.copy is not None:
+                restore_topic_ids(files, self.path, self.number, self.copy, self._warn)
+        engine = open_engine(
+            self.path,
+            read_only=files.read_only,
+            config=settings,
+            one_of_many=True,
+            machine=Machine(
+                files=files,
+                clock=self._opening.clock,
+                flushers=self._opening.flushers,
+                failed_before=self._failed_before,
+                counts=self._opening.counts,
+            ),
+        )
+        meta = read_meta_properties(files, self.path)
+        self.directory_id = (meta.directory_id if meta else None) or ""
+        assert isinstance(engine, MemberManager)
+        if isinstance(files, NativeFileSystem):
+            self.mountpoint = str(mountpoint_of(self.path))
+        self._engine, self.failure = engine, None
+        self._pause_s = FIRST_PAUSE_S
+
+    def _make(self, cluster_id: str) -> None:
+        files = self._opening.files
+        if not files.exists(self.path):
+            files.make_directory(self.path, private=True)
+            files.sync_directory(self.path.parent)
+        if read_meta_properties(files, self.path) is None and self.is_blank():
+            meta = MetaProperties(cluster_id, self.number, new_id())
+            write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
+
+    def is_blank(self) -> bool:
+        """Return whether it can be read and has nothing, or only what a start that was killed left before it had an id."""
+        with suppress(OSError):
+            entries = self.files.list_directory(self.path) if self.files.exists(self.path) else []
+            return all(one.name == names.LOCK or one.name.endswith(TEMPORARY_SUFFIX) for one in entries)
+        return False
+
+    def fail(self, reason: str) -> None:
+        """Go on without the directory. Its engine is closed by `close`."""
+        if self.failure is None:
+            self.failure = reason
+            self._failed_before = True
+            self._next_attempt = time.monotonic() + self._pause_s
+            self._warn(f"{self.path}: {reason}")
+
+    def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
+        """Try to open it again; return whether it serves. The pause until the next attempt grows (blocking).
+
+        `check` raises StorageError if its copy, which was read then, does not allow it.
+        """
+        self.close()
+        try:
+            self.look()
+            check()
+            self.open(cluster_id)
+        except (StorageError, OSError) as error:
+            reason, before = reason_of(error), self.failure
+            self.failure = reason
+            if isinstance(error, StorageError) and reason != before:
+                self._warn(f"{self.path}: {reason}")
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._next_attempt = time.monotonic() + self._pause_s
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close its engine, in order if it serves (OSError where that was to be so; blocking)."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        if self.failure is None:
+            self.failure = "closed"
+            engine.close()
+        else:
+            with suppress(StorageError, OSError):
+                engine.close()
+
+    def write(self, content: ReplicaFile) -> None:
+        """Put a copy of what is agreed on into it, where possible also on a full disk (StorageError, OSError; blocking)."""
+        self.engine.lend(lambda: write_replica_file(self.files, self.path, content))
+        if self._mark != content.set_id:
+            self.engine.lend(lambda: self._write_mark(content.set_id))
+
+    def _write_mark(self, set_id: str) -> None:
+        meta = read_meta_properties(self.files, self.path)
+        if meta is not None and meta.cluster_id is not None and meta.node_id is not None:
+            meta = meta._replace(set_id=set_id)
+            write_meta_properties(self.files, self.path, meta, written_at=self._opening.clock())
+            self._mark = set_id
+
+    @property
+    def files(self) -> FileSystem:
+        return self._opening.files
+
+    def log(self, partition: TopicPartition) -> Log | None:
+        """Return its log of a partition; None where there is none that can be used."""
+        if not self.serves or self._engine is None:
+            return None
+        topic = self._engine.topics().get(partition.topic)
+        found = None if topic is None else topic.partitions().get(partition.partition)
+        return found if isinstance(found, Log) and found.offline_reason is None else None
+
+    def status(self) -> DirectoryStatus:
+        engine = self._engine
+        partitions = (
+            0 if engine is None else sum(len(topic.partitions()) for topic in engine.topics().values())
+        )
+        return DirectoryStatus(path=str(self.path), offline=self.failure, partitions=partitions)
+
+
+class ReplicatingDirectories:
+    """All of them, by their numbers."""
+
+    def __init__(self, members: Sequence[ReplicatingDirectory]) -> None:
+        self._members = tuple(members)
+        self._by_number = {member.number: member for member in members}
+
+    def __iter__(self) -> Iterator[ReplicatingDirectory]:
+        return iter(self._members)
+
+    def __getitem__(self, number: ReplicaId) -> ReplicatingDirectory:
+        return self._by_number[number]
+
+    def get(self, number: ReplicaId) -> ReplicatingDirectory | None:
+        return self._by_number.get(number)
+
+    def place_of(self, number: ReplicaId) -> str:
+        """Return the path of a directory, or its number if it was left out."""
+        return str(self._by_number.get(number, f"replica {number}"))
+
+    @property
+    def files(self) -> FileSystem:
+        """The file system of all of them."""
+        return self._members[0].files
+
+    @property
+    def counts(self) -> EngineCounts:
+        """The counts of all of them together."""
+        return self._members[0].counts
+
+    @property
+    def serving(self) -> tuple[ReplicatingDirectory, ...]:
+        return tuple(member for member in self if member.serves)

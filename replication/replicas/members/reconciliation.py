@@ -1,0 +1,114 @@
+"""Reconciliation of a data directory with what is agreed on: it may have been away while topics changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.member import ReplicatingDirectory
+from topicfs.replication.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
+from topicfs.replication.replicas.rules.state import new_state
+from topicfs.storage.errors import DuplicatePartitionError
+from topicfs.storage.messages import Say
+from topicfs.storage.model import TopicPartition
+
+
+def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
+    """Take in the topics of directories that replicate for the first time: each partition has one replica, there (OSError).
+
+    All of them in one step, which also tells every directory that serves what is agreed on. Raises DuplicatePartitionError if
+    two directories have a partition of the same name.
+    """
+    content = agreement.content
+    entries: dict[str, ReplicatedTopicEntry] = {}
+    for member in members:
+        for name, topic in member.engine.topics().items() if member.copy is None else ():
+            known = entries.get(name) or content.topics.get(name)
+            if topic.topic_id in content.deleted:
+                continue
+            taken = {} if known is None else known.partitions
+            states = {
+                number: new_state((member.number,))
+                for number in topic.served
+                if number not in taken or member.number not in taken[number].assigned
+            }
+            if known is not None:
+                both = set(known.partitions) & set(states)
+                if both or known.topic_id != topic.topic_id:
+                    raise DuplicatePartitionError(
+                        f"{name}: is in {member} and in another of the directories; move one of the two away"
+                    )
+                states |= known.partitions
+            entries[name] = ReplicatedTopicEntry(
+                topic.topic_id, topic.overrides, 1, MappingProxyType(dict(sorted(states.items())))
+            )
+    agreement.put_topics(entries)
+
+
+def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> None:
+    """Delete there what was deleted, make what is missing, and set the settings that hold (StorageError, OSError; blocking).
+
+    A topic that nobody agreed on is left alone and not served: it may be somebody's only copy.
+    """
+    engine = member.engine
+    for name, topic in list(engine.topics().items()):
+        if topic.topic_id in content.deleted:
+            engine.delete_topic(name)
+    others = set()
+    for name, topic in engine.topics().items():
+        entry = content.topics.get(name)
+        if entry is None or entry.topic_id != topic.topic_id:
+            others.add(name)
+            warn(
+                f"{name}: in {member} with the topic id {topic.topic_id}: no replica of a topic here, and not served"
+            )
+    for name, entry in content.topics.items():
+        if name not in others:
+            _reconcile_topic(member, name, entry)
+    engine.discard_futures(lambda partition, topic_id: _goes_elsewhere(member, content, partition, topic_id))
+
+
+def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedTopicEntry) -> None:
+    engine = member.engine
+    held = [number for number, state in entry.partitions.items() if member.number in state.assigned]
+    if held:
+        engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+        changes = _changes(engine.topic(name).overrides, entry)
+        if changes:
+            engine.alter_config(name, changes)
+    if name in engine.topics():
+        surplus = set(engine.topic(name).served) - set(held) - _arriving(member, entry)
+        if surplus:
+            engine.drop_partitions(name, surplus)
+
+
+def _goes_elsewhere(
+    member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
+) -> bool:
+    """Return whether a copy on its way to a directory is of a topic that was deleted, or of a move that was cancelled, meanwhile.
+
+    Or of a replica that was copied anew when it was interrupted (`replication.replicas.healing.renewal`).
+
+    One of a topic that nobody agreed on is left alone, as such a topic is.
+    """
+    entry = content.topics.get(partition.topic)
+    if entry is None or topic_id not in (None, entry.topic_id):
+        return topic_id in content.deleted
+    return partition.partition not in _arriving(member, entry)
+
+
+def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[int]:
+    """Return the partitions that are on their way to a directory: one may bear its name there already."""
+    return {
+        number
+        for number, state in entry.partitions.items()
+        if state.moving is not None and state.moving.target == member.number
+    }
+
+
+def _changes(present: Mapping[str, str], entry: ReplicatedTopicEntry) -> dict[str, str | None]:
+    """Return what makes the overrides those that are agreed on."""
+    changes: dict[str, str | None] = {name: None for name in present if name not in entry.overrides}
+    changes |= {name: value for name, value in entry.overrides.items() if present.get(name) != value}
+    return changes

@@ -1,0 +1,270 @@
+"""Moves of replicas to other data directories, while they serve.
+
+    agreed on: a replica of orders-0 is on its way from directory 1 to directory 3
+    3/orders-0.<unique>-future      copied from the log that leads, beside appends; cleaning pauses meanwhile
+    3/orders-0                      the last records copied with appends held up, all of it on disk, and renamed
+    agreed on: the replica is in directory 3; if it led in directory 1 it leads there, in a new epoch
+    1/orders-0.<unique>-delete      what was the replica
+
+What is agreed on decides whatever interrupts it: before the second agreement the copy is nothing, and copying goes on
+with what there is of it; after it the old replica is nothing. The log that leads is always the one that is copied,
+so that a replica is also moved away from a disk that fails; where that log was cut the copy is cut, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import RLock
+
+from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.fetcher_thread import CopyingThread, opened_again
+from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.replication.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.replication.replicas.rules.follower import catch_up
+from topicfs.replication.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ReplicaMoves:
+    """The moves that are under way, and the threads that copy. Its calls are blocking."""
+
+    def __init__(
+        self,
+        members: ReplicatingDirectories,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        controller: ReplicaController,
+        changes: RLock,
+        *,
+        rate: Callable[[], int],
+        warn: Say,
+    ) -> None:
+        """Make them; `changes` is held while topics change, `rate` returns the bytes a second that may be copied to one directory."""
+        self._members = members
+        self._partitions = partitions
+        self._controller = controller
+        self._changes = changes
+        self._warn = warn
+        self._threads = {
+            member.number: MovingThread(member, partitions, self, rate=rate, warn=warn) for member in members
+        }
+        self.renewed: set[TopicPartition] = set()
+        """Partitions of which a replica is copied anew (`replication.replicas.healing.renewal`)."""
+        self._stopped: set[TopicPartition] = set()
+        """Partitions whose move is being cancelled, or which are being deleted."""
+
+    def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
+        """Have a replica copied to a directory; which one must be said where there are several.
+
+        Raises InvalidConfigError (there is no such replica or directory, or one on its way already), RecordsLostError,
+        StorageError, OSError.
+        """
+        target = self._number(partition.name, directory)
+        member = self._members[target]
+        if not member.serves:
+            raise StorageError(f"{member}: {member.failure}")
+        with self._changes, partition.lock:
+            state = partition.state
+            self.check_none([partition])
+            if target in state.assigned:
+                raise InvalidConfigError(f"{partition.name}: {member} has a replica of it already")
+            move = Move(self._source(partition, source), target)
+            if partition.leader is not None:  # What leads is copied.
+                self._controller.check_removal(partition, [move.source], partition.leader.log)
+            self._controller.put_state(partition, begun_move(state, move))
+            self._stopped.discard(partition.name)
+        _LOGGER.info(
+            "%s: its replica in %s moves to %s", partition.name, self._members.place_of(move.source), member
+        )
+        self.pause_cleaning()
+
+    def cancel(self, partition: ReplicatedPartition) -> None:
+        """Have the replica that is on its way stay where it is, and its copy removed (InvalidConfigError, StorageError, OSError)."""
+        with self._changes:
+            move = partition.state.moving
+            if move is None:
+                raise InvalidConfigError(f"{partition.name}: no replica of it is on its way")
+            try:
+                self.discard(partition)
+                with partition.lock:
+                    self._controller.put_state(partition, cancelled_move(partition.state))
+            finally:
+                self._stopped.discard(partition.name)
+        _LOGGER.info("%s: its replica in %s stays there", partition.name, self._members.place_of(move.source))
+        self.pause_cleaning()
+
+    def discard(self, partition: ReplicatedPartition) -> None:
+        """Copy no more of a partition whose replica is on its way, and remove the copy (StorageError, OSError).
+
+        Before it is agreed on that there is none: so none is left behind by a kill in between. One in a directory that is
+        away stays; the next move there goes on with it.
+        """
+        move = partition.state.moving
+        member = None if move is None else self._members.get(move.target)
+        if member is None:
+            return
+        self._stopped.add(partition.name)
+        with self._threads[member.number].held():
+            if not member.serves:
+                return
+            topic = member.engine.topics().get(partition.topic)
+            if topic is not None and partition.number in topic.served:
+                member.engine.drop_partitions(partition.topic, [partition.number])
+            member.engine.discard_future(partition.name)
+
+    def end(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> bool:
+        """Have a copy that has nearly caught up take the place of what it is a copy of; return whether it did.
+
+        Raises StorageError, OSError: then the replica is where it was, as one is that alone has some records.
+        """
+        with self._changes:
+            with self._threads[member.number].held(), partition.lock:
+                move, leader = partition.state.moving, partition.leader
+                if move is None or move.target != member.number or leader is None:
+                    return False
+                entry = self._controller.entry(partition.topic)
+                if entry is None or partition.number not in entry.partitions:
+                    return False
+                log = self.log_to_copy_to(partition.name, member)
+                catch_up(leader.log, log, max_bytes=FETCH_BYTES)
+                log.sync()
+                self._controller.check_removal(partition, [move.source], log)
+                member.engine.promote_future(
+                    partition.name, overrides=entry.overrides, topic_id=entry.topic_id
+                )
+                arrived = opened_again(member, partition.name)
+                arrived.follow(arrived.log_end_offset)
+                # Where it begins is in no file of its own yet.
+                catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
+                arrived.sync()
+                member.engine.keep_log_starts()
+                arrived.checkpoint([arrived])
+                self._controller.moved(partition, arrived)
+            self._remove_old(partition, move.source)
+        _LOGGER.info(
+            "%s: its replica in %s is in %s now", partition.name, self._members.place_of(move.source), member
+        )
+        self.pause_cleaning()
+        return True
+
+    def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
+        """Have what was the replica removed; in a directory that is away, or fails, that is done when it is opened next."""
+        member = self._members.get(source)
+        if member is None or not member.serves or partition.leader is None:
+            return
+        try:
+            member.engine.drop_partitions(partition.topic, [partition.number])
+        except (StorageError, OSError) as error:
+            self._warn(f"{partition.name}: in {member}, from which it was moved: {reason_of(error)}")
+
+    def pause_cleaning(self) -> None:
+        """Have no directory clean what is on its way, or copied anew, and those clean the others that did not."""
+        moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
+        for member in self._members.serving:
+            with suppress(StorageError):
+                member.engine.pause_cleaning(moving)
+
+    def wants(self, partition: ReplicatedPartition, target: ReplicaId) -> bool:
+        """Return whether a partition's replica is on its way to a directory."""
+        move = partition.state.moving
+        return move is not None and move.target == target and partition.name not in self._stopped
+
+    def check_none(self, partitions: Iterable[ReplicatedPartition]) -> None:
+        """Raise InvalidConfigError where a replica is on its way."""
+        for one in partitions:
+            if one.state.moving is not None:
+                raise InvalidConfigError(
+                    f"{one.name}: a replica is on its way to {self._members.place_of(one.state.moving.target)}; "
+                    "wait for it, or cancel that first"
+                )
+
+    def future_log(self, partition: TopicPartition, target: ReplicaId) -> Log | None:
+        """Return the log that is copied to, as far as it is open here."""
+        member = self._members.get(target)
+        if member is None or not member.serves:
+            return None
+        return member.log(partition) or member.engine.future_log(partition)
+
+    def log_to_copy_to(self, partition: TopicPartition, member: ReplicatingDirectory) -> Log:
+        """Return a directory's copy of a partition, opened or made (StorageError, OSError)."""
+        topic = member.engine.topics().get(partition.topic)
+        if topic is not None and partition.partition in topic.served:
+            return opened_again(member, partition)  # Renamed already, and then interrupted.
+        entry = self._controller.entry(partition.topic)
+        if entry is None:
+            raise StorageError(f"{partition}: its topic was deleted")
+        return member.engine.open_future(partition, overrides=entry.overrides, topic_id=entry.topic_id)
+
+    # Threads.
+
+    def want(self) -> None:
+        """Look for what is to be copied, in the threads of the directories that serve."""
+        for member in self._members.serving:
+            self._threads[member.number].want()
+
+    def run_once(self) -> None:
+        """Copy what is on its way now; what fails is tried again later."""
+        for member in self._members.serving:
+            self._threads[member.number].run_once()
+
+    def stop(self) -> None:
+        """End the threads, after the step that each is at."""
+        for one in self._threads.values():
+            one.stop()
+
+    # What is where.
+
+    def _number(self, name: TopicPartition, directory: str) -> ReplicaId:
+        for member in self._members:
+            if directory in {str(member.path), str(member.number)}:
+                return member.number
+        places = ", ".join(map(str, self._members))
+        raise InvalidConfigError(f"{name}: {directory} is none of the data directories {places}")
+
+    def _source(self, partition: ReplicatedPartition, directory: str | None) -> ReplicaId:
+        assigned = partition.state.assigned
+        places = ", ".join(map(self._members.place_of, assigned))
+        if directory is None:
+            if len(assigned) > 1:
+                raise InvalidConfigError(
+                    f"{partition.name}: has replicas in {places}; say which of them moves"
+                )
+            return assigned[0]
+        number = self._number(partition.name, directory)
+        if number not in assigned:
+            raise InvalidConfigError(f"{partition.name}: no replica of it is in {directory}, but in {places}")
+        return number
+
+
+class MovingThread(CopyingThread):
+    """The thread that copies replicas that move to one directory (replica.alter.log.dirs.io.max.bytes.per.second)."""
+
+    does = "move"
+
+    def __init__(
+        self,
+        member: ReplicatingDirectory,
+        partitions: Callable[[], Iterable[ReplicatedPartition]],
+        moves: ReplicaMoves,
+        *,
+        rate: Callable[[], int],
+        warn: Say,
+    ) -> None:
+        super().__init__(member, partitions, rate=rate, warn=warn)
+        self._moves = moves
+
+    def _wants(self, partition: ReplicatedPartition) -> bool:
+        return self._moves.wants(partition, self._member.number)
+
+    def _log(self, partition: TopicPartition) -> Log:
+        return self._moves.log_to_copy_to(partition, self._member)
+
+    def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
+        del log
+        return self._moves.end(partition, self._member)

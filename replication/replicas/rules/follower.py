@@ -1,0 +1,175 @@
+"""A follower's step: it fetches what follows its log's end from the log that leads, and appends it at its offsets.
+
+    leader     ████████████████████████▒▒▒▒     ▒ not fetched yet
+    follower   ████████████████████████ ◄── whole batches, as they are
+
+Both logs roll where the leader's did, so that their files are equal byte for byte. The rules are those of Kafka's
+follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from topicfs.replication.replicas.rules.divergence import diverging, truncation_point
+from topicfs.replication.replicas.rules.state import LogEnd
+from topicfs.storage.checkpoints.leader_epochs import FILE_NAME
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.parts import Hole
+from topicfs.storage.log.soundness import is_compacted, keep_lost_start, true_start
+from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
+
+
+class Step(NamedTuple):
+    """The outcome of a step."""
+
+    copied_bytes: int = 0
+    truncated: bool = False
+
+
+def log_end(log: Log) -> LogEnd:
+    """Return how far a log goes."""
+    latest = log.epochs.latest
+    return LogEnd(latest.epoch if latest else NO_LEADER_EPOCH, log.log_end_offset)
+
+
+def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
+    """Do one step (blocking). Nothing is left to do where it copied nothing and cut nothing.
+
+    Raises what the logs do: OSError, PartitionOfflineError, CorruptionError (the leader's), SegmentDeletedError.
+    """
+    if follower.holes:
+        lost = first_lost(leader, follower.holes)
+        follower.holes = ()
+        if lost is not None:
+            follower.truncate_to(lost, "its leader has what a loss of power took here")
+            return Step(truncated=True)
+    end = log_end(follower)
+    start = leader.log_start_offset
+    if end.end_offset < start and (
+        end.end_offset < true_start(leader) or end.end_offset == follower.log_start_offset
+    ):
+        follower.truncate_fully_and_start_at(start, "its leader begins there")
+        return Step(truncated=True)
+    answer = diverging(leader.epochs.entries, leader.log_end_offset, *end)
+    if answer is not None:
+        point = truncation_point(answer, follower.epochs.entries, end.end_offset)
+        follower.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
+        return Step(truncated=True)
+    if end.end_offset > leader.log_end_offset:  # Without epochs, as in logs of message sets.
+        follower.truncate_to(leader.log_end_offset, "its leader ends there")
+        return Step(truncated=True)
+    # It keeps what its leader lost in front of its log.
+    fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
+    if fetched.data:
+        if _rolls(follower, fetched):
+            # It may have begun to index the segment in another way: a recovery makes entries that no append made.
+            base_offset = follower.chain.base_offsets[-1]
+            follower.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
+        append_fetched(follower, fetched)
+    _follow_bounds(leader, follower)
+    return Step(len(fetched.data))
+
+
+def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
+    """Return where the first hole begins in which another log has records; None where compaction left them all."""
+    for start, stop in holes:
+        begin = max(start, other.log_start_offset)
+        if begin < min(stop, other.log_end_offset):
+            batch = next(iter(scan(other.read_as_follower(begin, max_bytes=1).data)), None)
+            if batch is not None and batch.base_offset < stop:
+                return start
+    return None
+
+
+def _rolls(follower: Log, fetched: Fetched) -> bool:
+    """Return whether what was fetched begins a segment in which the follower is not yet."""
+    return fetched.segment_base_offset > follower.chain.base_offsets[-1]
+
+
+def _roll(follower: Log, base_offset: Offset) -> None:
+    end = follower.log_end_offset
+    follower.roll("its leader rolled", base_offset=base_offset)
+    if end < base_offset and not is_compacted(follower):
+        # Recovery drops what is behind a gap above the recovery point on disk.
+        follower.sync()
+        try:
+            follower.checkpoint([follower])
+        except OSError:
+            follower.truncate_to(end, "its recovery point cannot be written")
+            raise
+
+
+def append_fetched(follower: Log, fetched: Fetched) -> None:
+    """Append what was fetched from a leader; see `fetch_once` for what is raised."""
+    data = fetched.data
+    if fetched.segment_base_offset < follower.chain.base_offsets[-1]:
+        follower.drop_empty_segment("its leader has not rolled there")
+    if _rolls(follower, fetched):
+        _roll(follower, fetched.segment_base_offset)
+    transactional = False
+    pieces: list[int] = []
+    for batch in scan(data):
+        if batch.last_offset < follower.log_end_offset:
+            continue
+        if batch.base_offset < follower.log_end_offset:
+            # The log ends within a batch, where it was cut: batches are kept whole.
+            follower.truncate_to(Offset(batch.base_offset), "a batch begins here")
+        transactional = transactional or batch.is_transactional
+        pieces += [batch.position]
+    if not pieces:
+        return
+    end = len(data)
+    if transactional:
+        # As the leader got them, one after the other: what an abort's entry says depends on it.
+        for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
+            follower.append_as_follower(data[start:stop])
+    else:
+        follower.append_as_follower(data[pieces[0] : end])
+
+
+def match_segments(leader: Log, follower: Log) -> None:
+    """Have a follower that has caught up end with the segment that its leader ends with, and index it as that does (OSError).
+
+    A cut, or a loss of power, leaves an empty segment in one of them and not in the other.
+    """
+    base_offset = leader.chain.base_offsets[-1]
+    if base_offset < follower.chain.base_offsets[-1]:
+        follower.drop_empty_segment("its leader has not rolled there")
+    elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
+        # Also behind a hole, which a loss of power leaves where a segment ended exactly behind a batch.
+        _roll(follower, base_offset)
+    follower.match_indexes(leader.chain.active)
+
+
+def _follow_bounds(leader: Log, follower: Log) -> None:
+    """Follow the leader's high watermark and log start; what the leader lost in front of its log is not deleted here."""
+    follower.follow_high_watermark(leader.high_watermark)
+    start = true_start(leader)
+    if start > follower.log_start_offset:
+        follower.follow_start(start)
+    keep_lost_start(follower, leader)
+
+
+def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
+    """Repeat steps until the follower has everything the leader has now (blocking); return the bytes copied.
+
+    Raises what `fetch_once` does; CorruptionError also where the leader's epochs are not those of its batches.
+    """
+    return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
+
+
+def steps(leader: Log, follower: Log, *, max_bytes: int) -> Iterator[Step]:
+    """Repeat `fetch_once` until nothing is left to do (blocking); raises what `catch_up` does."""
+    cuts_left = len(leader.epochs.entries) + len(follower.epochs.entries) + 2
+    while True:
+        step = fetch_once(leader, follower, max_bytes=max_bytes)
+        cuts_left -= step.truncated
+        if cuts_left < 0:  # What is copied would be cut off again, for ever.
+            raise CorruptionError(leader.directory / FILE_NAME, 0, "its epochs are not those of the batches")
+        yield step
+        if not step.copied_bytes and not step.truncated:
+            return

@@ -1,0 +1,61 @@
+"""The history of a set of replica directories: the runs in which it was written, and the comparison of two histories.
+
+    /a   r1 r2 r3          an older copy of /b: its last run is in the history of /b
+    /b   r1 r2 r3 r4
+    /c   r1 r2 r5          a fork: /b and /c were written independently since r2
+
+A *run* is a time in which the directories that are written stay the same. The id of a run is random, and every directory that
+takes part gets it before anything is appended in that run. So a directory whose last run is known to another one has nothing
+that the other one was not told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.storage.model import Timestamp
+
+MAX_RUNS = 1000
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+class ReplicaRun(NamedTuple):
+    """A time in which the directories that are written stay the same."""
+
+    id: str
+    began_ms: Timestamp
+    directories: tuple[ReplicaId, ...]
+
+
+Runs = tuple[ReplicaRun, ...]
+
+
+def extended(runs: Runs, run: ReplicaRun) -> Runs:
+    """Return a history with one more run; the oldest runs are dropped."""
+    return (*runs, run)[-MAX_RUNS:]
+
+
+def includes(newer: Runs, older: Runs) -> bool:
+    """Return whether the first history goes on where the second one ends, or is the same; every history includes an empty one."""
+    return not older or older[-1].id in {run.id for run in newer}
+
+
+def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
+    """Return a history without the runs at its end that never began.
+
+    `others` has the histories of other directories. A run in which one of them was to take part, and of which it does not know,
+    did not begin: the process was killed while it told the directories. One that lost its history, or was given another one
+    when a fork was resolved, does not show that.
+    """
+    ours = {run.id for run in runs}
+    known = {}
+    for one, theirs in others.items():
+        common = max((length for length, run in enumerate(theirs, 1) if run.id in ours), default=0)
+        if not theirs or (common and all(one in run.directories for run in theirs[common : common + 1])):
+            known[one] = {run.id for run in theirs}
+    while runs and any(runs[-1].id not in known[one] for one in runs[-1].directories if one in known):
+        runs = runs[:-1]
+    return runs

@@ -1,0 +1,186 @@
+"""Reads of a partition with replicas, by the log that leads, and by the next one where its disk fails.
+
+They hold no lock. A log that leads now may be a follower in the middle of a read; what it gave is right all the same, for
+readers see nothing above the high watermark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+from typing import NamedTuple, TypeVar
+
+from topicfs.replication.replicas.rules.presence import Absence
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.replication.replicas.sound_reads import Asked, Doctor, read_soundly
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.directories.offline_partition import OfflinePartition
+from topicfs.storage.engine import Cancel, Listeners, Partition
+from topicfs.storage.errors import CorruptionError, SegmentDeletedError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import is_compacted
+from topicfs.storage.model import (
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+
+
+class Replica(NamedTuple):
+    """A replica whose log is there."""
+
+    number: ReplicaId
+    log: Log
+
+
+class ServedPartition(ABC):
+    """Reads of a partition, by the log of the replica that leads."""
+
+    def __init__(self, name: TopicPartition, config: Callable[[], TopicConfig]) -> None:
+        self.name = name
+        self.lock = RLock()
+        """Held by appends, and while roles change."""
+        self.listeners = Listeners()
+        self._config = config
+        self._leader: Replica | None = None
+        self._followers: tuple[Replica, ...] = ()
+        """Those in sync."""
+        self.lacking: Mapping[ReplicaId, Absence] = {}
+        """What replicas were found to lack."""
+        self._rewrites = 0
+        self.cuts: tuple[Offset, ...] = ()
+        self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
+
+    @abstractmethod
+    def _lose(self, replica: Replica, error: Exception) -> None:
+        """Go on without a replica that failed. Raises the error where that leaves none."""
+
+    @abstractmethod
+    def _doctor(self) -> Doctor:
+        """Return who heals damaged segments."""
+
+    def _offline(self, reason: str, log_start_offset: Offset) -> OfflinePartition:
+        return OfflinePartition(
+            self.name,
+            config=self._config(),
+            directory=Path(str(self.name)),
+            reason=reason,
+            log_start_offset=log_start_offset,
+        )
+
+    def _ask(self, ask: Callable[[Partition], T]) -> T:
+        """Ask the log that leads; where its disk fails, the next one."""
+        while True:
+            serving, leader = self._serving, self._leader
+            try:
+                return ask(serving)
+            except (OSError, SegmentDeletedError) as error:
+                if serving is not self._serving:
+                    continue
+                if isinstance(error, SegmentDeletedError) or leader is None:
+                    raise
+                with self.lock:
+                    if self._leader is leader:
+                        self._lose(leader, error)
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        def read() -> Fetched:
+            return self._ask(lambda log: log.read(offset, max_bytes=max_bytes, isolation=isolation))
+
+        leader, followers = self._leader, self._followers
+        if leader is None or not followers:
+            return read()
+        asked = Asked(offset, max_bytes, isolation)
+        logs = [one.log for one in followers]
+        return read_soundly(read, leader.log, logs, asked, self._doctor())
+
+    def offset_for_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        def look(log: Partition) -> TimestampOffset | None:
+            return log.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+
+        found, leader = self._ask(look), self._leader
+        if leader is None or leader.number not in self.lacking or is_compacted(leader.log):
+            return found
+        for follower in self._followers:  # One of them may have the record in a gap of the leader.
+            with suppress(OSError, CorruptionError, SegmentDeletedError):
+                other = look(follower.log)
+                if other is not None and other.offset >= leader.log.log_start_offset:
+                    found = other if found is None else min(found, other, key=lambda one: one.offset)
+        return found
+
+    def segments(self) -> Sequence[SegmentInfo] | None:
+        return self._ask(lambda log: log.segments())
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        return self._ask(lambda log: log.segment_of(name))
+
+    def open_segment_file(self, name: str) -> memoryview:
+        return self._ask(lambda log: log.open_segment_file(name))
+
+    @property
+    def unknown(self) -> str | None:
+        return self._serving.unknown
+
+    def find_bounds(self) -> None:
+        self._serving.find_bounds()
+
+    def offsets(self) -> PartitionOffsets:
+        return self._serving.offsets()
+
+    def visible_end(self, isolation: Isolation) -> Offset:
+        return self._serving.visible_end(isolation)
+
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return self._serving.end_at_hand(offset)
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self.listeners.add(listener)
+
+    @property
+    def topic(self) -> str:
+        return self.name.topic
+
+    @property
+    def number(self) -> int:
+        return self.name.partition
+
+    @property
+    def config(self) -> TopicConfig:
+        leader = self._leader
+        return self._config() if leader is None else leader.log.parts.config
+
+    @property
+    def directory(self) -> Path | None:
+        return self._serving.directory
+
+    @property
+    def rewrites(self) -> int:
+        leader = self._leader
+        return self._rewrites + (self._serving.rewrites if leader is None else leader.log.parts.rewrites)
+
+    @property
+    def log_start_offset(self) -> Offset:
+        leader = self._leader
+        return self._serving.log_start_offset if leader is None else leader.log.parts.state.start_offset
+
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        return self._serving.newest_timestamp

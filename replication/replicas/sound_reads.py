@@ -1,0 +1,227 @@
+"""Reads that are right though a copy is damaged: what the leader has is looked at, and where in doubt compared with the others.
+
+Proven is what holds the offset that was asked for, goes on without a gap, up to the batch behind, and has the right
+checksums and epochs: as nearly every read. A gap, as compaction leaves them, proves nothing, for base offsets are not
+under the checksums: there another replica must have the same bytes, and none may have lower offsets. Where the leader's are damaged or lost
+the reader gets those of another replica, and what is damaged is healed later (`replication.scrub`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from topicfs.replication.scrub.copies import copy_at, offset_at
+from topicfs.replication.scrub.verdict import Bounds, Verdict, judge
+from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.log.soundness import is_compacted
+from topicfs.storage.model import Fetched, Isolation, Offset
+from topicfs.storage.segment.chain import overlapping
+
+
+class Asked(NamedTuple):
+    """A read: see `storage.engine.Partition.read`."""
+
+    offset: Offset
+    max_bytes: int
+    isolation: Isolation
+
+
+class _Answer(NamedTuple):
+    """The answer of one replica, and its verdict."""
+
+    log: Log
+    fetched: Fetched
+    verdict: Verdict
+
+    @property
+    def sound(self) -> bool:
+        """True if there is something, and all of it is sound."""
+        return self.verdict.cause is None and self.verdict.sound > 0
+
+    def proves(self, offset: Offset) -> bool:
+        """Return whether its sound batches are the ones from `offset` on, by themselves."""
+        verdict = self.verdict
+        if not verdict.sound or verdict.batches[0].base_offset > offset or not verdict.gapless:
+            return False
+        return verdict.sound > 1 or self._is_followed()
+
+    def _is_followed(self) -> bool:
+        """Return whether the log goes on with the offset at which its batches end: one batch alone may have any base offset."""
+        copy = copy_at("", self.log, self.fetched.segment_base_offset)
+        position = self.fetched.position + self.verdict.stop
+        return copy is not None and offset_at(copy, position) == self.verdict.end_offset
+
+    def agrees(self, other: _Answer) -> bool:
+        """Return whether it has sound batches, and the other has them, too."""
+        stop = self.verdict.stop
+        return 0 < stop <= other.verdict.stop and self._bytes(stop) == other._bytes(stop)
+
+    def _bytes(self, stop: int) -> bytes:
+        return bytes(self.fetched.data[:stop])  # Compared in a tenth of the time that a memoryview takes.
+
+    def whole_part(self) -> Fetched:
+        """Return the sound batches."""
+        fetched, verdict = self.fetched, self.verdict
+        if verdict.stop == len(fetched.data):
+            return fetched
+        return fetched._replace(data=fetched.data[: verdict.stop], next_offset=verdict.end_offset)
+
+
+class Doctor(Protocol):
+    """Heals segments, named by their base offsets."""
+
+    def damaged(self, base_offset: Offset, /) -> None:
+        """Have a segment healed; it returns at once."""
+        ...
+
+    def heal(self, base_offset: Offset, /) -> None:
+        """Heal a segment now (blocking), unless that was just tried."""
+        ...
+
+
+def read_soundly(
+    read: Callable[[], Fetched],
+    leader: Log,
+    followers: Sequence[Log],
+    asked: Asked,
+    doctor: Doctor,
+) -> Fetched:
+    """Return what `read` returns of the leader's log, or a follower's bytes in its place where they are damaged.
+
+    Where no replica has them as it is, for each is damaged somewhere on the way to them, the segment is healed first.
+    Raises what `read` does.
+    """
+    logs = [leader, *followers]
+    for _ in range(2):
+        answers = _Answers(logs, asked, read)
+        best = answers.best()
+        if best is not None:
+            if best is not answers.own or (best.fetched.data and not best.sound):
+                answers.tell(doctor)
+            return _with_aborted(logs, best, asked)
+        if answers.own is not None and answers.own.sound and leader.config.compacts:
+            break  # Each log is compacted by itself: they may differ.
+        doctor.heal(_segment_of(leader, asked.offset))
+    return answers.otherwise()
+
+
+class _Answers:
+    """The answers of all replicas to one read; the followers' are asked for where the leader's proves nothing."""
+
+    def __init__(self, logs: Sequence[Log], asked: Asked, read: Callable[[], Fetched]) -> None:
+        """Ask the leader, the first of the logs, and the others if that is not enough."""
+        self._logs, self._leader = logs, logs[0]
+        leader, *followers = logs
+        self._asked = asked
+        self._failure: CorruptionError | None = None
+        self.own: _Answer | None = None
+        """The leader's; None where it could not read on to the offset."""
+        try:
+            self.own = _judged(leader, leader, read(), asked.offset)
+        except CorruptionError as error:
+            self._failure = error
+        self._others: list[_Answer] = []
+        if not self._is_enough():
+            self._others = [answer for log in followers if (answer := _ask(leader, log, asked))]
+
+    def _is_enough(self) -> bool:
+        own, leader, asked = self.own, self._leader, self._asked
+        if own is not None and not own.fetched.data:  # There is something, unless compaction removed it.
+            return leader.config.compacts or asked.offset >= leader.visible_end(asked.isolation)
+        return own is not None and own.sound and own.proves(asked.offset)
+
+    def best(self) -> _Answer | None:
+        """Return what is proven, by itself or by another replica, the leader's before the others'; None without it."""
+        if self.own is not None and self._is_enough():
+            return self.own
+        answers = self._nearest()
+        for answer in answers:
+            if answer.proves(self._asked.offset):
+                return answer
+        for answer in answers:
+            if any(answer.agrees(other) for other in answers if other is not answer):
+                return answer
+        return None
+
+    def _nearest(self) -> list[_Answer]:
+        """Return the answers that may begin with the lowest offset: a later one would hide records of another replica.
+
+        Compaction removes other offsets in each log, so in a compacted log each answer counts.
+        """
+        answers = [*([self.own] if self.own is not None else []), *self._others]
+        if is_compacted(self._leader):
+            return answers
+        # A gap ends where a segment begins. A batch that cannot be read may hold the offset that was asked for.
+        starts = [max(one.fetched.segment_base_offset, self._asked.offset) for one in answers]
+        least = self._asked.offset if self.own is None else min(starts)
+        return [one for one, start in zip(answers, starts, strict=True) if start == least]
+
+    def tell(self, doctor: Doctor) -> None:
+        """Have the segments healed in which the leader's answer is."""
+        doctor.damaged(_segment_of(self._leader, self._asked.offset))
+        if self.own is not None:
+            doctor.damaged(self.own.fetched.segment_base_offset)
+
+    def otherwise(self) -> Fetched:
+        """Return what there is though nothing proves it, the copies being different after compaction, or all damaged.
+
+        Raises CorruptionError where the leader could not read.
+        """
+        answers = self._nearest()
+        found = next((one for one in answers if one.sound), None)
+        found = found or next((one for one in answers if one.verdict.sound), None)
+        if found is not None:
+            return _with_aborted(self._logs, found, self._asked)
+        if self.own is None:
+            assert self._failure is not None, "neither an answer nor an error"
+            raise self._failure
+        return self.own.fetched
+
+
+def _segment_of(log: Log, offset: Offset) -> Offset:
+    return log.chain.base_offsets[log.chain.floor(offset)]
+
+
+def _ask(leader: Log, follower: Log, asked: Asked) -> _Answer | None:
+    """Return what a follower has, below what the leader shows to readers."""
+    try:
+        # It may have lost its first segments, and the leader segments behind them.
+        begin = max(asked.offset, follower.log_start_offset)
+        fetched = follower.read_as_follower(begin, max_bytes=asked.max_bytes)
+    except (OSError, StorageError):
+        return None
+    answer = _judged(leader, follower, fetched, asked.offset)
+    visible_end = leader.visible_end(asked.isolation)
+    bases = answer.verdict.batches.column("base_offset")[: answer.verdict.sound].tolist()
+    visible = sum(base < visible_end for base in bases)
+    if visible < len(bases):
+        end = answer.verdict.batches[visible].position
+        fetched = fetched._replace(data=fetched.data[:end], next_offset=visible_end)
+        answer = _judged(leader, follower, fetched, asked.offset)
+    return answer if answer.verdict.sound else None
+
+
+def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
+    data = fetched.data
+    start = min(int.from_bytes(data[:8], "big", signed=True), offset) if len(data) else offset
+    bounds = Bounds(max(start, fetched.segment_base_offset), leader.log_end_offset, leader.epochs.entries)
+    verdict = judge(data, bounds, whole=True)
+    if verdict.sound and verdict.batches[0].last_offset < offset:
+        verdict = verdict._replace(sound=0, stop=0, cause="it ends below the offset that was looked up")
+    return _Answer(log, fetched, verdict)
+
+
+def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
+    """Return the sound batches of an answer with the aborted transactions that any replica knows.
+
+    A replica that lost the segment of an abort marker does not know the transaction. After compaction the answer's own log
+    alone counts: in another one, records of a later transaction could seem aborted.
+    """
+    fetched = answer.whole_part()
+    if asked.isolation is not Isolation.READ_COMMITTED:
+        return fetched
+    known = [answer.log] if is_compacted(logs[0]) else logs
+    found = {one for log in known for one in overlapping(log.aborted, asked.offset, fetched.next_offset)}
+    return fetched._replace(aborted=tuple(sorted(found, key=lambda one: one.first_offset)))

@@ -1,0 +1,254 @@
+"""The startup of an engine over data directories that hold replicas of each other's partitions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from topicfs.replication.replicas.engine import ReplicatedEngine
+from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.histories import check_identity, last_written, newest_of
+from topicfs.replication.replicas.members.member import (
+    NOT_OPENED,
+    Opening,
+    ReplicatingDirectories,
+    ReplicatingDirectory,
+)
+from topicfs.replication.replicas.members.state_file import ReplicaFile
+from topicfs.replication.replicas.rules.state import Move, ReplicaId, ReplicaState
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.disk.lock import find_holder
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
+from topicfs.storage.engine import Engine
+from topicfs.storage.errors import (
+    CorruptionError,
+    DirectoryLockedError,
+    MissingReplicasError,
+    NotALogDirectoryError,
+    StorageError,
+)
+from topicfs.storage.idempotence.registry import ProducerRegistry
+from topicfs.storage.manager.startup import Machine
+from topicfs.storage.messages import WarningBook, reason_of
+
+
+def open_replicas(
+    directories: Sequence[Path],
+    *,
+    read_only: bool = False,
+    config: EngineConfig | None = None,
+    machine: Machine | None = None,
+    left_out: Sequence[Path] = (),
+    in_background: bool = True,
+) -> ReplicatedEngine:
+    """Open data directories as one engine whose partitions have replicas in several of them (blocking).
+
+    A directory that cannot be opened is away, and is tried again while the engine serves; its replicas are out of sync. If it may
+    have later records than the others its path must be in `left_out`, unless more than half of three or more directories are
+    there. Nothing is changed on any disk before the directories are found to go together.
+
+    Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError (directories that do not
+    belong together), OSError where none can be opened.
+    """
+    machine = machine or Machine()
+    disk, clock = machine.files or NativeFileSystem(read_only=read_only), machine.clock or system_clock
+    warnings = WarningBook(clock)
+    settings = LiveSettings(config or EngineConfig())
+    opening = Opening(settings=settings, files=disk, clock=clock, flushers=machine.flushers)
+    absent = {str(path.absolute()) for path in left_out}
+    if not read_only and isinstance(disk, NativeFileSystem):
+        _check_unlocked(directories)
+    members, found, content = _number(directories, opening, warnings, absent)
+    if not read_only:
+        _check_there(found, members, absent, None)
+        _check_enough(settings.config.replication_factor, found, members, absent)
+    try:
+        _open_each(content, [one for one in members if one.copy is not None])
+        _check_there(found, members, absent, warnings if read_only else None)
+        _open_each(content, [one for one in members if one.copy is None])
+        _check_serving(members)
+        if settings.config.replication_factor > 1:
+            content = replace(content, replicas=settings.config.replication_factor)
+        agreement = Agreement(content, members, read_only=read_only, clock=clock)
+        engine = ReplicatedEngine(
+            members, agreement, settings, warnings, clock=opening.clock, in_background=in_background
+        )
+        engine.begin()
+        before = {one.path for one in found.directories.values()}
+        for member in members.serving if not read_only else ():
+            if member.number not in found.directories and str(member.path) in before:
+                warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
+    except BaseException:
+        for member in members:
+            member.close()
+        raise
+    return engine
+
+
+def _number(
+    directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
+) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
+    """Give each directory its number: the one it had, or the next one if it is new.
+
+    Returns them, what was agreed on, and the same with new disks in the place of others.
+    """
+    found = [
+        ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
+    ]
+    for member in found:
+        _try(member, member.look)
+    newest = newest_of(found)
+    if newest is None:
+        _check_beginning(found, left_out)
+    cluster_id = next((member.cluster_id for member in found if member.cluster_id), None)
+    set_id = next((member.set_id for member in found if member.set_id), None)
+    content = newest or ReplicaFile(cluster_id=cluster_id or new_id(), set_id=set_id or new_id())
+    by_id = {one.directory_id: number for number, one in content.directories.items()}
+    by_path = {one.path: number for number, one in content.directories.items()}
+    replaced: dict[ReplicaId, ReplicaId] = {}
+    next_number = max(content.directories, default=0) + 1
+    for member in found:
+        known = by_id.get(member.directory_id) if member.directory_id else None
+        if known is None and not member.directory_id and not member.is_blank():
+            known = by_path.get(str(member.path))  # It is the one that was there.
+            if known is not None and member.failure == NOT_OPENED:
+                _try(member, partial(check_identity, member))
+        at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
+        if known is None and at_path is not None:
+            member.mountpoint = at_path.mountpoint
+            if not _try(member, member.check_mounted):
+                known = by_path[str(member.path)]
+        if known is None:
+            known, next_number = ReplicaId(next_number), next_number + 1
+            before = by_path.get(str(member.path))
+            if before is not None:
+                replaced[before] = known
+        member.number = known
+    return ReplicatingDirectories(found), content, _with_replaced(content, replaced)
+
+
+def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]) -> None:
+    """Raise StorageError if nobody knows what was agreed on, and there was something.
+
+    With consent, a directory that lost it goes on from what its logs hold: in the same set, so that the others have forked.
+    """
+    for member in members:
+        if left_out and member.set_id and str(member) not in left_out:
+            member.failure = NOT_OPENED
+        if member.failure != NOT_OPENED:
+            remedy = (
+                "; name a directory of the same set that has it, too, or go on with what the logs here hold: "
+                f"topicfs mount --replicas N {shlex.quote(str(member))} --without OTHER …"
+            )
+            raise StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
+
+
+def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
+    """Do a step with a directory; if it cannot be done the directory is away, for that reason. Return whether it was done."""
+    try:
+        step()
+    except (OSError, CorruptionError, NotALogDirectoryError) as error:
+        if isinstance(error, NotALogDirectoryError) and not member.set_id:
+            raise  # The caller named a wrong directory.
+        member.failure = reason_of(error)
+    return member.failure in {None, NOT_OPENED}
+
+
+def _check_unlocked(directories: Sequence[Path]) -> None:
+    """Raise DirectoryLockedError if a process owns a directory: before anything is read that it may be writing."""
+    for directory in directories:
+        with suppress(OSError, CorruptionError):
+            holder = find_holder(directory.absolute())
+            if holder is not None:
+                raise DirectoryLockedError(directory.absolute(), holder.pid)
+
+
+def _check_there(
+    content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str], warnings: WarningBook | None
+) -> None:
+    """Raise MissingReplicasError if directories that may have later records are not there; to read it is a warning (`warnings`)."""
+    there = {one.number for one in members if one.failure in {None, NOT_OPENED}} & set(content.directories)
+    missing = [number for number in last_written(content) if number in set(content.directories) - there]
+    paths = [path for number in missing if (path := content.directories[number].path) not in left_out]
+    if not paths or 2 * len(there) > len(content.directories) > 2:
+        return
+    reasons = {
+        str(one): "another disk" if one.failure in {None, NOT_OPENED} else one.failure for one in members
+    }
+    places = ", ".join(f"{path} ({reasons.get(path, 'not named')})" for path in paths)
+    text = f"{places} may have later records than the other directories, and is not there"
+    if warnings is None:
+        raise MissingReplicasError(
+            f"{text}; bring back its disk and name all directories, or go on without what only it has: "
+            f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} … "
+            "(in Spark the option without)"
+        )
+    warnings.add(text)
+
+
+def _check_enough(
+    wanted: int, content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str]
+) -> None:
+    """Raise StorageError if no new topic could have as many replicas as are wanted, also with each directory back."""
+    paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
+    if wanted > len(paths):
+        raise StorageError(
+            f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and only "
+            f"{len(paths)} are named: {', '.join(sorted(paths))}; name more, or give --replicas {len(paths)}"
+        )
+
+
+def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:
+    """Return the content with new disks in the place of others, where what they had is in another directory."""
+    if not replaced:
+        return content
+    topics = {}
+    for name, entry in content.topics.items():
+        partitions = {}
+        for number, state in entry.partitions.items():
+            partitions[number] = _with_others(state, replaced)
+        topics[name] = replace(entry, partitions=MappingProxyType(partitions))
+    directories = {number: one for number, one in content.directories.items() if number not in replaced}
+    return replace(content, topics=MappingProxyType(topics), directories=MappingProxyType(directories))
+
+
+def _with_others(state: ReplicaState, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaState:
+    in_sync = tuple(one for one in state.in_sync if one not in replaced)
+    if not in_sync:
+        return state
+    move = state.moving
+    return replace(
+        state,
+        assigned=tuple(replaced.get(one, one) for one in state.assigned),
+        in_sync=in_sync,
+        leader=state.leader if state.leader in in_sync else None,
+        moving=None if move is None else Move(*(replaced.get(one, one) for one in move)),
+    )
+
+
+def _check_serving(members: ReplicatingDirectories) -> None:
+    if not members.serving:
+        raise StorageError("; ".join(f"{one}: {one.failure}" for one in members))
+
+
+def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> None:
+    """Open those that can be (StorageError if one is somebody else's)."""
+    for member in wanted:
+        if member.failure == NOT_OPENED:
+            _try(member, partial(member.open, content.cluster_id))
+
+
+def producers_of(engine: Engine) -> ProducerRegistry:
+    """Return the named producers of an engine over data directories."""
+    if isinstance(engine, ReplicatedEngine):
+        return engine.producers
+    return ProducerRegistry(
+        NativeFileSystem(), lambda: [Path(one.path) for one in engine.directories() if one.offline is None]
+    )

@@ -1,0 +1,280 @@
+"""The topics of data directories that replicate, and their changes: agreed on first, then done in each directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.member import ReplicatingDirectories
+from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.rules.placement import place
+from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.config.live_settings import LiveSettings
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_new_topic, check_partitions
+from topicfs.storage.engine import Partition
+from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.manager.member import MemberManager
+from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides
+
+
+class ReplicatedTopic(EmbeddedTopic):
+    """A topic over partitions with replicas."""
+
+    def __init__(self, name: str, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]) -> None:
+        super().__init__(name, topic_id=topic_id, config=config, overrides=overrides)
+        self.served: Mapping[int, ReplicatedPartition] = MappingProxyType({})
+
+    def partitions(self) -> Mapping[int, Partition]:
+        return self.served
+
+    def opened(self) -> Iterable[Partition]:
+        return self.served.values()
+
+    def put_partitions(self, changes: Mapping[int, ReplicatedPartition]) -> None:
+        """Add partitions. For the engine."""
+        self.served = MappingProxyType(dict(sorted({**self.served, **changes}.items())))
+
+
+class TopicTable:
+    """The topics there are, and their changes. One call at a time (the engine's lock)."""
+
+    def __init__(
+        self,
+        members: ReplicatingDirectories,
+        agreement: Agreement,
+        settings: LiveSettings,
+        controller: ReplicaController,
+        warn: Say,
+    ) -> None:
+        self.topics: Mapping[str, ReplicatedTopic] = MappingProxyType({})
+        """By name, ascending; a snapshot."""
+        self._members = members
+        self._agreement = agreement
+        self._settings = settings
+        self._controller = controller
+        self._warn = warn
+
+    def begin(self) -> None:
+        """Take in the topics that are agreed on; none is led yet."""
+        entries = self._agreement.content.topics
+        self.topics = _by_name({name: self._topic(name, entry) for name, entry in entries.items()})
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        overrides: Mapping[str, str] | None,
+        topic_id: str | None,
+        replicas: int | None,
+    ) -> ReplicatedTopic:
+        """Make a topic: agreed on first, then in each directory; taken back where one refuses (StorageError, OSError)."""
+        count = self._settings.config.num_partitions if partitions is None else partitions
+        check_new_topic(name, self.topics)
+        check_partitions(count)
+        merged = {**own_overrides(name, self._settings.config.creation_overrides), **(overrides or {})}
+        TopicConfig.from_overrides(merged, self._settings.config.topic_defaults)
+        wanted = self._agreement.content.replicas if replicas is None else replicas
+        empty = ReplicatedTopicEntry(
+            topic_id or new_id(), MappingProxyType(merged), wanted, MappingProxyType({})
+        )
+        entry = self._placed(empty, range(count))
+        self._agreement.put_topic(name, entry)
+        topic = self._topic(name, entry)
+        try:
+            self._hold(name, entry, entry.partitions)
+        except (StorageError, OSError):
+            self._agreement.remove_topic(name)
+            self._in_each(name, lambda engine: engine.delete_topic(name))
+            raise
+        self.topics = _by_name({**self.topics, name: topic})
+        self._begin_partitions(topic.served.values())
+        return topic
+
+    def extend(self, topic: ReplicatedTopic, total: int) -> bool:
+        """Make the partitions that a topic lacks up to `total`; return whether there were any (StorageError, OSError)."""
+        check_partitions(total)
+        before = self._agreement.content.topics[topic.name]
+        missing = [number for number in range(total) if number not in before.partitions]
+        if not missing:
+            return False
+        entry = self._placed(before, missing)
+        self._agreement.put_topic(topic.name, entry)
+        try:
+            self._hold(topic.name, entry, missing)
+        except (StorageError, OSError):
+            self._agreement.put_topic(topic.name, before)
+            self._in_each(topic.name, lambda engine: engine.drop_partitions(topic.name, missing))
+            raise
+        made = self._make(topic, entry, missing)
+        topic.put_partitions(made)
+        self._begin_partitions(made.values())
+        return True
+
+    def delete(self, topic: ReplicatedTopic) -> None:
+        """Delete a topic; in a directory that is away it goes when that comes back (OSError)."""
+        partitions = topic.served.values()
+        _mark(partitions, gone=True)
+        try:
+            self._agreement.remove_topic(topic.name)
+        except (StorageError, OSError):
+            _mark(partitions, gone=False)
+            raise
+        self.topics = _by_name({name: self.topics[name] for name in self.topics if name != topic.name})
+        self._in_each(topic.name, lambda engine: engine.delete_topic(topic.name))
+
+    def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
+        """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
+        overrides = merge_overrides(topic.overrides, changes)
+        config = TopicConfig.from_overrides(overrides, self._settings.config.topic_defaults)
+        entry = self._agreement.content.topics[topic.name]
+        self._agreement.put_topic(topic.name, replace(entry, overrides=MappingProxyType(overrides)))
+        topic.set_overrides(config, overrides)
+        self._in_each(
+            topic.name, lambda engine: engine.alter_config(topic.name, changes), about="settings in"
+        )
+
+    def apply_defaults(self) -> None:
+        """Give the topics what follows from their overrides and the engine's settings, which have changed."""
+        for topic in self.topics.values():
+            config, _problems = lenient_config(topic.overrides, self._settings.config.topic_defaults)
+            topic.set_overrides(config, topic.overrides)
+
+    def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
+        """Give each partition so many replicas: those that lead or are in sync stay before others (StorageError, OSError)."""
+        serving = [member.number for member in self._members.serving]
+        if not 1 <= replicas <= len(serving):
+            raise InvalidConfigError(
+                f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+            )
+        kept = {number: _ranked(one.state) for number, one in topic.served.items()}
+        for number, assigned in kept.items():
+            self._controller.check_removal(topic.served[number], assigned[replicas:])
+        for number, assigned in kept.items():
+            others = [one for one in serving if one not in assigned]
+            more = place(others, self._states(), replicas - len(assigned)) if replicas > len(assigned) else ()
+            self._reassign(topic.served[number], (*assigned[:replicas], *more))
+        entry = self._agreement.content.topics[topic.name]
+        self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
+
+    def fill_again(self, partition: ReplicatedPartition) -> None:
+        """Give a partition replicas on other disks for those on disks that were replaced (StorageError, OSError).
+
+        A start does not, where nobody else had the partition's last records: an unclean election is asked for first.
+        """
+        state, known = partition.state, self._agreement.content.directories
+        kept = tuple(one for one in state.assigned if one in known)
+        others = [member.number for member in self._members.serving if member.number not in kept]
+        missing = min(len(state.assigned) - len(kept), len(others))
+        if missing and state.moving is None:
+            self._reassign(partition, (*kept, *place(others, self._states(), missing)))
+
+    def _states(self) -> list[ReplicaState]:
+        return [
+            state for entry in self._agreement.content.topics.values() for state in entry.partitions.values()
+        ]
+
+    def _reassign(self, partition: ReplicatedPartition, assigned: tuple[ReplicaId, ...]) -> None:
+        name, before = partition.name, partition.state.assigned
+        if assigned == before:
+            return
+        entry = self._agreement.content.topics[name.topic]
+        for number in assigned:
+            member = self._members.get(number)
+            if number not in before and member is not None and member.serves:
+                member.engine.hold_partitions(
+                    name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
+                )
+        with partition.lock:
+            if not set(assigned) & set(partition.state.in_sync):
+                raise StorageError(f"{name}: other replicas are in sync since the choice was made; ask again")
+            self._controller.check_removal(partition, [one for one in before if one not in assigned])
+            state = reassigned(partition.state, assigned)
+            self._agreement.put_states({name: state})
+            partition.state = state
+            self._controller.begin([partition])  # Appends wait: those that go still follow until then.
+        for number in before:
+            member = self._members.get(number)
+            if number not in assigned and member is not None and member.serves:
+                member.engine.drop_partitions(name.topic, [name.partition])
+
+    def _topic(self, name: str, entry: ReplicatedTopicEntry) -> ReplicatedTopic:
+        config = TopicConfig.from_overrides(entry.overrides, self._settings.config.topic_defaults)
+        topic = ReplicatedTopic(name, entry.topic_id, config, entry.overrides)
+        topic.put_partitions(self._make(topic, entry, entry.partitions))
+        return topic
+
+    def _make(
+        self, topic: ReplicatedTopic, entry: ReplicatedTopicEntry, numbers: Iterable[int]
+    ) -> dict[int, ReplicatedPartition]:
+        return {
+            number: ReplicatedPartition(
+                TopicPartition(topic.name, number),
+                entry.partitions[number],
+                lambda: topic.config,
+                self._controller,
+            )
+            for number in numbers
+        }
+
+    def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
+        """Return the entry with new partitions, in the directories that have the fewest (InvalidConfigError)."""
+        serving = [member.number for member in self._members.serving]
+        if not 1 <= entry.replicas <= len(serving):
+            raise InvalidConfigError(
+                f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+            )
+        taken = [*self._states(), *entry.partitions.values()]
+        partitions = dict(entry.partitions)
+        for number in numbers:
+            partitions[number] = new_state(place(serving, taken, entry.replicas))
+            taken.append(partitions[number])
+        return replace(entry, partitions=MappingProxyType(partitions))
+
+    def _hold(self, name: str, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> None:
+        """Make the directories of partitions, with all that serve (StorageError, OSError)."""
+        wanted = set(numbers)
+        for member in self._members.serving:
+            held = [one for one in wanted if member.number in entry.partitions[one].assigned]
+            if held:
+                member.engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+
+    def _begin_partitions(self, partitions: Iterable[ReplicatedPartition]) -> None:
+        for partition in partitions:
+            with partition.lock:
+                failed = partition.take_roles(self._controller.logs(partition.name))
+            if failed:
+                self._controller.begin([partition])
+
+    def _in_each(self, topic: str, change: Callable[[MemberManager], None], *, about: str = "in") -> None:
+        """Change a topic in each directory that has it; one that fails is brought in line when it is opened next."""
+        for member in self._members.serving:
+            try:
+                if topic in member.engine.topics():
+                    change(member.engine)
+            except (StorageError, OSError) as error:
+                self._warn(f"{topic}: {about} {member}: {reason_of(error)}")
+
+
+def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
+    """Say of partitions whether their topic is deleted; waits for what is being done about their replicas."""
+    for partition in partitions:
+        with partition.lock:
+            partition.gone = gone
+
+
+def _ranked(state: ReplicaState) -> tuple[ReplicaId, ...]:
+    """Return the assigned replicas: the one that leads, then those in sync, then the others."""
+    return tuple(sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync)))
+
+
+def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTopic]:
+    return MappingProxyType(dict(sorted(topics.items())))

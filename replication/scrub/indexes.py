@@ -1,0 +1,160 @@
+"""The indexes of a segment: compared with the batches that a scrub passes, and put in order where one is bad.
+
+An index that is bad gets the bytes of another copy's, whose log is the same; where there is none it is made of the batches
+again. Of a sealed segment the new files take the place of the old ones by a rename, so that no reader sees half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard
+from topicfs.storage.codec.headers import Batches
+from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
+from topicfs.storage.model import NO_TIMESTAMP, Position
+from topicfs.storage.segment.scan import windows
+from topicfs.storage.segment.segment import Segment
+from topicfs.storage.segment.settings import SegmentDirectory
+
+_KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
+
+
+class IndexCheck:
+    """Compares the indexes of one copy with its batches as they come by."""
+
+    def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
+        """Read the indexes; `used`: the bytes of their entries when the copy ended where it says."""
+        parts = copy.log.parts
+        self._findings: list[Finding] = []
+        self._latest: int = NO_TIMESTAMP
+        self._entries: list[OffsetEntries | TimeEntries] = []
+        base_offset = copy.segment.base_offset
+        for kind, size in zip(_KINDS, used, strict=True):
+            path = parts.directory / segment_file(base_offset, kind, copy.segment.state)
+            if not parts.files.exists(path):
+                continue
+            with closing(
+                parts.files.open(path, read_only=True)
+            ) as file:  # Of the active segment it is mostly room.
+                data = file.pread(size, Position(0))
+            if kind is SegmentFileKind.OFFSET_INDEX:
+                self._entries.append(OffsetEntries(path, data, base_offset))
+            else:
+                self._entries.append(TimeEntries(path, data, base_offset))
+            if len(data) < size:
+                self._findings.append(Finding(path, None, f"{len(data)} bytes where {size} must be"))
+        for one in self._entries:
+            self._findings += one.slots.shape(trimmed=True)
+            self._findings += one.ascend()
+
+    def compare(self, batches: Batches, position: int) -> None:
+        """Compare with the next adjacent batches, whose positions count from `position`."""
+        if self._findings or not len(batches):
+            return  # One is enough to make both again.
+        columns = ChunkColumns(batches, self._latest, position)
+        self._latest = columns.latest_timestamps[-1]
+        for one in self._entries:
+            self._findings += one.compare(columns)
+
+    def is_sound(self, copy: Copy) -> bool:
+        """Return whether all entries lead to where they must, after all batches came by."""
+        if not self._findings and copy.end:
+            for one in self._entries:
+                self._findings += one.finish()
+        return not self._findings
+
+    def first_findings(self) -> Iterator[Finding]:
+        """Yield the first finding: the others may only follow from it."""
+        yield from self._findings[:1]
+
+    def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
+        """Put the indexes in order (blocking); return from what they were made.
+
+        Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError.
+        """
+        if copy.active:
+            _mend_active(copy, source, guard)
+        else:
+            _mend_sealed(copy, source, guard)
+        return "its batches" if source is None else source.place
+
+
+def _check_there(copy: Copy) -> None:
+    copy.log.parts.check_writable()
+    if copy.segment not in copy.log.parts.state.chain.segments:
+        raise CopyMovedError(f"{copy.file}: changed while it was scrubbed")
+
+
+def _mend_active(copy: Copy, source: Copy | None, guard: Guard) -> None:
+    """Make the entries of a segment that is appended to again, with appends held up."""
+    with guard(), copy.log.parts.lock:
+        _check_there(copy)
+        segment = copy.segment
+        segment.truncate_indexes()
+        segment.activate()
+        if source is not None and source.segment.size == segment.size:
+            segment.offset_index.extend(list(source.segment.offset_index))
+            segment.time_index.extend(list(source.segment.time_index))
+            segment.count_like(source.segment)
+        else:
+            _index(segment, segment, segment.size)
+        segment.offset_index.slots.sync()
+        segment.time_index.slots.sync()
+
+
+def _index(made: Segment, segment: Segment, end: int) -> None:
+    """Make the entries of a segment's batches."""
+    for window in windows(segment.log, 0, end):
+        made.index_window(window.batches, len(window.batches), window.position)
+
+
+def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
+    """Make other index files under a temporary name, which every start removes, and rename them."""
+    parts = copy.log.parts
+    base = copy.segment.base_offset
+    aside = [parts.directory / segment_file(base, kind, SegmentFileState.CLEANED) for kind in _KINDS]
+    try:
+        if source is None:
+            _make(copy)
+        else:
+            theirs = source.log.parts
+            for path, kind in zip(aside, _KINDS, strict=True):
+                data = theirs.files.read_bytes(
+                    theirs.directory / segment_file(base, kind, source.segment.state)
+                )
+                parts.files.write_bytes(path, data, sync=True)
+        with guard(), parts.lock:
+            _check_there(copy)
+            for path, kind in zip(aside, _KINDS, strict=True):
+                parts.files.rename(path, parts.directory / segment_file(base, kind))
+            copy.segment.forget_indexes()
+            parts.state = parts.state._replace(places={})
+    except BaseException:
+        for path in aside:
+            with suppress(OSError):
+                parts.files.unlink(path)
+        raise
+    parts.files.sync_directory(parts.directory)
+
+
+def _make(copy: Copy) -> None:
+    """Make the files of the indexes from the batches."""
+    parts = copy.log.parts
+    made = Segment(
+        SegmentDirectory(parts.directory, parts.files, parts.clock),
+        copy.segment.base_offset,
+        copy.segment.settings,
+        log=copy.segment.log,
+        state=SegmentFileState.CLEANED,
+    )
+    made.truncate_indexes()
+    _index(made, copy.segment, copy.end)
+    if made.largest.timestamp != NO_TIMESTAMP or copy.end:
+        made.time_index.append(*made.largest, final=True)
+    for index in (made.offset_index, made.time_index):
+        index.slots.trim()
+        index.slots.sync()
+        index.slots.close()

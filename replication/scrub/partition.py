@@ -1,0 +1,185 @@
+"""The scrub of a partition: all segments of its logs, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.replication.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
+from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.replication.scrub.segment import Scrubbing, SegmentScrub
+from topicfs.replication.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Offset, TopicPartition
+
+
+class ScrubbedLog(NamedTuple):
+    """A log of the partition, and its data directory for people."""
+
+    place: str
+    log: Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubbedPartition:
+    """A partition to scrub."""
+
+    name: TopicPartition
+    replicas: Callable[[], Sequence[ScrubbedLog]]
+    """Returns the logs that are in sync now, the one that leads first; none while it is offline."""
+    guard: Guard
+    topic_id: str | None = None
+    """The id of its topic, where it is known."""
+    heals: bool = True
+    renew: Callable[[str], str] | None = None
+    """Copies the log of a data directory anew from another one's that is sound; returns that (StorageError, OSError; blocking).
+
+    For what cannot be healed batch by batch.
+    """
+    absent: Callable[[], Iterable[Finding]] = tuple
+    """Returns what the logs lack, each with a file of the log (StorageError, OSError)."""
+    is_open: bool = True
+    """False where to ask for its logs opens them, for as long as the engine lives."""
+
+
+Told = Callable[[ScrubFinding], None]
+
+
+class PartitionScrub:
+    """Goes through a partition from the segment that holds an offset on."""
+
+    def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
+        self._partition = partition
+        self._counts = counts
+        self._tell = tell
+        self._held: dict[str, list[ScrubFinding]] = {}
+        """What may still be healed by copying a log anew, by its data directory."""
+
+    def run(self, start_offset: int = 0) -> Iterator[Offset]:
+        """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError).
+
+        At the end logs are copied anew in which damage is left that is in no other.
+        """
+        try:
+            yield from self._each_segment(start_offset)
+            self.finish()
+        finally:
+            self.give_up()
+
+    def _each_segment(self, start_offset: int) -> Iterator[Offset]:
+        for one in self._partition.replicas():
+            if one.log.offline_reason is not None:
+                continue  # Also of a topic that was deleted meanwhile: its files are gone, and not damaged.
+            for found in scrub_epochs(one.log, heals=self._partition.heals):
+                self._report(found, batch=False)
+            for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
+                self._report(found, batch=False)
+        offset = start_offset
+        while (base := self._next_base(offset)) is not None:
+            try:
+                for _ in self.segment(base):
+                    yield base
+            except CopyMovedError:
+                yield base  # What compaction made of it is scrubbed the next time.
+            offset = base + 1
+        for missing in self._partition.absent():  # A log may also have gone offline meanwhile.
+            self._left(ScrubFinding(missing, None))
+
+    def segment(self, base_offset: Offset) -> Iterator[int]:
+        """Scrub one segment; yields the bytes read (OSError, CopyMovedError).
+
+        `finish` or `give_up` has to follow.
+        """
+        replicas = self._partition.replicas()
+        found = (copy_at(one.place, one.log, base_offset) for one in replicas)
+        copies = [copy for copy in found if copy is not None]
+        if not copies:
+            return
+        rewritten = replicas[0].log.config.compacts or any(one.log.rewrites for one in replicas)
+        scrubbing = Scrubbing(
+            epochs=replicas[0].log.epochs.entries,
+            guard=self._partition.guard,
+            report=self._hold if self._may_renew else self._report,
+            report_left=self._report,
+            heals=self._partition.heals,
+            rewritten=rewritten,
+        )
+        for size in SegmentScrub(copies, scrubbing).run():
+            self._counts.read_bytes += size
+            yield size
+        for beside in scrub_small_files(copies, rewritten=rewritten, heals=self._partition.heals):
+            self._report(beside, batch=False)
+        for copy in copies:
+            for changed in changed_files(copy):
+                self._left(ScrubFinding(changed, None))
+
+    @property
+    def _may_renew(self) -> bool:
+        return self._partition.heals and self._partition.renew is not None
+
+    def _left(self, found: ScrubFinding) -> None:
+        """Keep a finding for which a log may be copied anew, where that can be; else report it."""
+        (self._hold if self._may_renew else self._report)(found, batch=True)
+
+    def _hold(self, found: ScrubFinding, *, batch: bool) -> None:
+        if batch and found.healed_from is None:
+            self._held.setdefault(str(found.finding.file.parent.parent), []).append(found)
+        else:
+            self._report(found, batch=batch)
+
+    def report_end(self, reason: str) -> None:
+        """Report that the rest of the partition was not read."""
+        cause = f"not scrubbed to its end: {reason}"
+        self._report(ScrubFinding(Finding(Path(str(self._partition.name)), None, cause), None), batch=False)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if damage is left for which a log may be copied anew."""
+        return bool(self._held)
+
+    def finish(self) -> None:
+        """Have the logs copied anew in which damage is left, and report what became of it (blocking)."""
+        if self._partition.renew is not None:
+            for place in list(self._held):
+                self._renew(self._partition.renew, place)
+        self.give_up()
+
+    def _renew(self, renew: Callable[[str], str], place: str) -> None:
+        try:
+            source = renew(place)
+        except (OSError, StorageError) as error:
+            reason = f"; not copied anew from another replica: {reason_of(error)}"
+            self._held[place] = [_with_reason(one, reason) for one in self._held[place]]
+        else:
+            for found in self._held.pop(place):
+                self._report(found._replace(healed_from=source), batch=True)
+
+    def give_up(self) -> None:
+        """Report the damage that is left."""
+        while self._held:
+            _, left = self._held.popitem()
+            for found in left:
+                self._report(found, batch=True)
+
+    def _report(self, found: ScrubFinding, *, batch: bool) -> None:
+        self._counts.add(found, batch=batch)
+        self._tell(found)
+
+    def _next_base(self, offset: int) -> Offset | None:
+        """Return the first base offset of any log's segments that is not below `offset`."""
+        bases = (
+            base
+            for one in self._partition.replicas()
+            for base in one.log.chain.base_offsets
+            if base >= offset
+        )
+        return min(bases, default=None)
+
+
+def _with_reason(found: ScrubFinding, reason: str) -> ScrubFinding:
+    return found._replace(finding=found.finding._replace(cause=found.finding.cause + reason))

@@ -1,0 +1,333 @@
+"""The scrub of one segment: its copies in several logs, gone through side by side.
+
+    copy 1   ████████████████████████████
+    copy 2   ████████████▒▒██████████████     ▒ is not what copy 1 has there: which of the two is sound?
+
+The copies begin alike, for followers append whole batches where their leader did, and so each batch begins at the same
+position in all of them, as long as they do not part: after compaction, which each log does by itself, they may. A batch is
+written over another only where it is sound, at the offset that must follow, of that offset's epoch, and where the other
+copy goes on behind it as this one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend
+from topicfs.replication.scrub.findings import ScrubFinding
+from topicfs.replication.scrub.indexes import IndexCheck
+from topicfs.replication.scrub.verdict import Bounds, judge, judge_first
+from topicfs.storage.checkpoints.leader_epochs import Entries
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import HEADER_SIZE, ROW_SIZE
+from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.errors import StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Position
+
+_BATCHES_AHEAD = 1000
+"""Looked at behind a damaged batch for a place where two copies agree again."""
+
+
+class Report(Protocol):
+    """Takes what was found; `batch`: about a batch, and not about another file."""
+
+    def __call__(self, found: ScrubFinding, /, *, batch: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubbing:
+    """The rules by which a partition's segments are scrubbed."""
+
+    epochs: Entries
+    """The leader's leader epochs."""
+    guard: Guard
+    report: Report
+    report_left: Report
+    """Takes what copying a log again would not heal."""
+    heals: bool
+    """False: what is damaged is only reported."""
+    rewritten: bool
+    """True if compaction may have made the copies different: each does it by itself."""
+
+
+class _Opinion(NamedTuple):
+    """A batch that is sound by itself, and the copies that have it so."""
+
+    data: bytes
+    header: BatchHeader
+    copies: list[Copy]
+    rank: int
+    """2: begins with the offset that was expected; 1: ends before the next batch begins; 0: neither."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """Copies that were alike so far, and where they are."""
+
+    copies: list[Copy]
+    position: int
+    offset: int
+    """The lowest offset that the next batch may begin with."""
+    left: list[Copy] = field(default_factory=list)
+    """Those of them that are not what the others are from some batch on."""
+
+    @property
+    def going(self) -> list[Copy]:
+        return [copy for copy in self.copies if copy.end > self.position and copy not in self.left]
+
+
+class SegmentScrub:
+    """Scrubs the copies of one segment, and heals what can be healed of them."""
+
+    def __init__(self, copies: Sequence[Copy], scrubbing: Scrubbing) -> None:
+        self._scrubbing = scrubbing
+        self._copies = list(copies)
+        self._indexes: dict[str, IndexCheck] = {}
+        self._ways: list[_Way] = []
+        self._damaged: set[str] = set()
+        """Places of copies that have damage left."""
+
+    def run(self) -> Iterator[int]:
+        """Go through it, a chunk at a time: yields the bytes read since the last one (OSError, CopyMovedError)."""
+        try:
+            self._begin()
+            while self._ways:
+                yield from self._follow(self._ways.pop())
+            self._heal_indexes()
+        except FileNotFoundError as error:
+            raise CopyMovedError(f"{error.filename}: removed while it was scrubbed") from error
+
+    def _begin(self) -> None:
+        """Look up where the copies end, and read the indexes that lead to what is below."""
+        for number, copy in enumerate(self._copies):
+            self._copies[number], used = _as_now(copy)
+            self._indexes[copy.place] = IndexCheck(self._copies[number], used)
+        self._ways.append(_Way(list(self._copies), 0, self._copies[0].segment.base_offset))
+
+    def _follow(self, way: _Way) -> Iterator[int]:
+        while way.going:
+            going = way.going
+            windows = [copy.window(way.position) for copy in going]
+            yield sum(len(window) for window in windows if window is not None)
+            if not self._pass_alike(way, going, windows) and not self._pass_one(way, going):
+                return
+
+    def _bounds(self, way: _Way, copies: Sequence[Copy]) -> Bounds:
+        return Bounds(way.offset, max(map(end_of, copies)), self._scrubbing.epochs)
+
+    def _pass_alike(self, way: _Way, going: list[Copy], windows: list[bytes | None]) -> bool:
+        """Pass the sound batches that are the same in all copies; return whether there were any."""
+        present = [window for window in windows if window is not None]
+        if len(present) < len(windows):
+            return False
+        alike = _alike(present)
+        whole = alike == len(present[0]) and any(copy.end == way.position + alike for copy in going)
+        verdict = judge(present[0][:alike], self._bounds(way, going), whole=whole)
+        if not verdict.sound:
+            return False
+        passed = Batches(verdict.batches.rows[: ROW_SIZE * verdict.sound], verdict.stop)
+        self._pass(way, going, passed, verdict.end_offset)
+        return True
+
+    def _pass(self, way: _Way, going: Sequence[Copy], passed: Batches, end_offset: int) -> None:
+        for copy in going:
+            self._indexes[copy.place].compare(passed, way.position)
+        way.position += passed.stop
+        way.offset = end_offset
+
+    def _pass_one(self, way: _Way, going: list[Copy]) -> bool:
+        """Pass one batch about which the copies differ, or which none has sound; return whether the way goes on."""
+        causes: dict[str, str] = {}
+        opinions = self._opinions(way, going, causes)
+        best = [one for one in opinions if one.rank == opinions[0].rank] if opinions else []
+        if not best:
+            return self._pass_damage(way, going, causes)
+        if len(best) > 1:
+            self._part(way, best)
+        good = best[0]
+        for copy in [one for one in way.going if one not in good.copies]:
+            self._heal(way, copy, good, causes)
+        passed = scan(good.data, max_batches=1)
+        self._pass(way, way.going, passed, good.header.end_offset)
+        return True
+
+    def _opinions(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> list[_Opinion]:
+        """Return the batches that are sound at the position, the best first; of the other copies what is wrong."""
+        found: dict[bytes, _Opinion] = {}
+        bounds = self._bounds(way, going)
+        for copy in going:
+            window = copy.window(way.position)
+            if window is None:
+                causes[copy.place] = "the disk cannot read it"
+                continue
+            header, causes[copy.place] = judge_first(window, bounds)
+            if header is None:
+                continue
+            data = window[: header.size_bytes]
+            rank = self._rank(way, copy, header)
+            if not rank:
+                causes[copy.place] = (
+                    f"its offsets {header.base_offset} to {header.last_offset} reach over the next batch"
+                )
+                continue
+            if data in found:
+                found[data].copies.append(copy)
+            else:
+                found[data] = _Opinion(data, header, [copy], rank)
+        return sorted(found.values(), key=lambda one: -one.rank)
+
+    def _rank(self, way: _Way, copy: Copy, header: BatchHeader) -> int:
+        if header.base_offset == way.offset:
+            return 2
+        following = copy.read(way.position + header.size_bytes, HEADER_SIZE)
+        if not following:
+            return int(copy.end == way.position + header.size_bytes)
+        return int(int.from_bytes(following[:8], "big", signed=True) >= header.end_offset)
+
+    def _part(self, way: _Way, best: list[_Opinion]) -> None:
+        """Go on with each of several batches that are all sound by itself: compaction made the copies different."""
+        first, *others = best
+        for other in others:
+            if not self._scrubbing.rewritten:
+                for copy in other.copies:
+                    cause = f"not the batch that {first.copies[0].place} has there, and both are sound"
+                    self._tell(copy, way.position, cause)
+            way.left += other.copies
+            self._ways.append(_Way(other.copies, way.position, way.offset))
+
+    def _heal(self, way: _Way, copy: Copy, good: _Opinion, causes: dict[str, str]) -> None:
+        """Write a good batch over what a copy has in its place; where the copy has other batches it goes on by itself."""
+        source, position = good.copies[0], way.position
+        cause = causes[copy.place] or f"not the batch that {source.place} has there"
+        if not self._same_layout(copy, source, position + len(good.data)):
+            if not causes[copy.place] and not self._scrubbing.rewritten:
+                self._tell(copy, position, cause)
+            way.left.append(copy)
+            self._ways.append(_Way([copy], position, way.offset))
+        elif not self._scrubbing.heals:
+            self._tell(copy, position, cause)
+        else:
+            self._write(way, copy, good, cause)
+
+    def _write(self, way: _Way, copy: Copy, good: _Opinion, cause: str) -> None:
+        """Overwrite the damaged batch at this position of a copy with a good one."""
+        position, batch = way.position, good.data
+        try:
+            mend(copy, position, batch, self._scrubbing.guard)
+        except CopyMovedError:
+            if copy.read(position, len(batch)) != batch:
+                raise
+        except (OSError, StorageError) as error:
+            self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}", left=True)
+            way.left.append(copy)  # The disk is failing: that is told once a segment.
+        else:
+            found = ScrubFinding(Finding(copy.file, Position(position), cause), good.copies[0].place)
+            self._scrubbing.report(found, batch=True)
+
+    def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
+        """Return whether a copy has from `position` on, soon, what the source has: then the batch before is the same, too."""
+        at = position
+        for _ in range(_BATCHES_AHEAD):
+            if at >= min(copy.end, source.end):
+                break
+            theirs = source.read(at, HEADER_SIZE)
+            if theirs is None or len(theirs) < HEADER_SIZE:
+                return False
+            if copy.read(at, HEADER_SIZE) == theirs:
+                return True
+            at += max(int.from_bytes(theirs[8:12], "big", signed=True), 1) + 12
+        if at == min(copy.end, source.end) and copy.active:
+            return True  # Only one of them has what was appended since.
+        # Copies that compaction made different may have the same size: then the last batch of a segment says too little.
+        return at == copy.end == source.end and not self._scrubbing.rewritten
+
+    def _tell(self, copy: Copy, position: int, cause: str, *, left: bool = False) -> None:
+        self._damaged.add(copy.place)
+        scrubbing = self._scrubbing
+        report = scrubbing.report_left if left and not scrubbing.rewritten else scrubbing.report
+        report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
+
+    def _pass_damage(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
+        """Report a batch that no copy has sound, and go on behind it where that can be found; return whether."""
+        for copy in going:
+            left = len(going) == len(self._copies)
+            self._tell(copy, way.position, causes[copy.place] or "damaged", left=left)
+        bounds = self._bounds(way, going)
+        for position in self._next_positions(way.position, going):
+            for copy in going:
+                window = copy.window(position) if position < copy.end else None
+                if window is not None and judge_first(window, bounds)[0] is not None:
+                    way.position = position
+                    return True
+        return False
+
+    def _next_positions(self, position: int, going: list[Copy]) -> Iterator[int]:
+        """Yield where the next batch may begin: by the damaged one's own length, then by the indexes."""
+        for copy in going:
+            head = copy.read(position, 12)
+            if head is not None and len(head) == 12:
+                yield position + 12 + max(int.from_bytes(head[8:], "big", signed=True), 1)
+        known = {
+            entry.position
+            for copy in going
+            for entry in copy.segment.offset_index
+            if entry.position > position
+        }
+        yield from sorted(known)[:_BATCHES_AHEAD]
+
+    def _heal_indexes(self) -> None:
+        sound = {}
+        for copy in self._copies:
+            check = self._indexes[copy.place]
+            if copy.place not in self._damaged and check.is_sound(copy):
+                sound[copy.place] = copy
+        for copy in self._copies:
+            if copy.place not in self._damaged and copy.place not in sound:
+                source = next((one for one in sound.values() if one.end == copy.end), None)
+                self._heal_index(copy, source)
+
+    def _heal_index(self, copy: Copy, source: Copy | None) -> None:
+        check = self._indexes[copy.place]
+        for finding in check.first_findings():
+            if not self._scrubbing.heals:
+                self._scrubbing.report(ScrubFinding(finding, None), batch=False)
+                continue
+            try:
+                origin = check.mend(copy, source, self._scrubbing.guard)
+            except (OSError, StorageError) as error:
+                cause = f"{finding.cause}; writing it again failed: {reason_of(error)}"
+                self._scrubbing.report(ScrubFinding(finding._replace(cause=cause), None), batch=False)
+            else:
+                self._scrubbing.report(ScrubFinding(finding, origin), batch=False)
+
+
+def _as_now(copy: Copy) -> tuple[Copy, tuple[int, int]]:
+    """Return the copy up to its present end, and the bytes of both indexes that lead to what is below."""
+    parts, segment = copy.log.parts, copy.segment
+    with parts.lock:  # No append is between its entries and its publication.
+        end = parts.state.end.bytes_of(segment) if copy.active else copy.end
+        return copy._replace(end=end), (
+            segment.offset_index.slots.used_bytes,
+            segment.time_index.slots.used_bytes,
+        )
+
+
+def _alike(windows: Sequence[bytes]) -> int:
+    """Return the number of bytes at the front that are the same in all windows."""
+    least = min(map(len, windows))
+    first = windows[0]
+    for window in windows[1:]:
+        if window[:least] != first[:least]:
+            low, high = 0, least  # Alike up to `low`, not up to `high`.
+            while high - low > 1:
+                middle = (low + high) // 2
+                if window[low:middle] == first[low:middle]:
+                    low = middle
+                else:
+                    high = middle
+            least = low
+    return least

@@ -1,0 +1,166 @@
+"""The small files of a log: its topic's id, transaction indexes, producer snapshots and leader epochs, compared with what they must say.
+
+What the engine holds in memory was read, or made, when the file was whole: a file that says something else is written again.
+A snapshot is not in memory; one whose checksum does not hold gets the bytes of another replica's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from topicfs.replication.scrub.copies import Copy, end_of
+from topicfs.replication.scrub.findings import ScrubFinding
+from topicfs.storage.checkpoints.atomic import write_atomically
+from topicfs.storage.checkpoints.leader_epochs import encode_epochs
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
+from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, StorageError
+from topicfs.storage.findings import Finding
+from topicfs.storage.indexes.transaction_index import AbortedSpan
+from topicfs.storage.indexes.transaction_index import encode as encode_span
+from topicfs.storage.log.log import Log
+from topicfs.storage.messages import reason_of
+from topicfs.storage.model import Position
+from topicfs.storage.producers.snapshot import decode as decode_snapshot
+
+MEMORY = "memory"
+"""From where a file is healed that the engine knows by heart."""
+
+
+def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the file of leader epochs with the log's (OSError)."""
+    parts = log.parts
+    path = parts.directory / LEADER_EPOCHS
+    with parts.lock:
+        if log.epochs.dirty:
+            return
+        known = encode_epochs(log.epochs.entries)
+        found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
+        # Empty, as it is made, until there is an epoch.
+        if found_bytes == known or not (found_bytes or log.epochs.entries):
+            return
+        finding = Finding(path, None, "not the leader epochs of the log")
+        found = _healed(
+            finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None
+        )
+    yield found
+
+
+def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the id of the topic that a log's directory names with the one under which it is served (OSError)."""
+    parts = log.parts
+    path = parts.directory / PARTITION_METADATA
+    with parts.lock:
+        if topic_id is None or topic_id == topic_id_of(parts.directory, parts.files):
+            return
+        finding = Finding(path, None, "not the id of the topic")
+        write = partial(write_topic_id_again, parts.files, parts.directory, topic_id)
+        found = _healed(finding, write, MEMORY if heals else None)
+    yield found
+
+
+def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the small files of a segment's copies; `rewritten`: each log is compacted by itself (OSError)."""
+    for copy in copies:
+        yield from _transactions(copy, heals=heals)
+    if not rewritten:
+        yield from _other_transactions(copies, heals=heals)
+    yield from _snapshots(copies, heals=heals)
+
+
+def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
+    parts, segment = copy.log.parts, copy.segment
+    with parts.lock:
+        if segment.removed or not segment.may_have_aborted:
+            return
+        path, spans = segment.transaction_index.path, segment.transaction_index.spans
+        found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
+        if found_bytes == b"".join(map(encode_span, spans)):
+            return
+        finding = Finding(path, None, "not the aborted transactions of the segment")
+        found = _healed(finding, partial(_write_aborted, copy, spans), MEMORY if heals else None)
+    yield found
+
+
+def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
+    """Compare the aborted transactions of a segment's copies with one another.
+
+    An index that lacks entries of another one gets them. If two indexes each lack some, neither is known to be right.
+    """
+    end = min(map(end_of, copies))
+    found = {copy: _aborted(copy, end) for copy in copies}
+    best = max(copies, key=lambda copy: len(found[copy]))
+    is_most = all(set(spans) <= set(found[best]) for spans in found.values())
+    for copy, spans in found.items():
+        if copy.segment.removed or (is_most and spans == found[best]):
+            continue
+        path = copy.segment.transaction_index.path
+        finding = Finding(path, None, "not the aborted transactions of the other replicas")
+        with copy.log.parts.lock:
+            write = partial(_write_aborted, copy, found[best])
+            healed = _healed(finding, write, best.place if heals and is_most else None)
+        yield healed
+
+
+def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
+    """Return the aborted transactions whose markers are in a copy below `end`, as its index has them."""
+    with copy.log.parts.lock:  # An append publishes its end before its entries.
+        spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
+    return [one for one in spans if copy.segment.base_offset <= one.last_offset < end]
+
+
+def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
+    """Write the transaction index again under the log's lock: `spans`, and the entries that were appended after them."""
+    index = copy.segment.transaction_index
+    if spans:
+        last, end = spans[-1].last_offset, end_of(copy)
+        spans = [*spans, *(one for one in index if last < one.last_offset < end)]
+        if not index.spans:
+            copy.segment.add_aborted(spans[0])  # There may be no file.
+    index.close()  # The next append opens the new file.
+    write_atomically(copy.log.parts.files, index.path, b"".join(map(encode_span, spans)))
+    index.spans = list(spans)
+
+
+def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
+    found = {copy.place: _snapshot(copy) for copy in copies}
+    sound = [(place, data) for place, (_, data, problem) in found.items() if data is not None and not problem]
+    for copy in copies:
+        path, data, problem = found[copy.place]
+        if data is None or problem is None:
+            continue
+        source, good = sound[0] if sound and heals else (None, b"")
+        files = copy.log.parts.files
+        yield _healed(problem, partial(write_atomically, files, path, good), source)
+
+
+def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
+    """Return the path of the producers' snapshot at a segment's beginning, its bytes, and what is wrong with them."""
+    parts = copy.log.parts
+    path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
+    try:
+        data = parts.files.read_bytes(path)
+    except FileNotFoundError:
+        return path, None, None
+    try:
+        decode_snapshot(data)
+    except CorruptBatchError as error:
+        return path, data, Finding(path, Position(error.position), error.cause)
+    except CorruptionError as error:
+        return path, data, Finding.of(error)
+    return path, data, None
+
+
+def _healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
+    """Write the file again where there is something to write; return what became of it."""
+    if source is None:
+        return ScrubFinding(finding, None)
+    try:
+        write()
+    except (OSError, StorageError) as error:
+        return ScrubFinding(
+            finding._replace(cause=f"{finding.cause}; writing it again failed: {reason_of(error)}"), None
+        )
+    return ScrubFinding(finding, source)

@@ -1,0 +1,61 @@
+"""A name and the two kinds of groups: queues (share groups) come and go while the other groups are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.group_reader import Reader
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
+from topicfs.coordination.membership import Position
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import GroupError, IncompatibleMemberError
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.model import Offset, TopicPartition
+
+PLACE = TopicPartition("orders", 0)
+
+
+def opened(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+    config = EngineConfig(offsets_topic_num_partitions=2)
+    return open_engine(Path("/data"), config=config, machine=Machine(files=disk, clock=clock))
+
+
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+    engine = opened(disk, clock)
+    engine.create_topic("orders")
+    yield engine
+    engine.close()
+
+
+def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualClock):
+    """A queue that an earlier run made, and this one deletes, leaves its name to a consumer group."""
+    engine = opened(disk, clock)
+    engine.share_groups.create("jobs")
+    engine.close()
+
+    engine = opened(disk, clock)
+    assert {} == engine.groups.listed()
+    engine.share_groups.delete("jobs")
+    engine.groups.create("jobs")
+    assert ["jobs"] == list(engine.groups.listed())
+    engine.close()
+
+
+def test_a_reader_makes_no_group_beside_a_queue(engine: LogManager):
+    """A queue made after the groups were loaded refuses members and positions of a consumer group of its name."""
+    engine.groups.create("first")  # Loads the records of groups.
+    engine.share_groups.create("jobs")
+    reader = Reader(engine, "jobs", "orders")
+    wait_until(lambda: reader.held.lost is not None, "it is refused")
+
+    assert IncompatibleMemberError is type(reader.held.lost)
+    with pytest.raises(GroupError, match="another protocol"):
+        engine.groups.set_positions("jobs", {PLACE: Position(Offset(0))})
+    assert ["first"] == list(engine.groups.listed())

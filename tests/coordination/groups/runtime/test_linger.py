@@ -1,0 +1,70 @@
+"""How long members that come or go wait for others, so that those that come together make one rebalance."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.manual_clock import ManualClock
+from topicfs.coordination.groups.runtime.runner import MOST_LINGER_MS, MOST_WAKEUPS, Linger
+
+SECONDS = 0.003
+
+
+@pytest.fixture
+def linger(clock: ManualClock) -> Linger:
+    return Linger(SECONDS, clock)
+
+
+def test_nobody_waits_before_it_begins(linger: Linger):
+    """Whatever else happens meanwhile."""
+    linger.woken(1.0)
+    assert (False, False) == (linger.is_waiting, linger.take())
+
+
+def test_it_is_over_when_nothing_has_come(linger: Linger):
+    """For all of the time; what comes in between begins it again."""
+    linger.begin()
+    for quiet in (SECONDS / 2, 0.0, SECONDS / 2):
+        linger.woken(quiet)
+        assert not linger.take()
+    linger.woken(SECONDS / 2)
+    assert (True, False) == (linger.take(), linger.is_waiting)
+
+
+def test_it_is_over_when_too_much_has_come(linger: Linger):
+    """The next one counts anew."""
+    for _ in range(2):
+        linger.begin()
+        for _ in range(MOST_WAKEUPS - 1):
+            linger.woken(0.0)
+        assert not linger.take()
+        linger.woken(0.0)
+        assert linger.take()
+
+
+def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock):
+    """While others keep coming; a quarter of it in which nothing comes ends it."""
+    linger.goes_by(400)
+    linger.begin()
+    for _ in range(10 * MOST_WAKEUPS):
+        linger.woken(0.0)
+    assert not linger.take()
+    clock.advance(400)
+    linger.woken(0.0)
+    assert linger.take()
+    linger.begin()
+    linger.woken(0.05)
+    assert not linger.take()
+    linger.woken(0.05)
+    assert linger.take()
+
+
+def test_it_has_a_bound(linger: Linger, clock: ManualClock):
+    """However long it took; a clock that is set back holds up nobody."""
+    linger.goes_by(60 * MOST_LINGER_MS)
+    for passed in (MOST_LINGER_MS, -3_600_000):
+        linger.begin()
+        clock.advance(passed)
+        for _ in range(MOST_WAKEUPS):
+            linger.woken(0.0)
+        assert linger.take()

@@ -1,0 +1,244 @@
+"""Reading a partition of `__consumer_offsets`: what a broker, or a later one, may have written there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doubles.engines import engine_on
+from tests.doubles.group_reader import Reader
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
+from topicfs.coordination.membership import GroupState, PendingPosition, Position
+from topicfs.coordination.records.group_records import (
+    CommittedOffset,
+    write_committed_offset,
+    write_group,
+    write_offset_key,
+)
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.codec.records import encode
+from topicfs.storage.errors import GroupError, GroupExistsError, IncompatibleMemberError
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.producers.append import Origin
+
+TOPIC = "__consumer_offsets"
+NOW = Timestamp(1_700_000_000_000)
+PID = ProducerId(7)
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("orders", partitions=2)
+    engine.create_topic(TOPIC, partitions=1)
+    yield engine
+    engine.close()
+
+
+def append(engine: LogManager, *records: tuple[bytes, bytes | None], stamp: BatchStamp | None = None) -> None:
+    """Write records as another coordinator did."""
+    batch = [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(records)]
+    log = engine.partition(TOPIC, 0)
+    if stamp is None:
+        log.append(encode(batch))
+    else:
+        log.append(encode(batch, stamp), origin=Origin.COORDINATOR)  # type: ignore[call-arg]
+
+
+def transaction(engine: LogManager, *records: tuple[bytes, bytes | None]) -> None:
+    stamp = BatchStamp(producer_id=PID, producer_epoch=0, base_sequence=-1, transactional=True)
+    append(engine, *records, stamp=stamp)
+
+
+def end(engine: LogManager, kind: ControlType) -> None:
+    marker = encode_marker(EndTransactionMarker(kind, 0), timestamp=NOW, producer_id=PID, producer_epoch=0)
+    engine.partition(TOPIC, 0).append(marker, origin=Origin.COORDINATOR)  # type: ignore[call-arg]
+
+
+def position(offset: int, place: TopicPartition = T0, group: str = "g") -> tuple[bytes, bytes]:
+    return write_committed_offset(CommittedOffset(group, *place, offset, commit_timestamp=NOW))
+
+
+def committed(engine: LogManager, group: str = "g") -> dict[TopicPartition, int]:
+    return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
+
+
+def other(kind: int, group: str) -> bytes:
+    """The key of a record of a newer protocol."""
+    return struct.pack(">hh", kind, len(group)) + group.encode()
+
+
+def test_the_newest_record_of_a_key_holds(engine: LogManager):
+    """A tombstone takes it away; a group is what its last record says."""
+    append(engine, position(1), position(2, T1), position(3))
+    append(engine, (write_offset_key("g", *T1), None), position(9, T0, "simple"))
+    state = {
+        "protocolType": "consumer",
+        "generation": 4,
+        "protocol": None,
+        "leader": None,
+        "currentStateTimestamp": NOW,
+        "members": [],
+    }
+    append(engine, write_group("g", state), write_group("gone", state), (write_group("gone", state)[0], None))
+
+    assert {T0: 3} == committed(engine)
+    assert ["g", "simple"] == list(engine.groups.listed())
+    assert (GroupState.EMPTY, 4) == (
+        engine.groups.describe("g").state,
+        engine.groups.describe("g").generation,
+    )
+
+
+def test_what_a_transaction_committed_counts_by_its_marker(engine: LogManager):
+    """Aborted it is nothing, open it is pending, and a newer position holds against it."""
+    transaction(engine, position(5))
+    end(engine, ControlType.COMMIT)
+    transaction(engine, position(6))
+    end(engine, ControlType.ABORT)
+    transaction(engine, position(7), position(1, T1))
+    append(engine, position(8))
+    found = engine.groups.positions("g")
+    assert {T0: 8} == {place: one.offset for place, one in found.committed.items()}
+    assert {T0: [PendingPosition(Offset(7), PID)], T1: [PendingPosition(Offset(1), PID)]} == found.pending
+
+
+def test_a_reader_waits_for_a_position_that_a_transaction_may_move(engine: LogManager, clock: ManualClock):
+    """It holds what is decided meanwhile."""
+    append(engine, position(5, T1))
+    transaction(engine, position(7))
+    reader = Reader(engine, "g", "orders")
+    wait_until(lambda: reader.partitions == [T1], "it holds what is decided")
+    assert 5 == getattr(reader.held.positions[T1], "offset", None)
+    engine.groups.end_transaction(PID, 0, [0], EndTransactionMarker(ControlType.COMMIT, 0))  # type: ignore[attr-defined]
+    clock.advance(100)
+    engine.groups.listed()
+    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    assert 7 == getattr(reader.held.positions[T0], "offset", None)
+
+
+def test_records_of_newer_protocols_stay_as_they_are(engine: LogManager, caplog: pytest.LogCaptureFixture):
+    """They are told, never rewritten, and their groups are no classic ones; once deleted, the name is free."""
+    append(
+        engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
+    )
+    append(engine, position(4, T0, "new"))
+    assert {T0: 4} == committed(engine, "new")
+    assert (
+        "Unknown record type 3 while loading offsets and group metadata from __consumer_offsets-0."
+        in caplog.text
+    )
+    reader = Reader(engine, "new", "orders")
+    wait_until(lambda: reader.held.lost, "it is refused")
+    assert isinstance(reader.held.lost, IncompatibleMemberError)
+    with pytest.raises(GroupExistsError):
+        engine.groups.create("new")
+    with pytest.raises(GroupError, match="another protocol"):
+        engine.groups.set_positions("new", {T0: Position(1)})
+    end_before = engine.partition(TOPIC, 0).offsets().log_end_offset
+    engine.groups.create("old")
+    assert 1 == engine.partition(TOPIC, 0).offsets().log_end_offset - end_before
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (b"\x00", b"x"),
+        (b"\x00\x01\x00\x05g", b"x"),
+        (write_offset_key("g", *T0), b"\x00\x09"),
+        (write_offset_key("g", *T0), b""),
+        (
+            write_group(
+                "g", {"protocolType": "", "generation": 0, "protocol": None, "leader": None, "members": []}
+            )[0],
+            b"\x00\x05x",
+        ),
+        (b"\x00\x02\x00\x01\xff", None),
+    ],
+    ids=["short", "cut key", "version of a position", "empty", "version of a group", "no UTF-8"],
+)
+def test_a_record_that_cannot_be_read_fails_the_partition(
+    engine: LogManager, record: tuple[bytes, bytes | None]
+):
+    """With the reason; nothing is written there, and the next look may find it repaired."""
+    append(engine, position(1), record, position(2))
+    before = engine.partition(TOPIC, 0).offsets().log_end_offset
+    with pytest.raises(GroupError, match="__consumer_offsets-0: cannot be loaded: "):
+        engine.groups.positions("g")
+    with pytest.raises(GroupError, match="cannot be loaded"):
+        engine.groups.set_positions("g", {T0: Position(1)})
+    reader = Reader(engine, "g", "orders")
+    wait_until(lambda: reader.held.lost, "it is refused")
+    assert isinstance(reader.held.lost, GroupError)
+    assert {} == engine.groups.listed()
+    assert before == engine.partition(TOPIC, 0).offsets().log_end_offset
+
+
+def test_what_is_written_survives_compaction_by_our_cleaner(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """The newest positions and groups stay, others go, and the next owner finds the same."""
+    reader = Reader(engine, "g", "orders")
+    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    for offset in range(50):
+        reader.commit(T0, offset, "x" * 50)
+    reader.commit(T1, 7)
+    reader.leave()
+    engine.partition(TOPIC, 0).roll("test")  # type: ignore[attr-defined]
+    engine.maintain_now(Timestamp(clock()))
+    size = sum(one.size_bytes for one in engine.partition(TOPIC, 0).segments() or ())
+    assert size < 50 * 100
+    expected = {T0: 49, T1: 7}
+    assert expected == committed(engine)
+    engine.close()
+    again = engine_on(disk, clock=clock)
+    assert (expected, 2) == (committed(again), again.groups.describe("g").generation)
+    again.close()
+
+
+def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
+    """Records of newer types and versions, the newest of each key, byte for byte; and what is known beside them."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic(TOPIC, partitions=1)
+    kept = [
+        (other(3, "new"), b"\x00\x00what"),
+        (other(99, "newer"), b"\x00\x07what"),
+        (write_offset_key("later", *T0), b"\x00\x09what"),
+    ]
+    append(engine, (other(3, "new"), b"\x00\x00before"), *(position(offset) for offset in range(50)), *kept)
+    append(engine, position(50))
+    engine.partition(TOPIC, 0).roll("test")  # type: ignore[attr-defined]
+    append(engine, position(51))
+    engine.maintain_now(Timestamp(clock()))
+    left = [(one.key, one.value) for one in read_records(engine.partition(TOPIC, 0))]
+    assert [*kept, position(50), position(51)] == left
+    engine.close()
+
+
+def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
+    """Its members are told to join again; what they committed stands."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("orders", partitions=2)
+    engine.create_topic(TOPIC, partitions=1)
+    reader = Reader(engine, "g", "orders")
+    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    reader.commit(T0, 7)
+    engine.partition(TOPIC, 0).mark_offline("broken")  # type: ignore[attr-defined]
+    failed = reader.member.commit({T0: Position(8)})
+    assert failed.exception(30) is not None
+    engine.reopen_partition(TOPIC, 0)
+    wait_until(lambda: reader.held.lost, "it is told")
+    assert {T0: 7} == committed(engine)
+    again = Reader(engine, "g", "orders")
+    wait_until(lambda: again.partitions == [T0, T1], "it holds both")
+    again.commit(T0, 9)
+    assert {T0: 9} == committed(engine)
+    engine.close()

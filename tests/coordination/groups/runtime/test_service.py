@@ -1,0 +1,496 @@
+"""An engine's groups over its data directory: members, positions, settings, and what a restart finds."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.group_reader import Reader, settle
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.waiting import wait_until
+from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.errors import (
+    GroupError,
+    GroupExistsError,
+    GroupFullError,
+    GroupNotEmptyError,
+    InvalidConfigError,
+    InvalidGroupError,
+    InvalidPositionError,
+    NotAssignedError,
+    ReadOnlyError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.model import Timestamp, TopicPartition
+from topicfs.storage.remote import ThreadNeededError, answered
+
+DATA = Path("/data")
+CONFIG = EngineConfig(offsets_topic_num_partitions=2, group_max_size=4)
+DAY_MS = 86_400_000
+
+
+def opened(disk: SimulatedDisk, clock: ManualClock, *, read_only: bool = False) -> LogManager:
+    return open_engine(
+        DATA,
+        config=CONFIG,
+        read_only=read_only,
+        machine=Machine(files=disk.read_only_view() if read_only else disk, clock=clock),
+    )
+
+
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+    engine = opened(disk, clock)
+    engine.create_topic("orders", partitions=6)
+    yield engine
+    engine.close()
+
+
+def orders(*numbers: int) -> list[TopicPartition]:
+    return [TopicPartition("orders", number) for number in numbers or range(6)]
+
+
+def positions(engine: LogManager, group: str = "g") -> dict[TopicPartition, int]:
+    return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
+
+
+def test_before_the_first_group_there_is_no_topic_for_them(engine: LogManager):
+    """Looking makes none; the first group makes it with Kafka's settings."""
+    assert {} == engine.groups.listed()
+    assert {} == positions(engine)
+    assert "__consumer_offsets" not in engine.topics()
+    engine.groups.create("g")
+    topic = engine.topic("__consumer_offsets")
+    assert (2, "compact", "104857600") == (
+        len(topic.partitions()),
+        topic.overrides["cleanup.policy"],
+        topic.overrides["segment.bytes"],
+    )
+
+
+def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: LogManager, caplog):
+    """With cooperative-sticky nobody gives up what stays its own; the log tells why and from which generation on."""
+    caplog.set_level(logging.INFO)
+    first = Reader(engine, "g", "orders", name="one")
+    settle([first], orders())
+    second = Reader(engine, "g", "orders", name="two")
+    settle([first, second], orders())
+    kept = set(first.partitions)
+    assert all(kept <= held.partitions - held.wanted_back for held in first.seen[1:])
+    third = Reader(engine, "g", "orders", name="three")
+    settle([first, second, third], orders())
+    second.leave()
+    settle([first, third], orders())
+
+    assert isinstance(second.held.lost, NotAssignedError)
+    text = caplog.text
+    assert (
+        "Preparing to rebalance group g in state PreparingRebalance with old generation 1 (reason: Adding"
+        in text
+    )
+    assert f"Stabilized group g generation {first.held.generation} with 2 members." in text
+
+
+def test_a_description_names_members_and_what_they_have(engine: LogManager):
+    """State, generation, assignor, the partition that keeps the group, and a member's reader and partitions."""
+    reader = Reader(engine, "g", "orders", name="cat-4711")
+    settle([reader], orders())
+    found = engine.groups.describe("g")
+    (member,) = found.members
+    assert (GroupState.STABLE, 1, "cooperative-sticky", "__consumer_offsets") == (
+        found.state,
+        found.generation,
+        found.assignor,
+        found.coordinator.topic,
+    )
+    assert ("cat-4711", "/127.0.0.1", "cat-4711 (1)", ("orders",), tuple(orders())) == (
+        member.client_id,
+        member.host,
+        member.reader,
+        member.topics,
+        member.partitions,
+    )
+    assert member.member_id == reader.member.member_id
+    assert member.member_id.startswith("cat-4711-")
+    assert {"g": GroupListing(name="g", state=GroupState.STABLE)} == engine.groups.listed()
+
+
+def test_commits_are_in_the_log_when_their_futures_are_done(engine: LogManager, disk: SimulatedDisk, clock):
+    """With metadata, epoch and time; and so the next owner of the directory finds them."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    done = [
+        reader.member.commit({one: Position(number, f"cat {number}", 0)})
+        for number, one in enumerate(orders())
+    ]
+    for one in done:
+        assert one.result(30) is None
+    expected = {
+        one: CommittedPosition(number, 0, f"cat {number}", clock()) for number, one in enumerate(orders())
+    }
+    assert expected == dict(engine.groups.positions("g").committed)
+    ends = sum(
+        one.offsets().log_end_offset for one in engine.topic("__consumer_offsets").partitions().values()
+    )
+    assert 2 + 6 == ends  # The empty group, its first generation, and the positions.
+    engine.close()
+    again = opened(disk, clock)
+    assert expected == dict(again.groups.positions("g").committed)
+    again.close()
+
+
+def test_of_two_commits_for_a_partition_the_later_one_holds(engine: LogManager):
+    """They are one record where they come together."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
+        one.result(30)
+    assert {orders(0)[0]: 99} == positions(engine)
+
+
+def test_a_new_holder_begins_at_the_committed_position(engine: LogManager):
+    """What was committed before a partition was given up counts."""
+    first = Reader(engine, "g", "orders", gives_up=False)
+    settle([first], orders())
+    second = Reader(engine, "g", "orders")
+    wait_until(lambda: first.held.wanted_back, "partitions are wanted back")
+    wanted = sorted(first.held.wanted_back)
+    for number, one in enumerate(wanted):
+        first.member.commit({one: Position(10 + number)})
+    assert [] == second.partitions
+    first.member.give_up(wanted)
+    settle([first, second], orders())
+    assert {one: 10 + number for number, one in enumerate(wanted)} == {
+        place: at.offset for place, at in second.held.positions.items() if at is not None
+    }
+    late = first.member.commit({wanted[0]: Position(99)})
+    with pytest.raises(NotAssignedError, match=str(wanted[0])):
+        late.result(30)
+    assert 10 == positions(engine)[wanted[0]]
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
+def test_the_other_assignors_take_everything_back_first(engine: LogManager, assignor: str):
+    """Nobody holds anything while they assign; sticky gives back what it can."""
+    engine.groups.create("g")
+    engine.groups.alter_config("g", {"assignor": assignor})
+    first = Reader(engine, "g", "orders", gives_up=False)
+    settle([first], orders())
+    second = Reader(engine, "g", "orders", gives_up=False)
+    wait_until(lambda: first.held.wanted_back, "all is wanted back")
+    assert set(orders()) == first.held.wanted_back
+    first.member.give_up(orders(0, 1))
+    assert [] == second.partitions
+    first.gives_up = second.gives_up = True
+    first.member.give_up(orders())
+    settle([first, second], orders())
+    assert assignor == engine.groups.describe("g").assignor
+    with pytest.raises(GroupNotEmptyError, match="2 members"):
+        engine.groups.alter_config("g", {"assignor": "cooperative-sticky"})
+
+
+def test_new_partitions_and_topics_are_assigned(engine: LogManager):
+    """A leader sees that a topic grew; a pattern follows topics that come, and never Kafka's own."""
+    named = Reader(engine, "g", "orders")
+    pattern = Reader(engine, "h", patterns=["ord*", "_*"])
+    engine.add_partitions("orders", total=8)
+    settle([named], orders(*range(8)))
+    engine.create_topic("ordinary", partitions=1)
+    everything = [*orders(*range(8)), TopicPartition("ordinary", 0)]
+    settle([pattern], everything)
+    pattern.commit(TopicPartition("ordinary", 0), 5)
+    engine.delete_topic("ordinary")
+    settle([pattern], orders(*range(8)))
+    assert {} == positions(engine, "h")
+    assert ("ordinary" in engine.topics(), ()) == (False, tuple(engine.groups.positions("h").committed))
+
+
+def test_a_topic_that_was_made_again_is_assigned_again(engine: LogManager):
+    """Even if the group sees both changes at once: it begins without a position."""
+    reader = Reader(engine, "g", "orders", name="one")
+    settle([reader], orders())
+    reader.commit(orders(0)[0], 5)
+
+    def make_again() -> None:
+        engine.delete_topic("orders")
+        engine.create_topic("orders", partitions=6)
+
+    engine.groups._runner.call(make_again)
+    wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
+    settle([reader], orders())
+    assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
+    assert {} == positions(engine)
+
+
+def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: LogManager):
+    """It holds nothing until the topic comes."""
+    reader = Reader(engine, "g", "later")
+    wait_until(lambda: reader.held.generation == 1, "it is a member")
+    engine.create_topic("later", partitions=2)
+    settle([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
+
+
+def test_a_hung_reader_loses_what_others_wait_for(engine: LogManager, clock: ManualClock):
+    """After max.poll.interval.ms, and only that; without the setting they wait."""
+    engine.groups.create("g")
+    engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
+    hung = Reader(engine, "g", "orders", gives_up=False)
+    settle([hung], orders())
+    other = Reader(engine, "g", "orders")
+    wait_until(lambda: hung.held.wanted_back, "partitions are wanted back")
+    engine.groups.listed()  # The thread has set its timer when it answers.
+    clock.advance(1)
+    engine.groups.listed()  # Wakes the thread, whose clock stood still.
+    settle([hung, other], orders())
+    assert hung.held.lost is None
+
+
+def test_a_full_group_takes_no_more(engine: LogManager):
+    """The one too many is told; the others read on."""
+    readers = [Reader(engine, "g", "orders") for _ in range(4)]
+    settle(readers, orders())
+    extra = Reader(engine, "g", "orders")
+    wait_until(lambda: extra.held.lost, "it is refused")
+    assert isinstance(extra.held.lost, GroupFullError)
+    settle(readers, orders())
+
+
+def test_positions_are_set_in_groups_without_members_alone(engine: LogManager):
+    """As Kafka's reset tool: refused while a member is there; a bad one, or an unknown partition, changes nothing."""
+    groups = engine.groups
+    groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
+    assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
+    for bad, error in (
+        ({orders(0)[0]: Position(-1)}, InvalidPositionError),
+        ({orders(0)[0]: Position(8), TopicPartition("orders", 6): Position(0)}, UnknownTopicError),
+        ({orders(0)[0]: Position(8), orders(1)[0]: Position(0, "x" * 5_000)}, InvalidPositionError),
+    ):
+        with pytest.raises(error):
+            groups.set_positions("g", bad)
+    assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
+
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    assert 7 == getattr(reader.held.positions[orders(0)[0]], "offset", None)
+    for change in (
+        lambda: groups.set_positions("g", {orders(0)[0]: Position(8)}),
+        lambda: groups.delete_positions("g", orders(0)),
+        lambda: groups.delete("g"),
+    ):
+        with pytest.raises(GroupNotEmptyError):
+            change()
+    reader.leave()
+    groups.delete_positions("g", orders(0, 5))
+    assert {orders(1)[0]: 10**12} == positions(engine)
+
+
+def test_groups_are_made_and_deleted(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+    """With their positions and settings, and also for the next owner."""
+    groups = engine.groups
+    groups.create("g")
+    with pytest.raises(GroupExistsError):
+        groups.create("g")
+    with pytest.raises(InvalidGroupError):
+        groups.create("")
+    groups.alter_config("g", {"commit": "manual"})
+    groups.set_positions("g", {orders(0)[0]: Position(7)})
+    groups.delete("g")
+    for call in (groups.describe, groups.delete):
+        with pytest.raises(UnknownGroupError):
+            call("g")
+    with pytest.raises(UnknownGroupError):
+        groups.delete_positions("g", [])
+    assert ("ask", {}, {}) == (groups.config("g").commit, groups.listed(), positions(engine))
+    engine.close()
+    again = opened(disk, clock)
+    assert ({}, {}) == (again.groups.listed(), positions(again))
+    again.close()
+
+
+def test_settings_of_a_group_last(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+    """They stand beside the topics' own; a bad one changes nothing, and an unknown group has none to change."""
+    groups = engine.groups
+    groups.create("g")
+    groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
+    with pytest.raises(InvalidConfigError):
+        groups.alter_config("g", {"commit": None, "assignor": "best"})
+    with pytest.raises(UnknownGroupError):
+        groups.alter_config("h", {"commit": "manual"})
+    assert ("manual", "latest") == (groups.config("g").commit, groups.config("g").auto_offset_reset.kind)
+    engine.close()
+    again = opened(disk, clock)
+    assert ("manual", "latest") == (
+        again.groups.config("g").commit,
+        again.groups.config("g").auto_offset_reset.kind,
+    )
+    again.groups.alter_config("g", {"commit": None})
+    assert {"auto.offset.reset": "group"} == {
+        one.name: one.source.value for one in again.groups.settings("g") if one.source.value != "default"
+    }
+    again.close()
+
+
+def test_members_of_a_process_that_ended_are_gone(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """Killed or closed: nobody waits for them, and their positions stand."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    reader.commit(orders(0)[0], 7)
+    killed = SimulatedDisk()
+    killed._root = disk._root
+    again = opened(killed, clock)
+    found = again.groups.describe("g")
+    assert (GroupState.EMPTY, 2, ()) == (found.state, found.generation, found.members)
+    assert {orders(0)[0]: 7} == positions(again)
+    again.close()
+
+
+def test_who_closes_an_engine_ends_its_members(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+    """They are told; what they committed counts; the group is Empty for a broker that comes after."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    last = reader.member.commit({orders(0)[0]: Position(7)})
+    engine.close()
+    assert last.result(30) is None
+    assert isinstance(reader.held.lost, GroupError)
+    with pytest.raises(GroupError, match="closed"):
+        reader.member.commit({orders(0)[0]: Position(8)}).result(30)
+    reader.leave()
+    shown = opened(disk, clock, read_only=True)
+    assert (GroupState.EMPTY, 2) == (shown.groups.describe("g").state, shown.groups.describe("g").generation)
+    assert {orders(0)[0]: 7} == positions(shown)
+
+
+def test_a_read_only_engine_shows_groups_as_they_were_written(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """Members too; nothing is changed, and joining is a change."""
+    reader = Reader(engine, "g", "orders", name="cat")
+    settle([reader], orders())
+    reader.commit(orders(0)[0], 7)
+    before = disk.tree()
+    shown = opened(disk, clock, read_only=True)
+    found = shown.groups.describe("g")
+    assert (GroupState.STABLE, ["cat"]) == (found.state, [one.client_id for one in found.members])
+    assert {orders(0)[0]: 7} == positions(shown)
+    for change in (
+        lambda: Reader(shown, "g", "orders"),
+        lambda: shown.groups.create("h"),
+        lambda: shown.groups.delete("g"),
+        lambda: shown.groups.set_positions("g", {orders(0)[0]: Position(0)}),
+        lambda: shown.groups.delete_positions("g", orders()),
+        lambda: shown.groups.alter_config("g", {"commit": "manual"}),
+    ):
+        with pytest.raises(ReadOnlyError):
+            change()
+    shown.close()
+    assert before == disk.tree()
+
+
+def test_a_follower_shows_groups_and_changes_none(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """They are its leader's: not even members that ended are removed."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    killed = SimulatedDisk()
+    killed._root = disk._root
+    follower = open_engine(
+        DATA, config=CONFIG._replace(follows=True), machine=Machine(files=killed, clock=clock)
+    )
+    assert GroupState.STABLE is follower.groups.describe("g").state
+    with pytest.raises(ReadOnlyError, match="follow"):
+        follower.groups.create("h")
+    follower.close()
+    again = opened(killed, clock, read_only=True)
+    assert (GroupState.STABLE, 1) == (again.groups.describe("g").state, again.groups.describe("g").generation)
+
+
+def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: LogManager, disk: SimulatedDisk):
+    """The commit fails with ENOSPC and the position is what it was; a group that cannot be written is none."""
+    reader = Reader(engine, "g", "orders")
+    settle([reader], orders())
+    reader.commit(orders(0)[0], 7)
+    disk.fill(0)
+    with pytest.raises(OSError, match="No space") as caught:
+        reader.commit(orders(0)[0], 8, "x" * 1_000)
+    assert errno.ENOSPC == caught.value.errno
+    refused = Reader(engine, "new", "orders")
+    wait_until(lambda: refused.held.lost, "it is refused")
+    assert isinstance(refused.held.lost, OSError)
+    assert {orders(0)[0]: 7} == positions(engine)
+    disk.fill(None)
+    assert ["g"] == list(engine.groups.listed())
+    reader.commit(orders(0)[0], 200)
+    assert {orders(0)[0]: 200} == positions(engine)
+
+
+def test_a_rebalance_that_cannot_be_written_is_made_again(
+    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+):
+    """On a full disk the members keep what they hold, and try again after a second."""
+    first = Reader(engine, "g", "orders")
+    settle([first], orders())
+    disk.fail("pwrite", times=10_000, number=errno.ENOSPC, suffix=".log")
+    second = Reader(engine, "g", "orders")
+    wait_until(lambda: engine.groups.describe("g").state is GroupState.PREPARING_REBALANCE, "it failed")
+    assert set(orders()) == set(first.partitions)
+    disk.heal()
+    for _ in range(3):
+        clock.advance(1_000)
+        engine.groups.listed()
+    settle([first, second], orders())
+
+
+def test_positions_expire_and_groups_with_them(engine: LogManager, clock: ManualClock):
+    """As a duty of the engine, by the time since the group became empty."""
+    engine.groups.set_positions("g", {orders(0)[0]: Position(7)})
+    engine.maintain_now(clock())
+    assert ["g"] == list(engine.groups.listed())
+    clock.advance(7 * DAY_MS)
+    engine.maintain_now(clock())
+    assert ({}, {}) == (engine.groups.listed(), positions(engine))
+
+
+def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: LogManager, clock: ManualClock):
+    """A broker would delete it at its next look, for it has no positions."""
+    engine.groups.create("g")
+    clock.advance(7 * DAY_MS - 1)
+    engine.maintain_now(clock())
+    assert ["g"] == list(engine.groups.listed())
+    clock.advance(1)
+    engine.maintain_now(Timestamp(clock()))
+    assert {} == engine.groups.listed()
+
+
+def test_where_nothing_may_wait_calls_ask_for_a_thread(engine: LogManager):
+    """All but joins and what a membership is told: these wait for nothing."""
+    groups = engine.groups
+    with answered({}):
+        for call in (
+            groups.listed,
+            lambda: groups.describe("g"),
+            lambda: groups.positions("g"),
+            lambda: groups.create("g"),
+            lambda: groups.delete("g"),
+            lambda: groups.set_positions("g", {}),
+            lambda: groups.delete_positions("g", []),
+            lambda: groups.alter_config("g", {}),
+        ):
+            with pytest.raises(ThreadNeededError):
+                call()
+        reader = Reader(engine, "g", "orders")
+        reader.member.commit({})
+        reader.member.give_up([])
+        reader.member.leave()
+        assert "ask" == groups.config("g").commit

@@ -1,0 +1,133 @@
+"""Positions that are committed with a transaction, as its coordinator asks for them (TxnOffsetCommit, WriteTxnMarkers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doubles.engines import engine_on
+from tests.doubles.group_reader import Reader, settle
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.groups.requests import OffsetCommitRequest
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups
+from topicfs.coordination.membership import Position
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
+from topicfs.storage.errors import (
+    InvalidPositionError,
+    NotAssignedError,
+    ProducerFencedError,
+    UnknownTopicError,
+)
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.model import ProducerId, TopicPartition
+
+PID = ProducerId(7)
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
+
+
+class World:
+    """An engine whose group `g` stands at 1 in the first partition."""
+
+    def __init__(self, disk: SimulatedDisk, clock: ManualClock) -> None:
+        self.disk, self.clock = disk, clock
+        self.engine: LogManager = engine_on(disk, clock=clock)
+        self.engine.create_topic("orders", partitions=2)
+        self.engine.create_topic("__consumer_offsets", partitions=1)
+        self.groups.set_positions("g", {T0: Position(1)})
+
+    @property
+    def groups(self) -> EmbeddedGroups:
+        groups = self.engine.groups
+        assert isinstance(groups, EmbeddedGroups)
+        return groups
+
+    def commit(
+        self, place: TopicPartition, offset: int, *, epoch: int = 0, metadata: str = "", **member: object
+    ) -> None:
+        positions = {place: Position(offset, metadata)}
+        request = OffsetCommitRequest(group="g", positions=positions, **member)  # type: ignore[arg-type]
+        self.groups.commit_in_transaction(request, PID, epoch)
+
+    def end(self, kind: ControlType, *, epoch: int = 0) -> None:
+        self.groups.end_transaction(PID, epoch, [0], EndTransactionMarker(kind, 0))
+
+    def reopen(self) -> None:
+        self.engine.close()
+        self.engine = engine_on(self.disk, clock=self.clock)
+
+    def committed(self) -> dict[TopicPartition, int]:
+        return {place: one.offset for place, one in self.groups.positions("g").committed.items()}
+
+    def pending(self) -> dict[TopicPartition, list[int]]:
+        found = self.groups.positions("g").pending
+        return {place: [one.offset for one in some] for place, some in found.items()}
+
+
+@pytest.fixture
+def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
+    world = World(disk, clock)
+    yield world
+    world.engine.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize(("kind", "expected"), [(COMMIT, {T0: 6, T1: 2}), (ABORT, {T0: 1})])
+def test_they_count_when_it_is_committed(
+    world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
+):
+    """Of two for a partition the later one; aborted there are none; also for the process that reads the log next."""
+    for place, offset in ((T0, 5), (T0, 6), (T1, 2)):
+        world.commit(place, offset)
+    if reopened:
+        world.reopen()
+    assert ({T0: 1}, {T0: [6], T1: [2]}) == (world.committed(), world.pending())
+    world.end(kind)
+    if reopened:
+        world.reopen()
+    assert (expected, {}) == (world.committed(), world.pending())
+
+
+def test_a_marker_that_comes_twice_does_no_harm(world: World):
+    """As after an answer that was lost; the next transaction is one of its own."""
+    world.commit(T0, 5)
+    world.end(COMMIT)
+    world.end(COMMIT)
+    world.commit(T0, 7)
+    assert ({T0: 5}, {T0: [7]}) == (world.committed(), world.pending())
+    world.end(ABORT)
+    assert ({T0: 5}, {}) == (world.committed(), world.pending())
+
+
+def test_a_producer_that_was_fenced_commits_nothing(world: World):
+    """Its epoch is older than the one that the log knows."""
+    world.commit(T0, 5, epoch=1)
+    world.end(COMMIT, epoch=1)
+    with pytest.raises(ProducerFencedError):
+        world.commit(T0, 9)
+    assert ({T0: 5}, {}) == (world.committed(), world.pending())
+
+
+def test_they_are_committed_for_a_member_while_it_is_one(world: World):
+    """By its id and its generation, or, by who knows neither, for whoever has the partition."""
+    reader = Reader(world.engine, "g", "orders")
+    settle([reader], [T0, T1])
+    member = {"member_id": reader.member.member_id, "generation": reader.held.generation}
+    world.commit(T0, 5, **member)
+    world.commit(T1, 5)
+    for other in ({"member_id": "somebody"}, {"generation": reader.held.generation + 1}):
+        with pytest.raises(NotAssignedError):
+            world.commit(T0, 9, **{**member, **other})
+    world.end(COMMIT)
+    assert {T0: 5, T1: 5} == world.committed()
+
+
+def test_what_makes_no_sense_is_refused(world: World):
+    """And nothing is pending then."""
+    with pytest.raises(UnknownTopicError):
+        world.commit(TopicPartition("nowhere", 0), 1)
+    with pytest.raises(InvalidPositionError):
+        world.commit(T0, 1, metadata="x" * 5000)
+    assert {} == world.pending()

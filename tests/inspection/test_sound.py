@@ -1,0 +1,168 @@
+"""Passing over sound batches all at once hides nothing: one by one the same is found."""
+
+from __future__ import annotations
+
+import shutil
+from functools import reduce
+from pathlib import Path
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.doubles.engines import append_lines
+from tests.doubles.records import batch
+from topicfs.inspection.check import batches as checking
+from topicfs.inspection.check.batches import BatchCheck
+from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.inspection.check.sound_batches import Expected, end_of_sound
+from topicfs.storage.checkpoints.clean_shutdown import mark_clean
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry, assign
+from topicfs.storage.codec.batch import scan, seal, set_append_time
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset
+
+FILE = Path("00000000000000000010.log")
+BASE = 10
+SECOND_RECORD = 61 + 8
+"""Of a batch whose first record has a value of one byte; its offset delta is three bytes on."""
+EVERYTHING = Expected(BASE, BASE + 1000, 0, BASE + 1000)
+
+one = st.fixed_dictionaries(
+    {
+        "gap": st.sampled_from([0, 0, 0, 0, 1, -1]),
+        "epoch": st.sampled_from([0, 0, 0, 0, 1, -1]),
+        "times": st.lists(st.integers(0, 3), min_size=1, max_size=3),
+        "harm": st.sampled_from(["", "", "", "", "max timestamp", "record", "append time"]),
+    }
+)
+checkpoints = st.lists(
+    st.builds(EpochEntry, st.integers(0, 2), st.integers(BASE - 2, BASE + 12)), max_size=3
+).map(lambda found: reduce(assign, found, ()))
+"""As a file of them is read: epochs and offsets ascend."""
+
+
+def _harmed(data: bytearray, harm: str) -> bytearray:
+    """With a checksum that fits: only a look at what it says shows what is wrong."""
+    if harm == "max timestamp":
+        data[35:43] = (9).to_bytes(8, "big")
+    elif harm == "append time":
+        set_append_time(data, 0, 7)
+    elif harm == "record" and len(data) > SECOND_RECORD + 3:
+        data[SECOND_RECORD + 3] = 0
+    seal(data, 0, len(data))
+    return data
+
+
+def _log(made: list[dict]) -> bytes:
+    log, end_offset = bytearray(), BASE
+    for each in made:
+        offset = max(end_offset + each["gap"], 0)
+        values = [b"v"] * len(each["times"])
+        data = batch(*values, timestamp=each["times"], offset=offset, epoch=each["epoch"])
+        log += _harmed(data, each["harm"])
+        end_offset = offset + len(values)
+    return bytes(log)
+
+
+def _check(log: bytes, epochs: tuple[EpochEntry, ...]) -> tuple[list[str], Offset, Offset]:
+    check = BatchCheck(FILE, Offset(BASE), epochs)
+    found = [str(finding) for finding in check.check(memoryview(log), scan(log))]
+    return found, check.end_offset, check.reach
+
+
+@given(st.lists(one, min_size=1, max_size=8), checkpoints)
+def test_one_by_one_the_same_is_found(made, epochs):
+    """Whatever is wrong, with whichever epochs in the checkpoint; and the log ends at the same offset."""
+    log = _log(made)
+    together = _check(log, epochs)
+    with mock.patch.object(checking, "end_of_sound", lambda _columns, first, _expected: first):
+        assert _check(log, epochs) == together
+
+
+@given(st.lists(one, min_size=1, max_size=8))
+def test_sound_batches_end_with_the_first_that_is_not(made):
+    """Of a log without gaps, and with one epoch, those that were harmed are the others."""
+    log = _log([each | {"gap": 0, "epoch": 0} for each in made])
+    (columns,) = decode(log, control=True)
+    harmed = [
+        number
+        for number, each in enumerate(made)
+        if each["harm"] == "max timestamp" or (each["harm"] == "record" and len(each["times"]) > 1)
+    ]
+    assert min(harmed, default=len(made)) == end_of_sound(columns, 0, EVERYTHING)
+
+
+def test_limits_are_kept_to_the_offset():
+    """The largest offset, the end of an epoch and the start count exactly."""
+    (columns,) = decode(_log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 5), control=True)
+    assert 5 == end_of_sound(columns, 0, EVERYTHING)
+    assert 5 == end_of_sound(columns, 3, EVERYTHING)
+    assert 0 == end_of_sound(columns, 0, EVERYTHING._replace(start_offset=BASE + 1))
+    assert 3 == end_of_sound(columns, 0, EVERYTHING._replace(largest_offset=BASE + 2))
+    assert 2 == end_of_sound(columns, 0, EVERYTHING._replace(epoch_end_offset=BASE + 2))
+    assert 0 == end_of_sound(columns, 0, EVERYTHING._replace(leader_epoch=1))
+
+
+def test_an_offset_far_above_all_others_is_only_a_finding():
+    """A base offset is not under the checksum: whatever stands there, the check goes on behind it."""
+    log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
+    found, end_offset, _reach = _check((2**62).to_bytes(8, "big") + log[8:], ())
+    assert 2**62 + 1 == end_offset
+    assert any("too far above the segment's base offset" in each for each in found)
+
+
+def test_a_segment_may_begin_at_the_largest_offsets():
+    """What it could hold beside them is more than a number of 64 bits."""
+    log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
+    check = BatchCheck(FILE, Offset(2**63 - 2), ())
+    assert 3 == len(list(check.check(memoryview(log), scan(log))))
+
+
+def _directory_of(tmp_path, settings, *, close, timestamp):
+    """A data directory with one record, closed in order or as a kill leaves it."""
+    tmp_path.mkdir(exist_ok=True)
+    engine = open_engine(tmp_path / "data")
+    topic = engine.create_topic("t", partitions=1, overrides=settings)
+    append_lines(topic.partitions()[0], "a\n", timestamp=timestamp)
+    if close:
+        engine.close()
+    left = Path(shutil.copytree(tmp_path / "data", tmp_path / "left"))
+    engine.close()
+    return left
+
+
+def _findings(directory):
+    return [str(each) for each in DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings()]
+
+
+def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
+    """A log's largest timestamp may be 0, at its first offset; one that has another timestamp there has a wrong entry."""
+    directory = _directory_of(tmp_path, {}, close=True, timestamp=0)
+    assert bytes(12) == (directory / "t-0" / f"{0:020}.timeindex").read_bytes()
+    assert [] == _findings(directory)
+    other = _directory_of(tmp_path / "other", {}, close=True, timestamp=5)
+    (other / "t-0" / f"{0:020}.timeindex").write_bytes(bytes(12))
+    (finding,) = _findings(other)
+    assert "timestamp 0 up to offset 0, but the latest one there is 5" in finding
+
+
+def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
+    """Recovery cuts them off; after a close in order, or with something else among them, they are a finding."""
+    settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
+    directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
+    log = directory / "t-0" / f"{0:020}.log"
+    assert 3 << 20 == log.stat().st_size
+    assert [] == _findings(directory)
+    with log.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\1")
+    (finding,) = _findings(directory)
+    assert "recovery cuts it off" in finding
+    with log.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\0")
+    mark_clean(NativeFileSystem(), directory)
+    assert any("recovery cuts it off" in each for each in _findings(directory))

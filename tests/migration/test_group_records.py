@@ -1,0 +1,89 @@
+"""What is kept of groups beside their positions: carried as it is, once, where it can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.handover import DATA, LOG_DIR, NOW, StoppingDisk, prepared_disk, served
+from tests.migration.test_positions import GROUP, PARTITIONS, TOPIC, committed
+from topicfs.coordination.records.group_records import write_committed_offset, write_group, write_group_key
+from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.storage.codec.records import encode
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
+
+pytestmark = pytest.mark.slow
+
+
+def write(disk: StoppingDisk, *records: tuple[str, tuple[bytes, bytes | None]]) -> None:
+    """Write records of groups as a broker does."""
+    engine = served(disk, LOG_DIR)
+    topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
+    for group, (key, value) in records:
+        number = coordinator_partition(group, PARTITIONS)
+        topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
+    engine.close()
+
+
+def take(disk: StoppingDisk) -> list[str]:
+    told: list[str] = []
+    Takeover(
+        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
+    ).take()
+    return told
+
+
+def generations(disk: StoppingDisk) -> dict[str, int]:
+    engine = served(disk, DATA)
+    found = {name: engine.groups.describe(name).generation for name in engine.groups.listed()}
+    engine.close()
+    return found
+
+
+def test_records_of_groups_are_taken_along() -> None:
+    """The newest one of each group that is there; not of those that stand in other topics alone, nor of deleted ones."""
+    disk, _ = prepared_disk(LOG_DIR)
+    write(
+        disk,
+        ("read", write_group("read", {**GROUP, "generation": 3})),
+        ("read", write_group("read", {**GROUP, "generation": 7})),
+        ("read", write_committed_offset(committed("read", 5))),
+        ("idle", write_group("idle", {**GROUP, "generation": 2})),
+        ("gone", write_group("gone", GROUP)),
+        ("gone", (write_group_key("gone"), None)),
+        ("elsewhere", write_group("elsewhere", GROUP)),
+        ("elsewhere", write_committed_offset(committed("elsewhere", 1, topic="nothing"))),
+        ("simple", write_committed_offset(committed("simple", 4))),
+    )
+    take(disk)
+    assert {"idle": 2, "read": 7, "simple": 0} == generations(disk)
+
+
+def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
+    """What our group became since is not undone by a record of the source."""
+    disk, _ = prepared_disk(LOG_DIR)
+    write(
+        disk,
+        ("read", write_group("read", {**GROUP, "generation": 3})),
+        ("read", write_committed_offset(committed("read", 5))),
+    )
+    take(disk)
+    write(disk, ("read", write_group("read", {**GROUP, "generation": 4})))
+    take(disk)
+    assert {"read": 3} == generations(disk)
+
+
+def test_a_record_of_another_version_is_told_and_left() -> None:
+    """Its positions come all the same, and the partition of ours can be served."""
+    disk, _ = prepared_disk(LOG_DIR)
+    write(
+        disk,
+        ("newer", (write_group_key("newer"), b"\x00\x09what")),
+        ("newer", write_committed_offset(committed("newer", 5))),
+    )
+    told = take(disk)
+    assert "group newer: its record is of a version that is not known here, left" in told
+    engine = served(disk, DATA)
+    position = engine.groups.positions("newer").committed[TopicPartition("orders", 0)]
+    engine.close()
+    assert 5 == position.offset

@@ -1,0 +1,197 @@
+"""A handover: what it reports and gives to the cluster, and when it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.handover import (
+    DATA,
+    LOG_DIR,
+    SETTINGS,
+    OwnCluster,
+    contents,
+    given,
+    numbered,
+    prepared_disk,
+    served,
+)
+from topicfs.migration.handover import Handover
+from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_lines
+from topicfs.storage.disk import names
+from topicfs.storage.errors import ClusterError, StorageError
+from topicfs.storage.model import TopicPartition
+
+pytestmark = pytest.mark.slow
+
+
+def test_what_is_told_and_noted() -> None:
+    """Each step is one line; after the last one the broker is found to serve what is here."""
+    disk, _ = prepared_disk(DATA)
+    told: list[str] = []
+    handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk)
+    cluster = OwnCluster(disk)
+    assert (False, False) == (handover.prepared, handover.placed)
+    handover.prepare(cluster)
+    assert (True, False) == (handover.prepared, handover.placed)
+    handover.place()
+    assert (True, True) == (handover.prepared, handover.placed)
+    handover.verify(cluster)
+    topic_id = cluster.find_topic("orders").topic_id
+    assert f"orders: created in the cluster, 2 partitions, topic id {topic_id}" == told[0]
+    assert [
+        "orders-0: put into /log/orders-0, offsets 0 to 16",
+        "orders-1: put into /log/orders-1, offsets 0 to 16",
+        "trimmed-0: put into /log/trimmed-0, offsets 7 to 15",
+        "orders: served, offsets as here (32 in 2 partitions)",
+        "trimmed: served, offsets as here (8 in 1 partition)",
+    ] == told[2:]
+
+
+def test_checkpoints_say_what_was_put_there() -> None:
+    """Recovery point and high watermark are the log's end; a log start inside a segment has its line."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    given(disk).place()
+    lines = {
+        name: read_offsets(disk, LOG_DIR / name)
+        for name in (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_START_OFFSETS)
+    }
+    ends = {
+        TopicPartition("orders", 0): 16,
+        TopicPartition("orders", 1): 16,
+        TopicPartition("trimmed", 0): 15,
+    }
+    assert {
+        names.RECOVERY_POINTS: ends,
+        names.HIGH_WATERMARKS: ends,
+        names.LOG_START_OFFSETS: {TopicPartition("trimmed", 0): 7},
+    } == lines
+
+
+def test_topics_added_later_are_asked_for_too() -> None:
+    """A handover is prepared only when the cluster was asked for everything that is here now."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    given(disk).prepare(cluster)
+    engine = served(disk, DATA)
+    engine.create_topic("later")
+    engine.close()
+    assert not given(disk).prepared
+    given(disk).prepare(cluster)
+    assert given(disk).prepared
+    given(disk).place()
+    assert contents(disk, DATA) == contents(disk, LOG_DIR)
+
+
+def test_the_settings_go_along() -> None:
+    """The cluster is told each topic's own settings, when it makes the topic and when it finds an empty one."""
+    disk, _ = prepared_disk(DATA)
+    engine = served(disk, LOG_DIR)
+    engine.create_topic("orders", partitions=2)
+    engine.close()
+    given(disk).prepare(OwnCluster(disk))
+    engine = served(disk, LOG_DIR)
+    found = {name: dict(topic.overrides) for name, topic in engine.topics().items()}
+    engine.close()
+    assert {"orders": SETTINGS, "trimmed": SETTINGS} == found
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records", "message"),
+    [
+        (2, 1, "orders: the cluster has a topic of that name with records of its own"),
+        (3, 0, "orders: 3 partitions in the cluster, 2 partitions here"),
+    ],
+)
+def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: str) -> None:
+    """What is not ours is left alone, and the error says what is in the way."""
+    disk, _ = prepared_disk(DATA)
+    engine = served(disk, LOG_DIR)
+    topic = engine.create_topic("orders", partitions=partitions)
+    if records:
+        topic.partitions()[1].append(numbered(0, records))
+    engine.close()
+    before = contents(disk, LOG_DIR)
+    with pytest.raises(StorageError, match=message):
+        given(disk).prepare(OwnCluster(disk))
+    assert before == contents(disk, LOG_DIR)
+
+
+def test_another_cluster_is_refused() -> None:
+    """The address must lead to the cluster that the log directory belongs to."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    cluster.cluster_id = lambda: "another"
+    with pytest.raises(ClusterError, match="but the one that answers is another"):
+        given(disk).prepare(cluster)
+
+
+def test_records_written_meanwhile_are_not_overwritten() -> None:
+    """Somebody produced to the new topic before its files were put in place: they are left alone."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    engine = served(disk, LOG_DIR)
+    engine.partition("orders", 1).append(numbered(100, 1))
+    engine.close()
+    with pytest.raises(StorageError, match="/log/orders-1: other records are there already"):
+        given(disk).place()
+    assert 1 == len(contents(disk, LOG_DIR)["orders", 1])
+
+
+def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
+    """Deleted and made again between two phases, it has another id: the files wait until the cluster was asked."""
+    disk, records = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    given(disk).prepare(cluster)
+    engine = served(disk, LOG_DIR)
+    engine.delete_topic("orders")
+    engine.create_topic("orders", partitions=2)
+    engine.close()
+    with pytest.raises(StorageError, match="where the cluster said"):
+        given(disk).place()
+    given(disk).prepare(cluster)
+    given(disk).place()
+    assert records == contents(disk, LOG_DIR)
+
+
+def test_a_partition_kept_elsewhere_is_named() -> None:
+    """A broker with several log.dirs keeps some partitions in another one: all are to be given."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    for entry in disk.list_directory(LOG_DIR / "orders-1"):
+        disk.unlink(LOG_DIR / "orders-1" / entry.name)
+    disk.remove_directory(LOG_DIR / "orders-1")
+    with pytest.raises(StorageError, match="orders-1: in none of /log; name every directory"):
+        given(disk).place()
+
+
+def test_a_directory_of_no_broker_is_refused() -> None:
+    """Without meta.properties nothing says whose directory it is."""
+    disk, _ = prepared_disk(DATA)
+    disk.make_directory(Path("/other"))
+    with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker there"):
+        Handover([DATA], [Path("/other")], report=print, files=disk)
+
+
+def test_a_damaged_journal_is_refused() -> None:
+    """What cannot be read is not guessed at."""
+    disk, _ = prepared_disk(DATA)
+    disk.write_bytes(DATA / names.HANDOVER, b'{"version": 2}')
+    with pytest.raises(StorageError, match=r"/data/topicfs.handover: .*version 2, expected 1"):
+        given(disk)
+
+
+def test_a_broker_that_serves_from_another_start_is_told() -> None:
+    """Records that were deleted here must not come back there."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    given(disk).prepare(cluster)
+    given(disk).place()
+    given(disk).verify(cluster)
+    write_lines(disk, LOG_DIR, TopicPartition("trimmed", 0), {names.LOG_START_OFFSETS: None})
+    with pytest.raises(
+        StorageError, match="trimmed-0: the broker serves offsets 0 to 15, here they are 7 to 15"
+    ):
+        given(disk).verify(cluster)

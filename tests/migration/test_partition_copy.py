@@ -1,0 +1,152 @@
+"""Copies of a partition's files: what goes along, and what is there after a power loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.doubles.handover import (
+    DATA,
+    LOG_DIR,
+    NOW,
+    OwnCluster,
+    below,
+    contents,
+    given,
+    numbered,
+    prepared_disk,
+    taken,
+)
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.migration.partition_copy import PartitionCopy, copy_partition
+from topicfs.storage.checkpoints.identifiers import encode_id
+from topicfs.storage.checkpoints.leader_epochs import decode_epochs
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk import names
+from topicfs.storage.model import TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.segment.settings import SegmentDirectory
+
+pytestmark = pytest.mark.slow
+
+
+def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
+    """What a process leaves that is killed inside a roll: a sealed segment's indexes with unused slots."""
+    for partition in ("orders-0", "orders-1", "trimmed-0"):
+        for kind in ("index", "timeindex"):
+            name = directory / partition / f"{0:020}.{kind}"
+            disk.write_bytes(name, disk.read_bytes(name).ljust(1200, b"\0"))
+
+
+def indexes_of(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
+    """The indexes of sealed segments, by partition and name."""
+    found = {path: data for path, data in below(disk, directory).items() if path.endswith("index")}
+    return {"/".join(Path(path).parts[-2:]): data for path, data in found.items() if f"{0:020}" in path}
+
+
+@pytest.mark.parametrize("way", ["handover", "takeover"])
+def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
+    """Whoever gets the log would believe them: they are looked at first, though the directory was closed in order."""
+    source, target = (DATA, LOG_DIR) if way == "handover" else (LOG_DIR, DATA)
+    disk, wanted = prepared_disk(source)
+    leave_unused_slots(disk, source)
+    assert all(data.endswith(bytes(12)) for data in indexes_of(disk, source).values())
+    if way == "handover":
+        given(disk).prepare(OwnCluster(disk))
+        given(disk).place()
+    else:
+        taken(disk)
+    assert 6 == len(indexes_of(disk, target))
+    assert [] == [name for name, data in indexes_of(disk, target).items() if data.endswith(bytes(12))]
+    assert wanted == contents(disk, target)
+
+
+def test_leader_epochs_are_lowered_to_the_brokers() -> None:
+    """Batches of epochs 3 and 7 under a broker that leads in epoch 5: 3 and 5, checksums as they were."""
+    disk = SimulatedDisk()
+    for directory in (DATA, LOG_DIR):
+        disk.make_directory(directory)
+    source = DATA / "orders-0"
+    disk.make_directory(source)
+    config = EngineConfig().topic_defaults
+    log = load_log(SegmentDirectory(source, disk, ManualClock(NOW)), config, clean=True)
+    for epoch, first in ((3, 0), (3, 2), (7, 4)):
+        follower = numbered(first, 2)
+        follower[0:8], follower[12:16] = first.to_bytes(8), epoch.to_bytes(4)
+        log.append_as_follower(follower)
+    records = read_records(log)
+    log.close()
+    copy = PartitionCopy(
+        partition=TopicPartition("orders", 0),
+        source=source,
+        target=LOG_DIR / "orders-0",
+        topic_id=encode_id(UUID(int=1 << 127)),
+        highest_epoch=5,
+    )
+    assert copy_partition(disk, copy)
+    assert not copy_partition(disk, copy)
+    data = disk.read_bytes(LOG_DIR / "orders-0" / f"{0:020d}.log")
+    assert [3, 3, 5] == [each.leader_epoch for each in scan(data, check_crc=True)]
+    path = LOG_DIR / "orders-0" / names.LEADER_EPOCHS
+    assert ((3, 0), (5, 4)) == decode_epochs(disk.read_bytes(path), file=path)
+    placed = load_log(SegmentDirectory(LOG_DIR / "orders-0", disk, ManualClock(NOW)), config, clean=False)
+    assert records == read_records(placed)
+
+
+def test_what_was_carried_is_there_after_a_power_loss() -> None:
+    """Every file with its name, as soon as the copy is in place."""
+    disk, _ = prepared_disk(DATA)
+    copy = copy_of(TopicPartition("orders", 0))
+    assert copy_partition(disk, copy)
+    before = {Path(path).name: data for path, data in below(disk, copy.source).items()}
+    disk.crash(keep=0.0)
+    after = {Path(path).name: data for path, data in below(disk, copy.target).items()}
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == {names.PARTITION_METADATA}
+
+
+def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
+    """Those of its last segment may be half-written: they are made again; those of the others are whole and go along."""
+    disk, _ = prepared_disk(DATA)
+    copy = replace(copy_of(TopicPartition("orders", 0)), recovered=False)
+    present = sorted(Path(path).name for path in below(disk, copy.source))
+    last = max(name.partition(".")[0] for name in present if name.endswith(".log"))
+    assert copy_partition(disk, copy)
+    assert [name for name in present if name not in (f"{last}.index", f"{last}.timeindex")] == sorted(
+        Path(path).name for path in below(disk, copy.target)
+    )
+    assert any(name.endswith(".index") for name in present if not name.startswith(last))
+
+
+def copy_of(partition: TopicPartition) -> PartitionCopy:
+    name = names.partition_directory(partition)
+    return PartitionCopy(
+        partition=partition,
+        source=DATA / name,
+        target=LOG_DIR / name,
+        topic_id=encode_id(UUID(int=1 << 127)),
+    )
+
+
+def test_logs_that_never_change_are_linked() -> None:
+    """With links the sealed logs are the same files; the last one, indexes and snapshots are copies."""
+    disk, records = prepared_disk(LOG_DIR)
+    disk.calls.clear()
+    taken(disk, link=True)
+    linked = {Path(path).name for operation, path in disk.calls if operation == "link"}
+    sealed = {name for name in linked if name.endswith(".log")}
+    assert sealed
+    assert sealed == linked
+    for partition in ("orders-0", "orders-1", "trimmed-0"):
+        logs = sorted(path for path in below(disk, LOG_DIR / partition) if path.endswith(".log"))
+        links = sorted(
+            path for operation, path in disk.calls if operation == "link" and f"{partition}." in path
+        )
+        assert [Path(log).name for log in logs[:-1]] == [Path(path).name for path in links]
+    assert records == contents(disk, DATA)

@@ -1,0 +1,341 @@
+"""What a refused handover or takeover leaves: every byte of both directories as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.handover import (
+    DATA,
+    LOG_DIR,
+    OwnCluster,
+    StoppingDisk,
+    contents,
+    given,
+    numbered,
+    prepared_disk,
+    served,
+    taken,
+)
+from tests.doubles.records import batch, produced
+from topicfs.migration.cluster import TopicDescription
+from topicfs.migration.handover import Handover, OwnTopic
+from topicfs.migration.journal import HandoverJournal, JournalTopic, write_journal
+from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.storage.checkpoints.clean_shutdown import remove_mark
+from topicfs.storage.checkpoints.identifiers import new_id
+from topicfs.storage.checkpoints.meta_properties import read_meta_properties
+from topicfs.storage.checkpoints.offset_checkpoint import read_lines
+from topicfs.storage.checkpoints.partition_metadata import write_topic_id_again
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk import names
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.manager import open_engine
+from topicfs.storage.model import Offset, TopicPartition
+
+pytestmark = pytest.mark.slow
+
+EMPTY = Path("/empty")
+Change = Callable[[StoppingDisk], None]
+"""Something that happens to the directories before a run, which is refused for it."""
+
+
+def append_there(disk: StoppingDisk) -> None:
+    """Somebody else's records in the last topic, and a new topic in front of it."""
+    engine = served(disk, LOG_DIR)
+    engine.create_topic("alpha")
+    topic = engine.topics().get("trimmed") or engine.create_topic("trimmed")
+    topic.partitions()[0].append(numbered(100, 3))
+    engine.close()
+
+
+def begin_transaction(disk: StoppingDisk) -> None:
+    engine = served(disk, DATA)
+    engine.partition("trimmed", 0).append(produced(txn=True))
+    engine.close()
+    served(disk, DATA).close()  # Each start drops a producer snapshot, until two are left.
+
+
+def remove(path: str) -> Change:
+    """Remove a file, or a directory with all that is in it."""
+
+    def change(disk: StoppingDisk) -> None:
+        inside = [Path(one) for one in disk.tree() if one.startswith(f"{path}/")]
+        for file in inside or [Path(path)]:
+            disk.unlink(file)
+        if inside:
+            disk.remove_directory(Path(path))
+
+    return change
+
+
+def recreate(directory: Path, *topics: str) -> Change:
+    """Delete the last topic, and make others."""
+
+    def change(disk: StoppingDisk) -> None:
+        engine = served(disk, directory)
+        engine.delete_topic("trimmed")
+        for topic in topics:
+            engine.create_topic(topic)
+        engine.close()
+
+    return change
+
+
+def break_batch(disk: StoppingDisk) -> None:
+    """A batch in front of others that cannot be read, so that its epoch cannot be lowered."""
+    path = DATA / "trimmed-0" / f"{0:020d}.log"
+    data = bytearray(disk.read_bytes(path))
+    second = scan(data)[1].position
+    data[second + 8 : second + 12] = (1 << 30).to_bytes(4)
+    disk.write_bytes(path, data)
+
+
+def cluster_id(directory: Path) -> str:
+    meta = read_meta_properties(NativeFileSystem(), directory)
+    assert meta is not None
+    return meta.cluster_id or ""
+
+
+def bytes_below(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def check_bytes(disk: StoppingDisk, run: Callable[[], object], message: str) -> None:
+    before = disk.tree()
+    with pytest.raises(StorageError, match=message):
+        run()
+    assert before == disk.tree()
+
+
+def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -> None:
+    """The run is refused and leaves every byte; both directories then serve what they served before it."""
+    expected = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
+    check_bytes(disk, run, message)
+    assert expected == [contents(disk, directory) for directory in (DATA, LOG_DIR)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (begin_transaction, "trimmed-0: a transaction is open there"),
+        (lambda disk: write_journal(disk, DATA, HandoverJournal("other")), "to cluster other was begun"),
+        (append_there, "trimmed: the cluster has a topic of that name with records of its own"),
+        (
+            lambda disk: disk.write_bytes(DATA / names.HANDOVER, b"{"),
+            "/data/topicfs.handover: .*no journal of a handover",
+        ),
+        (lambda disk: disk.unlink(LOG_DIR / names.META_PROPERTIES), "/log: no meta.properties of a broker"),
+    ],
+)
+def test_a_preparation_that_is_refused(change: Change, message: str) -> None:
+    """The last topic is looked at before the first one is created."""
+    disk, _ = prepared_disk(DATA)
+    change(disk)
+    check_refused(disk, lambda: given(disk).prepare(OwnCluster(disk)), message)
+
+
+def test_a_preparation_without_one_of_our_partitions() -> None:
+    """A partition that is not here is not taken for one that never was; nothing is created."""
+    disk, _ = prepared_disk(DATA)
+    remove("/data/orders-0")(disk)
+    before = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
+    with pytest.raises(StorageError, match=r"orders: has the partitions \[1\]; some below them are missing"):
+        given(disk).prepare(OwnCluster(disk))
+    assert before == [contents(disk, directory) for directory in (DATA, LOG_DIR)]
+
+
+@pytest.mark.parametrize(("partitions", "node"), [(2, 1), (1, 2)])
+def test_a_preparation_for_a_topic_of_another_form(partitions: int, node: int) -> None:
+    """Other partitions than ours, or replicas on another broker, are found before the first topic is created."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    known = {"trimmed": TopicDescription(new_id(), partitions, frozenset({node}))}
+    cluster.find_topic = known.get
+    check_refused(disk, lambda: given(disk).prepare(cluster), "trimmed: (its replicas|2 partitions)")
+
+
+def test_a_preparation_for_another_cluster() -> None:
+    """The id that the cluster tells is compared with that of the log directory first."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    cluster.cluster_id = lambda: "another"
+    check_refused(disk, lambda: given(disk).prepare(cluster), "the one that answers is another")
+
+
+def test_a_handover_of_nothing() -> None:
+    """A directory without topics does not become a data directory by a handover."""
+    disk, _ = prepared_disk(DATA)
+    disk.make_directory(EMPTY)
+    handover = Handover([EMPTY], [LOG_DIR], report=print, files=disk)
+    check_refused(disk, lambda: handover.prepare(OwnCluster(disk)), "/empty: no topics there")
+    assert [] == disk.list_directory(EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (append_there, "/log/trimmed-0: other records are there already"),
+        (recreate(LOG_DIR, "trimmed"), "/log/trimmed-0: topic id .* where the cluster said"),
+        (remove("/log/trimmed-0"), "trimmed-0: in none of /log"),
+        (recreate(DATA, "another"), "trimmed-0: noted in /data/topicfs.handover, but not here any more"),
+        (begin_transaction, "trimmed-0: a transaction is open there"),
+    ],
+)
+def test_a_placing_that_is_refused(change: Change, message: str) -> None:
+    """The last partition is looked at before the checkpoints and the files of the first one are written."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    change(disk)
+    check_refused(disk, lambda: given(disk).place(), message)
+
+
+def test_a_placing_of_what_is_being_written() -> None:
+    """A directory that somebody opens between our look and our lock is not copied."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    handover = given(disk)
+    look = handover._own_topics
+
+    def look_then_write() -> list[OwnTopic]:
+        found = look()
+        remove_mark(disk, DATA)
+        return found
+
+    handover._own_topics = look_then_write  # type: ignore[method-assign]  # The moment between the two cannot be aimed at otherwise.
+    before = contents(copy.deepcopy(disk), LOG_DIR)
+    with pytest.raises(StorageError, match="/data: was written to in this moment; run this again"):
+        handover.place()
+    assert before == contents(disk, LOG_DIR)
+
+
+@pytest.mark.parametrize("held", ["data", "log"])
+@pytest.mark.parametrize("does", ["handover", "takeover"])
+def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> None:
+    """While a mount has our directory, or a broker its own, the holder is named, and nothing is written to the other one."""
+    data, log_dir = tmp_path / "data", tmp_path / "log"
+    for directory in (data, log_dir):
+        with closing(open_engine(directory)) as engine:
+            engine.create_topic("orders").partitions()[0].append(numbered(0, 3))
+            topic_id = engine.topic("orders").topic_id
+    journal = HandoverJournal(cluster_id(log_dir)).with_topic("orders", JournalTopic(topic_id, 1))
+    write_journal(NativeFileSystem(), data, journal)
+    with closing(open_engine(tmp_path / held)):
+        before = bytes_below(tmp_path)
+        source = BrokerDirectories(log_dirs=[log_dir], without_settings=True)
+        run = {
+            "handover": Handover([data], [log_dir], report=print).place,
+            "takeover": Takeover(source, [data], report=print).take,
+        }[does]
+        with pytest.raises(DirectoryLockedError, match="in use by"):
+            run()
+        assert before == bytes_below(tmp_path)
+
+
+def test_a_partition_that_cannot_be_copied() -> None:
+    """A batch that cannot be read ends the handover; the broker keeps its empty partition, and its checkpoints."""
+    disk, _ = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    break_batch(disk)
+    with pytest.raises(StorageError, match=r"/data/trimmed-0/0+\.log: position 146"):
+        given(disk).place()
+    assert ["orders-0", "orders-1", "trimmed-0"] == [
+        entry.name for entry in disk.list_directory(LOG_DIR) if entry.is_directory
+    ]
+    lines = read_lines(disk, LOG_DIR, TopicPartition("trimmed", 0))
+    assert {0, None} == set(lines.values())
+    assert [] == contents(disk, LOG_DIR)["trimmed", 0]
+
+
+def break_metadata(disk: StoppingDisk) -> None:
+    directory = LOG_DIR / "__cluster_metadata-0"
+    disk.make_directory(directory)
+    disk.write_bytes(directory / f"{0:020d}.log", batch(b"\xff" * 8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (recreate(DATA, "trimmed"), "trimmed: /data has another topic of that name"),
+        (append_there, "/data/trimmed-0: other records are there already"),
+        (remove(f"/log/trimmed-0/{names.PARTITION_METADATA}"), "/log/trimmed-0: no partition.metadata"),
+    ],
+)
+def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None:
+    """The last topic is looked at before anything of the first one is written; both have copies already."""
+    disk, _ = prepared_disk(LOG_DIR)
+    taken(disk)
+    change(disk)
+    check_refused(disk, lambda: taken(disk), message)
+
+
+def test_a_takeover_after_the_source_deleted_records() -> None:
+    """Our copy, which ends before the source's new start, keeps its records."""
+    disk, records = prepared_disk(LOG_DIR)
+    taken(disk)
+    engine = served(disk, LOG_DIR)
+    engine.partition("trimmed", 0).append(numbered(15, 15))
+    engine.partition("trimmed", 0).delete_records(Offset(25))
+    engine.close()
+    check_refused(disk, lambda: taken(disk), "/data/trimmed-0: other records are there already")
+    assert records == contents(disk, DATA)
+
+
+def test_a_takeover_without_a_metadata_log() -> None:
+    """Without the topics' settings a takeover is refused before it writes anything."""
+    disk, _ = prepared_disk(LOG_DIR)
+    directories = BrokerDirectories(log_dirs=[LOG_DIR])
+    check_refused(
+        disk,
+        lambda: Takeover(directories, [DATA], report=print, files=disk).take(),
+        "/log/__cluster_metadata-0: not there",
+    )
+
+
+def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
+    """Unknown settings are not default ones: nothing is written."""
+    disk, _ = prepared_disk(LOG_DIR)
+    break_metadata(disk)
+    check_bytes(disk, lambda: taken(disk), "a metadata record that cannot be read")
+
+
+def test_a_takeover_of_partitions_with_different_ids() -> None:
+    """Two topics under one name are told apart before anything is written."""
+    disk, _ = prepared_disk(LOG_DIR)
+    write_topic_id_again(disk, LOG_DIR / "trimmed-0", new_id())
+    write_topic_id_again(disk, LOG_DIR / "orders-1", new_id())
+    check_bytes(disk, lambda: taken(disk), "orders: its partitions have different topic ids")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (EMPTY, DATA, "/empty: no topics there"),
+        (LOG_DIR, LOG_DIR, "/log: given as the broker's directory and as ours"),
+        (LOG_DIR, Path("/"), "/data: neither a partition's directory nor another of Kafka's"),
+    ],
+)
+def test_a_takeover_between_directories_that_do_not_fit(source: Path, target: Path, message: str) -> None:
+    """The broker's own directory, and one that is no data directory, are not written to."""
+    disk, _ = prepared_disk(LOG_DIR)
+    disk.make_directory(EMPTY)
+    directories = BrokerDirectories(log_dirs=[source], without_settings=True)
+    check_bytes(disk, lambda: Takeover(directories, [target], report=print, files=disk).take(), message)
+
+
+def test_a_repeated_takeover_keeps_what_was_deleted_here() -> None:
+    """A partition that is in place keeps its own log start: records deleted here do not come back."""
+    disk, _ = prepared_disk(LOG_DIR)
+    taken(disk)
+    engine = served(disk, DATA)
+    engine.partition("orders", 0).delete_records(Offset(2))
+    engine.close()
+    expected = contents(disk, DATA)
+    assert 2 == expected["orders", 0][0].offset
+    taken(disk)
+    assert expected == contents(disk, DATA)

@@ -1,0 +1,85 @@
+"""Share groups in files, and where a handover puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.doubles.engines import DATA, append_lines, engine_on
+from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.records.share_state_records import ShareState, StateBatch
+from topicfs.coordination.share_groups import Acknowledgement
+from topicfs.migration.share_groups import ShareGroupsFound, put_share_groups, read_share_groups
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.disk import names
+from topicfs.storage.model import Offset, TopicPartition
+
+PLACE = TopicPartition("orders", 0)
+
+
+class OtherCluster:
+    """Coordinators that remember what they were told."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, TopicPartition], ShareState] = {}
+        self.ids: list[Mapping[str, str]] = []
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        return {
+            one: Offset(self.states[group, one].start_offset)
+            for one in partitions
+            if (group, one) in self.states
+        }
+
+    def put(
+        self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
+    ) -> None:
+        self.states.update({(group, one): state for one, state in states.items()})
+        self.ids.append(topic_ids)
+
+
+def kept_by_us() -> tuple[ShareGroupsFound, str]:
+    """What the files of a closed engine tell, and the id of its topic."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    for internal in ("__consumer_offsets", "__share_group_state"):
+        engine.create_topic(internal, partitions=1)
+    topic = engine.create_topic("orders", partitions=1)
+    append_lines(topic.partitions()[0], "a\nb\nc\n")
+    session = engine.share_groups.group("g").open(["orders"], holder="")
+    for word in (Acknowledgement.ACCEPT, Acknowledgement.RELEASE):
+        leased = session.take()
+        assert leased is not None
+        session.acknowledge({leased.place: word})
+    engine.close()
+    places = [
+        DATA / names.partition_directory(TopicPartition(internal, 0))
+        for internal in ("__consumer_offsets", "__share_group_state")
+    ]
+    return read_share_groups(disk, places[:1], places[1:]), topic.topic_id
+
+
+def test_groups_and_states_are_read_out_of_files() -> None:
+    """With the epoch, the topics, the start offset and what comes again."""
+    found, topic_id = kept_by_us()
+    ((key, state),) = found.states.items()
+
+    assert ({"g": 1}, ("g", decode_id(topic_id), 0)) == (found.epochs, tuple(key))
+    assert ["orders"] == [one.name for one in found.topics["g"].initialized.values()]
+    # The second write tells the start offset to which the first one moved it.
+    assert (1, (StateBatch(1, 1, 0, 1),)) == (state.start_offset, state.batches)
+
+
+def test_a_group_is_put_once_and_left_alone_where_it_has_begun() -> None:
+    """Under the cluster's own ids; groups in topics that are not handed over stay."""
+    found, topic_id = kept_by_us()
+    cluster, ids = OtherCluster(), {"orders": "theirs"}
+    topics = {decode_id(topic_id): "orders"}
+
+    assert ["share group g: put where it stood here: orders-0 at 1"] == list(
+        put_share_groups(cluster, found, topics, ids)
+    )
+    assert ["share group g: has begun there: orders-0 at 1"] == list(
+        put_share_groups(cluster, found, topics, ids)
+    )
+    assert ([ids], 1) == (cluster.ids, cluster.states["g", PLACE].start_offset)
+    assert [] == list(put_share_groups(cluster, found, {}, ids))

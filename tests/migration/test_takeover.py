@@ -1,0 +1,68 @@
+"""A takeover: when it is refused, and what is looked at in what it brings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.handover import DATA, LOG_DIR, contents, numbered, prepared_disk, served, taken
+from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk import names
+from topicfs.storage.errors import StorageError
+
+pytestmark = pytest.mark.slow
+
+
+def test_another_topic_of_the_same_name_is_refused() -> None:
+    """A takeover changes nothing where a topic of that name, but another id, is here already."""
+    disk, _ = prepared_disk(LOG_DIR)
+    engine = served(disk, DATA)
+    engine.create_topic("trimmed")
+    engine.close()
+    with pytest.raises(StorageError, match="trimmed: /data has another topic of that name"):
+        taken(disk)
+    assert {("trimmed", 0): []} == contents(disk, DATA)
+
+
+def test_settings_that_cannot_be_had_are_asked_about() -> None:
+    """Where the metadata log is elsewhere, nothing is taken until that was said."""
+    disk, _ = prepared_disk(LOG_DIR)
+    with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
+        Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()
+
+
+def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:
+    """The clean mark of a data directory speaks of the logs that it had, not of those that come to it."""
+    disk, records = prepared_disk(LOG_DIR)
+    disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
+    disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
+    sealed = LOG_DIR / "orders-0" / "00000000000000000000.log"
+    last = scan(disk.read_bytes(sealed))[-1]
+    disk.write_bytes(sealed, disk.read_bytes(sealed)[:-1] + b"?")
+    assert disk.exists(DATA / names.CLEAN_SHUTDOWN)
+    taken(disk)
+    left = [record for record in records["orders", 0] if record.offset < last.base_offset]
+    assert records | {("orders", 0): left} == contents(disk, DATA)
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped"])
+def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
+    """What recovery cut off behind the first takeover is not missed by a second one; anything else would be."""
+    disk, records = prepared_disk(LOG_DIR)
+    disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
+    disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
+    path = max(
+        LOG_DIR / "orders-0" / entry.name
+        for entry in disk.list_directory(LOG_DIR / "orders-0")
+        if entry.name.endswith(".log")
+    )
+    torn = bytes(numbered(16, 4))
+    torn = torn[:-20] if damage == "torn" else torn[:-1] + b"?"
+    disk.write_bytes(path, disk.read_bytes(path) + (16).to_bytes(8) + torn[8:])
+    for _ in range(2):
+        taken(disk)
+        assert records == contents(disk, DATA)
+    target = DATA / "orders-0" / path.name
+    disk.write_bytes(target, disk.read_bytes(target)[: -len(numbered(12, 4))])
+    with pytest.raises(StorageError, match="/data/orders-0: other records are there already"):
+        taken(disk)

@@ -1,0 +1,357 @@
+"""Replicas that compaction made different: one with a damaged batch is copied anew from one that is sound."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.doubles.flips import flip
+from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.powered_replicas import PoweredReplicas
+from tests.doubles.records import batch, read_records
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from topicfs.replication.replicas.healing.renewal import RenewalError
+from topicfs.replication.scrub.findings import ScrubFinding
+from topicfs.storage.compaction.cleaner import clean
+from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
+from topicfs.storage.duties.log_cleaner import plan_cleaning
+from topicfs.storage.errors import StorageError
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Position
+
+VALUE = 70
+"""Position of a record's value in a batch."""
+KEEP = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}
+
+
+def filled(both: Replicated, records: int = 60) -> Replicated:
+    """Two or three replicas of a compacted topic, of which the second was compacted by itself."""
+    both.engine.create_topic("orders")
+    for number in range(records):
+        key = b"%d" % number if number < 5 else b"%d" % (number % 7 + 100)
+        both.partition().append(batch(b"value %02d" % number, key=key, timestamp=1 + number))
+    compact(both, 2)
+    both.partition().sync()
+    return both
+
+
+def compact(both: Replicated, number: int) -> None:
+    log = both.engine.controller.logs(ORDERS)[number]
+    if not log.leads:
+        log.follow_high_watermark(log.log_end_offset)
+    clean(log, plan_cleaning(log, both.clock()), now=both.clock(), map_bytes=1 << 16)
+
+
+def settings(**more: int) -> dict[str, object]:
+    return {
+        "cleanup_policy": ("compact",),
+        "internal_segment_bytes": 1000,
+        "min_cleanable_dirty_ratio": 0.0,
+        **more,
+    }
+
+
+@pytest.fixture
+def both() -> Replicated:
+    return filled(Replicated(**settings()))
+
+
+def newest(both: Replicated) -> dict[bytes | None, bytes | None]:
+    """The newest value of each key."""
+    return {one.key: one.value for one in read_records(both.partition())}
+
+
+def damage(both: Replicated, number: int, offset: int = 4) -> None:
+    """Flip a bit of the value at an offset, which both have."""
+    log = both.engine.controller.logs(ORDERS)[number]
+    segment = log.chain.segments[log.chain.floor(offset)]
+    found = segment.find_batch(offset, segment.size)
+    assert found is not None
+    assert offset == found.base_offset
+    flip(both, number, found.position + VALUE, name=f"{segment.base_offset:020}.log")
+
+
+def scrub(both: Replicated) -> list[ScrubFinding]:
+    found: list[ScrubFinding] = []
+    assert both.engine.scrubber.run(tell=found.append)
+    return found
+
+
+def logs(both: Replicated, number: int) -> dict[int, bytes]:
+    """The segments of a replica that compaction has left something of, by their base offsets."""
+    segments = both.engine.controller.logs(ORDERS)[number].chain.segments
+    found = {one.base_offset: bytes(one.log.pread(1 << 20, Position(0))) for one in segments}
+    return {base_offset: data for base_offset, data in found.items() if data}
+
+
+def copies_on_the_way(both: Replicated) -> list[str]:
+    """Directories of copies that nobody uses yet."""
+    return [
+        entry.name
+        for root in both.roots
+        for entry in both.disks.list_directory(root)
+        if (parsed := parse_partition_directory(entry.name) if entry.is_directory else None)
+        and parsed.mark is DirectoryMark.FUTURE
+    ]
+
+
+def test_a_follower_is_copied_from_the_leader(both):
+    """All of it, so that its files are the leader's byte for byte; it is in sync as before, also after a restart."""
+    before, epoch = newest(both), both.partition().state.leader_epoch
+    assert logs(both, 1) != logs(both, 2)
+    damage(both, 2)
+    assert before == newest(both)
+    assert ["/a"] == [one.healed_from for one in scrub(both)]
+    assert (1, 0) == (both.engine.scrubber.counts.batches_healed, both.engine.scrubber.counts.damaged)
+    assert logs(both, 1) == logs(both, 2)
+    assert ((1, 2), 1, epoch) == (both.in_sync(), both.leader(), both.partition().state.leader_epoch)
+    assert [] == copies_on_the_way(both) == scrub(both)
+    both.partition().append(batch(b"more", key=b"more", timestamp=99))
+    assert logs(both, 1) == logs(both, 2)
+    both.reopen()
+    assert {**before, b"more": b"more"} == newest(both)
+    assert ((1, 2), []) == (both.in_sync(), scrub(both))
+
+
+def test_of_a_leader_another_one_leads_from_then_on(both):
+    """In a new epoch; its own copy is the new leader's, and can lead again."""
+    before, epoch = newest(both), both.partition().state.leader_epoch
+    damage(both, 1)
+    assert before == newest(both)
+    assert ["/b"] == [one.healed_from for one in scrub(both)]
+    assert ((1, 2), 2, epoch + 1) == (both.in_sync(), both.leader(), both.partition().state.leader_epoch)
+    assert logs(both, 1) == logs(both, 2)
+    assert before == newest(both)
+    assert 1 == both.engine.elect_preferred()
+    assert (before, [], 1) == (newest(both), scrub(both), both.leader())
+
+
+def test_of_three_the_others_stay(both):
+    """The one that leads is copied, if it is sound."""
+    three = filled(Replicated(3, replicas=3, **settings()))
+    before = newest(three)
+    others = logs(three, 1), logs(three, 3)
+    damage(three, 2)
+    assert ["/a"] == [one.healed_from for one in scrub(three)]
+    assert (*others, others[0]) == (logs(three, 1), logs(three, 3), logs(three, 2))
+    assert ((1, 2, 3), before) == (three.in_sync(), newest(three))
+
+
+def test_what_no_other_replica_has_sound_is_left(both):
+    """A damaged copy is no source of another one, wherever it is damaged: neither is touched."""
+    damage(both, 1, 20)  # Compaction has removed it in the other.
+    damage(both, 2, 4)  # The batches behind it are others.
+    before = logs(both, 1), logs(both, 2)
+    found = scrub(both)
+    assert {None} == {one.healed_from for one in found}
+    assert all("no other replica that is in sync is sound" in one.finding.cause for one in found)
+    assert before == (logs(both, 1), logs(both, 2))
+    assert ((1, 2), 2) == (both.in_sync(), both.engine.scrubber.counts.damaged)
+
+
+def test_a_replica_that_is_offline_is_no_source(both):
+    """Nothing of it can be looked at: here a leader epoch, which is under no checksum, is damaged in it."""
+    damage(both, 2)
+    log = both.engine.controller.logs(ORDERS)[1]
+    segment = log.chain.segments[log.chain.floor(20)]
+    found = segment.find_batch(20, segment.size)
+    assert found is not None
+    flip(both, 1, found.position + 15, name=f"{segment.base_offset:020}.log")
+    log.mark_offline("flushing failed")
+    before = logs(both, 2)
+    damaged, unread = scrub(both)
+    assert (None, None) == (damaged.healed_from, unread.healed_from)
+    assert "not scrubbed to its end: flushing failed" == unread.finding.cause
+    assert before == logs(both, 2)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_leader(both, monkeypatch, anew):
+    """Nor does the next one of its name."""
+    damage(both, 1)
+    renewals = both.engine._healer.renewals
+    is_sound = renewals._is_sound
+
+    def look_and_delete(*asked: object) -> bool:
+        sound = is_sound(*asked)
+        both.engine.delete_topic("orders")
+        if anew:
+            both.engine.create_topic("orders")
+        return sound
+
+    monkeypatch.setattr(renewals, "_is_sound", look_and_delete)
+    assert [None] == [one.healed_from for one in scrub(both)]
+    if anew:
+        assert (1, 0) == (both.leader(), both.partition().state.leader_epoch)
+        assert (
+            both.partition().state == both.engine.controller.entry(ORDERS.topic).partitions[ORDERS.partition]
+        )
+
+
+def test_a_follower_alone_in_sync_has_no_source(both):
+    """A replica that is out of sync may lack what was acknowledged."""
+    break_disk(both.disk(1))
+    both.partition().append(batch(b"more", key=b"more", timestamp=99))
+    assert (2,) == both.in_sync()
+    damage(both, 2)
+    before = logs(both, 2)
+    (found,) = scrub(both)
+    assert "no other replica that is in sync" in found.finding.cause
+    assert before == logs(both, 2)
+
+
+def test_a_full_disk_keeps_what_it_has(both):
+    """The copy goes, the replica serves on, and the finding says why; with room again it is copied."""
+    damage(both, 2)
+    before = logs(both, 2)
+    both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
+    (found,) = scrub(both)
+    assert found.healed_from is None
+    assert "not copied anew from another replica: " in found.finding.cause
+    assert before == logs(both, 2)
+    assert ((1, 2), []) == (both.in_sync(), copies_on_the_way(both))
+    both.disk(2).heal()
+    assert ["/a"] == [one.healed_from for one in scrub(both)]
+
+
+def test_appends_go_on_while_it_is_copied(both, monkeypatch):
+    """They are in the copy as well; appends wait for its last records alone."""
+    before = newest(both)
+    damage(both, 2)
+    renewals = both.engine._healer.renewals
+    copy = renewals._copy
+
+    def copy_beside_appends(source: Log, log: Log) -> None:
+        both.partition().append(batch(b"before", key=b"more", timestamp=98))
+        copy(source, log)
+        assert ("before", (1, 2)) == (newest(both)[b"more"].decode(), both.in_sync())
+        both.partition().append(batch(b"behind", key=b"more", timestamp=99))
+
+    monkeypatch.setattr(renewals, "_copy", copy_beside_appends)
+    assert ["/a"] == [one.healed_from for one in scrub(both)]
+    assert {**before, b"more": b"behind"} == newest(both)
+    assert logs(both, 1) == logs(both, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("compaction", "it was compacted meanwhile"),
+        ("election", "its replicas changed meanwhile"),
+        ("deletion", "its topic was deleted"),
+        ("recreation", "its topic was deleted"),
+        ("failure", "its replicas changed meanwhile"),
+        ("end", "are being closed"),
+    ],
+)
+def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
+    """What was copied by then is no whole log, or nobody wants it any more: the replica stays, and the copy goes."""
+    before = newest(both)
+    damage(both, 2)
+    renewals = both.engine._healer.renewals
+    copy = renewals._copy
+
+    def copy_and_change(source: Log, log: Log) -> None:
+        copy(source, log)
+        if change == "compaction":
+            compact(both, 1)
+        elif change == "election":
+            both.engine.controller.lead(both.partition(), 2)
+        elif change in {"deletion", "recreation"}:
+            both.engine.delete_topic("orders")
+            if change == "recreation":
+                both.engine.create_topic("orders")
+                both.partition().append(batch(b"new", key=b"new", timestamp=1))
+        elif change == "failure":
+            source.mark_offline("flushing failed")
+        else:
+            renewals.stop()
+            copy(source, log)
+
+    monkeypatch.setattr(renewals, "_copy", copy_and_change)
+    (found,) = scrub(both)
+    assert found.healed_from is None
+    assert reason in found.finding.cause
+    assert [] == copies_on_the_way(both)
+    if change == "recreation":
+        before = {b"new": b"new"}
+        assert logs(both, 1) == logs(both, 2)
+    if change != "deletion":
+        assert ((1, 2), before) == (both.in_sync(), newest(both))
+
+
+def test_neither_log_is_compacted_meanwhile_and_both_are_again_afterwards(both, monkeypatch):
+    """What is copied would be of two states of a log otherwise."""
+    cleaners = [both.engine._members[number].engine._services.cleaner for number in (1, 2)]
+    assert [1, 1] == [len(one._compacted()) for one in cleaners]
+    damage(both, 2)
+    renewals = both.engine._healer.renewals
+    copy = renewals._copy
+    found: list[int] = []
+
+    def look_and_copy(source: Log, log: Log) -> None:
+        found.extend(len(one._compacted()) for one in cleaners)
+        copy(source, log)
+
+    monkeypatch.setattr(renewals, "_copy", look_and_copy)
+    scrub(both)
+    assert [0, 0] == found
+    assert [1, 1] == [len(one._compacted()) for one in cleaners]
+
+
+def test_a_replica_that_moves_is_not_copied_anew(both):
+    """Its copy in another directory is made of the one that leads."""
+    three = filled(Replicated(3, replicas=2, **settings()))
+    damage(three, 2)
+    three.engine.move_replica(ORDERS, "/c", "/b")
+    with pytest.raises(StorageError, match="on its way"):
+        three.engine._healer.renewals.renew(three.partition(), "/b")
+    with pytest.raises(RenewalError, match="/x does not serve"):
+        three.engine._healer.renewals.renew(three.partition(), "/x")
+
+
+def test_a_reader_that_finds_it_has_it_copied(both):
+    """In the background: nobody waits for it."""
+    before = newest(both)
+    damage(both, 1)
+    assert before == newest(both)
+    assert (1, True) == (both.leader(), logs(both, 1) != logs(both, 2))
+    both.engine.heal()
+    assert (2, True) == (both.leader(), logs(both, 1) == logs(both, 2))
+    assert ([], before) == (scrub(both), newest(both))
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
+@pytest.mark.parametrize("end", list(End), ids=str)
+def test_whatever_interrupts_it_nothing_is_lost(end: End, leads: bool):
+    """Killed before any change of any disk, or its power lost there: what was acknowledged is read, and a scrub heals the rest."""
+    step = 0
+    while True:
+        two = filled(PoweredReplicas(2, seed=step, **settings()), 25)
+        before = newest(two)
+        damage(two, 1 if leads else 2)
+        two.supply.steps_left = step
+        try:
+            scrub(two)
+        except Killed:
+            interrupted = True
+        else:
+            interrupted = False
+        two.lose_power(KEEP[end])
+        two.open()
+        assert before == newest(two), step
+        two.engine.catch_up()
+        assert before == newest(two), step
+        assert (1, 2) == two.in_sync(), step
+        assert all(one.healed_from for one in scrub(two)), step
+        assert [] == scrub(two) == copies_on_the_way(two), step
+        assert before == newest(two), step
+        two.partition().append(batch(b"more", key=b"more", timestamp=99))
+        two.reopen()
+        assert {**before, b"more": b"more"} == newest(two), step
+        if not interrupted:
+            break
+        step += 1 if end is End.KILL else 2
+    assert step > 30

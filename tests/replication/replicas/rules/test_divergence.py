@@ -1,0 +1,140 @@
+"""Where a follower's log left its leader's: the classic cases of log truncation, by the proposals that name them."""
+
+from __future__ import annotations
+
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from topicfs.replication.replicas.rules.divergence import diverging, truncation_point
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.storage.checkpoints.leader_epochs import EpochEnd, EpochEntry
+from topicfs.storage.model import NO_LEADER_EPOCH, Offset
+
+
+def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
+    return tuple(EpochEntry(epoch, Offset(start)) for epoch, start in pairs)
+
+
+def cut(
+    leader: tuple[EpochEntry, ...], leader_end: int, follower: tuple[EpochEntry, ...], end: int
+) -> list[int]:
+    """The offsets at which a follower cuts its log, one after the other, until its leader lets it go on."""
+    cuts = []
+    while True:
+        epoch = follower[-1].epoch if follower else NO_LEADER_EPOCH
+        answer = diverging(leader, Offset(leader_end), epoch, Offset(end))
+        if answer is None:
+            return cuts
+        end = truncation_point(answer, follower, Offset(end))
+        follower = tuple(entry for entry in follower if entry.start_offset < end)
+        cuts.append(end)
+
+
+def test_a_follower_that_only_lacks_records_goes_on():
+    """The same epoch, and the leader's log of it is at least as long."""
+    assert [] == cut(entries((0, 0)), 10, entries((0, 0)), 10)
+    assert [] == cut(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8)
+    assert [] == cut(entries((0, 0)), 10, (), 0)
+
+
+def test_kip_101_scenario_1_high_watermark_truncation_followed_by_immediate_leader_election():
+    """A follower whose high watermark lags restarts, and its leader dies before it fetched again: nothing is cut.
+
+    It had offset 1 of the leader's epoch; cutting to its high watermark, as before leader epochs, would have lost it.
+    """
+    assert [] == cut(entries((0, 0)), 2, entries((0, 0)), 2)
+
+
+def test_kip_101_scenario_2_replica_divergence_on_restart_after_multiple_hard_failures():
+    """Both lose power, the one with less leads and goes on in a new epoch: the other is cut to where that epoch began."""
+    assert [1] == cut(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2)
+
+
+def test_kip_101_scenario_2_on_two_disks():
+    """The same with logs: after a loss of power the follower kept a record that its leader lost; the files end up equal."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.append("b\n")
+    two.engine.controller.logs(ORDERS)[ReplicaId(2)].sync()
+    two.disk(1).crash(keep=0.0)
+    two.open()
+    two.append("c\n")
+    assert ["a", "b", "c"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_kip_279_fast_leader_failover():
+    """The follower led in an epoch that the leader never saw: it is cut to the last epoch that both know, not further."""
+    leader, follower = entries((0, 0), (2, 20)), entries((0, 0), (1, 15))
+    assert [15] == cut(leader, 30, follower, 25)
+
+
+def test_kip_101_scenario_1_on_two_disks():
+    """The same with logs: killed before it learned of the high watermark, the follower leads alone and lacks nothing."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.append("b\n")
+    assert 0 == two.engine.controller.logs(ORDERS)[ReplicaId(2)].high_watermark
+    two.open(two.roots[1], left_out=two.roots[:1])
+    assert 2 == two.leader()
+    assert ["a", "b"] == two.lines()
+
+
+def test_kip_279_on_two_disks():
+    """The same with logs, by elections that somebody asked for: each led while the other was away, and the first leads now."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    for leader, line in ((1, "b"), (2, "c"), (1, "d")):
+        other = 3 - leader
+        two.disk(leader).heal()
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+        break_disk(two.disk(other))
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+        if two.leader() != leader:
+            two.engine.elect_unclean(ORDERS, str(two.roots[leader - 1]))
+        two.append(f"{line}\n")
+        assert (leader,) == two.in_sync()
+    two.bring_back(2)
+    assert (1, 2) == two.in_sync()
+    assert ["a", "b", "d"] == two.lines()
+    assert two.files(1) == two.files(2)
+
+
+def test_kip_279_several_epochs_that_the_leader_never_saw():
+    """Epoch by epoch, until one is known to both."""
+    leader, follower = entries((0, 0), (4, 10), (5, 30)), entries((0, 0), (1, 10), (2, 12), (3, 14))
+    assert [10] == cut(leader, 40, follower, 16)
+
+
+def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
+    """The follower led last and nobody since: what the leader has ends where its log ends."""
+    assert EpochEnd(3, Offset(7)) == diverging(entries((3, 0)), Offset(7), 9, Offset(12))
+
+
+def test_an_unclean_election_cuts_what_only_others_have():
+    """Switched on by hand, a replica that lacks records leads; the other one is cut to where that began."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.append("b\n")
+    two.disk(2).heal()
+    break_disk(two.disk(1))
+    two.forget_failures()
+    two.engine.maintenance(two.clock())
+    two.forget_failures()
+    two.engine.maintenance(two.clock())
+    assert two.leader() is None or (1,) == two.in_sync()
+    two.engine.elect_unclean(ORDERS, str(two.roots[1]))
+    assert 2 == two.leader()
+    two.append("c\n")
+    assert ["a", "c"] == two.lines()
+    two.bring_back(1)
+    assert (1, 2) == two.in_sync()
+    assert ["a", "c"] == two.lines()
+    assert two.files(1) == two.files(2)

@@ -1,0 +1,279 @@
+"""What makes replicas equal again, file by file, after cuts, losses of power and failures of a disk."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.doubles.engines import append_lines
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from tests.doubles.waiting import wait_until
+from topicfs.replication.replicas.fetcher_thread import FetcherThread
+from topicfs.replication.replicas.rules.follower import catch_up, match_segments
+from topicfs.replication.replicas.rules.state import ReplicaId
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.model import Offset, Timestamp
+
+SMALL = 300
+"""Bytes of a segment: three or four batches."""
+
+
+def closed_files(all_of_them: Replicated) -> list[dict[str, bytes]]:
+    """The files of each replica once the engine was closed in order."""
+    all_of_them.engine.close()
+    return [all_of_them.files(number) for number in range(1, len(all_of_them.roots) + 1)]
+
+
+def logs_of(replica: Replicated, number: int) -> list[str]:
+    return sorted(name for name in replica.files(number) if name.endswith(".log"))
+
+
+def test_entries_elsewhere_are_replaced_where_there_are_as_many():
+    """Counting that began elsewhere came to the same places later: the last entries are equal, those before are not."""
+    two = Replicated(index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for number in range(20):
+        two.append(f"line {number}\n")
+    logs = two.engine.controller.logs(ORDERS)
+    leading, following = logs[1].chain.active, logs[2].chain.active
+    entries, times = list(leading.offset_index), list(leading.time_index)
+    assert 2 < len(entries)
+    between = leading.find_batch(entries[0].offset + 1, leading.size)
+    assert between is not None
+    following.truncate_indexes()
+    following.activate()
+    following.offset_index.extend([(between.last_offset, between.position), *entries[1:]])
+    following.time_index.extend(times)
+    following.count_like(leading)
+    match_segments(logs[1], logs[2])
+    assert entries == list(following.offset_index)
+    two.append("more\n")
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_an_empty_segment_that_only_the_follower_has_goes():
+    """After a loss of power it rolled, and its leader did not: both go on in the segment before."""
+    two = Replicated(internal_segment_bytes=10_000)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.engine.controller.logs(ORDERS)[2].roll()
+    two.kill()
+    assert logs_of(two, 1) == logs_of(two, 2)
+    two.append("b\n")
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_an_empty_segment_that_only_the_leader_has_is_begun_by_the_follower_too():
+    """Before anything is appended there."""
+    two = Replicated(internal_segment_bytes=10_000)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.partition().sync()
+    two.engine.controller.logs(ORDERS)[1].roll()
+    two.kill()
+    assert 1 == two.leader()
+    assert 2 == len(logs_of(two, 1))
+    assert logs_of(two, 1) == logs_of(two, 2)
+    two.append("b\n")
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_a_follower_leaves_it_to_its_leader_when_to_roll():
+    """Whatever its own segment.ms, jitter and clock say."""
+    two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
+    two.engine.create_topic("orders")
+    append_lines(two.partition(), "a\n", timestamp=two.clock())
+    follower = two.engine.controller.logs(ORDERS)[2]
+    follower.chain.active.settings = follower.chain.active.settings._replace(jitter_ms=Timestamp(59_999))
+    append_lines(two.partition(), "b\n", timestamp=two.clock() + 30_000)
+    assert ["00000000000000000000.log"] == logs_of(two, 1) == logs_of(two, 2)
+
+
+def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_hole():
+    """A loss of power took the end of a segment, exactly behind a batch, and left the next one: the other replica leads."""
+    two = Replicated(internal_segment_bytes=SMALL)
+    two.engine.create_topic("orders")
+    while len(logs_of(two, 1)) < 2:
+        two.append(f"line {two.partition().offsets().log_end_offset}\n")
+    lines = two.lines()
+    log = two.engine.controller.logs(ORDERS)[1]
+    sealed = log.chain.segments[0]
+    last = log.read(log.log_end_offset - 2, max_bytes=1)
+    file = two.disks.open(two.roots[0] / "orders-0" / "00000000000000000000.log")
+    file.truncate(sealed.size - len(last.data))
+    two.kill()
+    assert lines == two.lines()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    for number in (1, 2):
+        found = two.engine.controller.logs(ORDERS)[number].read(0, max_bytes=10_000)
+        assert len(found.data) == sealed.size
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_what_a_failed_flush_left_in_the_cache_is_written_again():
+    """The kernel takes it for written, so that the next flush would leave it out: a flush that succeeds has to mean it."""
+    two = Replicated(replicas=1, disks=2)
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    place = 1 if two.leader() == 1 else 2
+    two.disk(place).fail("sync", suffix=".log")
+    long = "b" * 2000  # More than a block, so that what is appended next does not write it again by chance.
+    two.append(f"{long}\n")
+    with pytest.raises(OSError, match="Input/output error"):
+        two.partition().sync()
+    two.engine.reopen_partition(*ORDERS)
+    two.append("c\n")
+    two.partition().sync()
+    two.crash(keep=0.0)
+    assert ["a", long, "c"] == two.lines()
+
+
+def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
+    """A recovery makes a last entry of times where appends made none; what its leader has closed meanwhile is equal, too."""
+    two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for number in range(6):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    break_disk(two.disk(2))
+    for number in range(6, 40):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    assert (1,) == two.in_sync()
+    two.disk(2).heal()
+    two.kill()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    one, other = closed_files(two)
+    assert len(one) > 3
+    assert one == other
+
+
+def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
+    """Its log is offline, and no append has met it yet: the other one goes on leading."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(1))
+    two.append("a\n")
+    two.bring_back(1)
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    two.engine.controller.logs(ORDERS)[1].mark_offline("it fails")
+    assert 0 == two.engine.elect_preferred()
+    two.append("b\n")
+    assert ((2,), 2) == (two.in_sync(), two.leader())
+
+
+def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out():
+    """Its replica goes from the assignment; what lies there goes when it is named again."""
+    three = Replicated(3, replicas=3)
+    three.engine.create_topic("orders")
+    three.append("a\n")
+    three.reopen(*three.roots[:2], left_out=three.roots[2:])
+    three.engine.set_replicas("orders", 2)
+    assert (1, 2) == three.in_sync() == three.partition().state.assigned
+    three.reopen()
+    assert ["a"] == three.lines()
+    assert not three.disks.exists(three.roots[2] / "orders-0")
+
+
+@pytest.mark.parametrize("bytes_in_line", [10, 700])
+def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_line: int):
+    """Small batches and large ones, over rolls, index entries and epochs: files are equal, and so is what is read."""
+    two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
+    two.engine.create_topic("orders")
+    lines = [f"{number} {'x' * bytes_in_line}" for number in range(120)]
+    for number, line in enumerate(lines):
+        two.append(f"{line}\n")
+        if number == 60:
+            break_disk(two.disk(1))
+        if number == 70:
+            two.bring_back(1)
+            two.engine.elect_preferred()
+    assert (1, 2) == two.in_sync()
+    assert lines == two.lines()
+    one, other = closed_files(two)
+    assert one == other
+    assert any(data for name, data in one.items() if name.endswith(".index"))
+
+
+def test_a_thread_that_is_just_being_started_can_be_stopped():
+    """An engine that closes at the moment in which a directory returns ends in order."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    break_disk(two.disk(2))
+    two.append("a\n")
+    for _ in range(100):
+        fetcher = FetcherThread(
+            two.engine._members[2],
+            two.engine._partitions,
+            two.engine.controller,
+            rate=lambda: 1 << 30,
+            warn=print,
+        )
+        wanting = Thread(target=fetcher.want)
+        wanting.start()
+        fetcher.stop()
+        wanting.join()
+        fetcher.stop()
+
+
+def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
+    """Elected while it catches up: the step that it was at has ended by then, and what it gets afterwards is behind that."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    break_disk(two.disk(2))
+    two.append("b\nc\n")
+    two.disk(2).heal()
+    for _ in range(2):
+        two.forget_failures()
+        two.engine.maintenance(two.clock())
+    leader, fetcher = two.partition().leader, two.engine._catching_up[ReplicaId(2)]
+    assert leader is not None
+    read = leader.log.read_as_follower
+
+    def elect() -> None:
+        two.engine.elect_unclean(ORDERS, "/b")
+        two.append("x\n")
+
+    elects = Thread(target=elect)
+
+    def read_and_elect(*arguments: Any, **named: Any) -> Any:
+        fetched = read(*arguments, **named)
+        if elects.ident is None:
+            elects.start()
+            wait_until(lambda: fetcher._holders or not elects.is_alive(), "the election waits, or is over")
+        return fetched
+
+    monkeypatch.setattr(leader.log, "read_as_follower", read_and_elect)
+    two.engine.catch_up()
+    elects.join()
+    two.engine.catch_up()
+    assert ["a", "b", "c", "x"] == two.lines()
+    assert ((1, 2), 2) == (two.in_sync(), two.leader())
+    one, other = closed_files(two)
+    assert one == other
+
+
+def test_a_leader_whose_epochs_are_not_those_of_its_batches_is_not_copied_for_ever():
+    """What is copied is cut off again, where its file of epochs says that they ended."""
+    two = Replicated()
+    two.engine.create_topic("orders")
+    two.append("a\n")
+    two.reopen()
+    two.append("b\n")
+    logs = two.engine.controller.logs(ORDERS)
+    logs[1].epochs.take_back((EpochEntry(0, Offset(0)), EpochEntry(9, Offset(2))))
+    logs[2].truncate_to(Offset(1))
+    with pytest.raises(CorruptionError, match="not those of the batches"):
+        catch_up(logs[1], logs[2], max_bytes=1000)

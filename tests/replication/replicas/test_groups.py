@@ -1,0 +1,103 @@
+"""Groups over replicas: their positions are in every replica in sync, and go on when a disk or the machine fails."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from tests.doubles.group_reader import Reader, settle
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from topicfs.coordination.membership import GroupState, Position, Subscription
+from topicfs.storage.disk import names
+from topicfs.storage.errors import GroupError, ReadOnlyError
+from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.model import TopicPartition
+
+PLACES = [TopicPartition("orders", number) for number in range(2)]
+
+
+def served() -> Replicated:
+    two = Replicated()
+    two.engine.create_topic("orders", partitions=2)
+    two.engine.create_topic(names.CONSUMER_OFFSETS, partitions=2)
+    return two
+
+
+def positions(two: Replicated) -> dict[TopicPartition, int]:
+    return {place: one.offset for place, one in two.engine.groups.positions("g").committed.items()}
+
+
+def test_members_share_partitions_and_commit_into_every_replica() -> None:
+    """Both directories have the same records, and each alone shows the group as a broker of its own would."""
+    two = served()
+    readers = [Reader(two.engine, "g", "orders", name=name) for name in ("one", "two")]
+    settle(readers, PLACES)
+    for reader in readers:
+        reader.commit(reader.partitions[0], 7)
+    for number in range(2):
+        place = TopicPartition(names.CONSUMER_OFFSETS, number)
+        assert two.files(1, place) == two.files(2, place)
+    two.engine.close()
+    for root in two.roots:
+        with closing(
+            open_engine(root, machine=Machine(files=two.disks.read_only_view()), read_only=True)
+        ) as alone:
+            assert {7} == {one.offset for one in alone.groups.positions("g").committed.values()}
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
+    """Commits go on into the other one, and what comes back has them, too."""
+    two = served()
+    reader = Reader(two.engine, "g", "orders")
+    settle([reader], PLACES)
+    reader.commit(PLACES[0], 3)
+    break_disk(two.disk(broken))
+    reader.commit(PLACES[0], 5)
+    reader.commit(PLACES[1], 4)
+    assert {PLACES[0]: 5, PLACES[1]: 4} == positions(two)
+    other = Reader(two.engine, "g", "orders")
+    settle([reader, other], PLACES)
+
+
+def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
+    """Positions, generation and settings; members are gone with the process."""
+    two = served()
+    two.engine.groups.create("g")
+    two.engine.groups.alter_config("g", {"commit": "manual"})
+    two.engine.groups.set_positions("g", {place: Position(2) for place in PLACES})
+    for number in range(2):
+        two.engine.partition(names.CONSUMER_OFFSETS, number).sync()
+    for begin in (two.reopen, two.kill, two.crash):
+        begin()
+        assert dict.fromkeys(PLACES, 2) == positions(two)
+        assert "manual" == two.engine.groups.config("g").commit
+        assert GroupState.EMPTY is two.engine.groups.describe("g").state
+
+
+def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
+    """Their engines change none, whatever duty is due."""
+    two = served()
+    two.engine.groups.set_positions("g", {PLACES[0]: Position(2)})
+    inner = two.engine._members[1].engine
+    with pytest.raises(ReadOnlyError):
+        inner.groups.set_positions("g", {PLACES[0]: Position(3)})
+    with pytest.raises(ReadOnlyError):
+        inner.groups.join("g", Subscription(), client_id="", listener=lambda: None)
+    two.engine.close()
+    with pytest.raises(GroupError):
+        two.engine.groups.listed()
+
+
+def test_positions_expire_there_too() -> None:
+    """By the settings of the whole."""
+    two = served()
+    two.append("a\n", ORDERS)
+    two.engine.groups.set_positions("g", {PLACES[0]: Position(1)})
+    two.engine.maintenance(two.clock())
+    assert {PLACES[0]: 1} == positions(two)
+    two.clock.advance(8 * 86_400_000)
+    two.engine.maintenance(two.clock())
+    assert {} == positions(two)

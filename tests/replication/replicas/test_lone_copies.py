@@ -1,0 +1,337 @@
+"""The only copy in sync lost something: it is named, and an older copy that has it loses nothing and gives it back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.flips import path_of
+from tests.doubles.replicated import DISKS, Replicated
+from tests.replication.replicas.test_presence import LINES, filled, logs, put, remove, told
+from topicfs.storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
+from topicfs.storage.errors import CorruptionError
+from topicfs.storage.log.soundness import torn_segments
+from topicfs.storage.model import Offset
+
+MORE = [f"more {number:02} {'x' * 20}" for number in range(25)]
+
+
+def cut(made: Replicated, number: int, which: int, by: int = 20) -> None:
+    """Cut the end of a replica's segment off."""
+    path = logs(made, number)[which]
+    data = made.disks.read_bytes(path)
+    made.disk(number).write_bytes(path, data[:-by])
+
+
+def missing(made: Replicated) -> str | None:
+    return made.partition().status().missing
+
+
+def reasons(made: Replicated) -> list[str | None]:
+    return [one.reason for one in made.partition().status().replicas]
+
+
+def went_on_alone() -> Replicated:
+    """The second directory has the first sixty lines; the first one went on without it, and was closed in order."""
+    made = filled()
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    for line in MORE:
+        made.append(line + "\n")
+    made.engine.close()
+    return made
+
+
+@pytest.mark.parametrize("which", [0, 2, 5], ids=["first", "middle", "sixth"])
+@pytest.mark.parametrize("how", [remove, cut])
+def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
+    """It keeps its segments, catches up, leads, and the other one is copied from it."""
+    made = went_on_alone()
+    whole = made.files(1)
+    older = logs(made, 2)[:-1]
+    how(made, 1, which)
+    made.open()
+    assert missing(made) is not None
+    made.engine.catch_up()
+    assert set(older) <= set(logs(made, 2))
+    assert ((1, 2), None) == (made.in_sync(), missing(made))
+    assert [*LINES, *MORE] == made.lines()
+    assert whole == made.files(1) == made.files(2)
+
+
+def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
+    """It goes on where the other one begins, and both say what is between."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders")
+    for line in LINES[:15]:
+        made.append(line + "\n")
+    made.engine.close()
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    for line in LINES[15:]:
+        made.append(line + "\n")
+    made.engine.close()
+    for _ in range(3):
+        remove(made, 1, 0)
+    made.open()
+    made.engine.catch_up()
+    assert 0 == made.engine.controller.logs(made.partition().name)[2].log_start_offset
+    assert "offsets 15 to 29 are missing" in str(missing(made))
+    assert LINES[:15] + LINES[30:] == made.lines()
+
+
+def test_a_first_segment_that_only_one_directory_had_is_named():
+    """Leader epochs say where the log began; at each start, and after a kill."""
+    made = filled()
+    remove(made, 1, 0)
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    assert told(made, "offsets 0 to 9 are missing: no replica in sync is whole")
+    assert str(missing(made)).endswith("offsets 0 to 9 are missing")
+    made.append("one\n")
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    assert str(missing(made)).endswith("offsets 0 to 9 are missing")
+    assert [*LINES[10:], "one"] == made.lines()
+
+
+@pytest.mark.parametrize("seconds", [0, 120], ids=["retired", "removed"])
+def test_segments_that_retention_removed_are_not_missing(seconds):
+    """Also after a kill: the leader epochs follow before the files are gone."""
+    made = filled(retention_bytes=3000)
+    made.open()
+    made.engine.maintenance(made.clock())
+    made.clock.advance(301_000)
+    made.engine.maintenance(made.clock())
+    made.clock.advance(seconds * 1000)
+    made.engine.maintenance(made.clock())
+    assert made.partition().log_start_offset > 0
+    for one in (DISKS[:1], DISKS):
+        made.open(*one, left_out=tuple(set(DISKS[:2]) - set(one)))
+        assert (None, ()) == (missing(made), made.engine.warnings)
+
+
+def test_what_all_in_sync_lack_is_named():
+    """Two that are alike prove nothing: the status says what both lack, and readers are not the first who notice."""
+    made = filled()
+    for number in (1, 2):
+        remove(made, number, 2)
+    made.open()
+    assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 20 to 29 are missing"))
+    assert told(made, "offsets 20 to 29 are missing: no replica in sync is whole")
+    made.reopen()
+    assert missing(made) is not None
+    made.partition().delete_records(Offset(30))
+    assert missing(made) is None
+
+
+def test_each_gap_is_named():
+    """Not only the first one."""
+    made = filled()
+    for which in (3, 1):
+        for number in (1, 2):
+            remove(made, number, which)
+    made.open()
+    assert str(missing(made)).endswith("offsets 10 to 19 are missing, offsets 30 to 39 are missing")
+
+
+def test_a_cut_that_all_in_sync_have_is_named():
+    """A read within it fails, and both say which offsets are missing."""
+    made = filled()
+    for number in (1, 2):
+        cut(made, number, 2)
+    made.open()
+    assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 29 to 29 are missing"))
+    with pytest.raises(CorruptionError):
+        made.lines()
+
+
+def test_two_copies_that_lack_the_same_are_in_sync_again():
+    """None of them is whole, so none is copied from the other; what they lack is named."""
+    made = went_on_alone()
+    for number in (1, 2):
+        remove(made, number, 2)
+    made.open()
+    made.engine.catch_up()
+    assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 20 to 29 are missing"))
+    assert [*LINES[:20], *LINES[30:], *MORE] == made.lines()
+
+
+def test_a_replica_that_is_not_in_sync_says_why():
+    """It lags, lacks bytes, its directory is not named, or its log cannot be copied."""
+    made = went_on_alone()
+    made.open()
+    assert [None, "25 records behind its leader"] == reasons(made)
+    made.reopen(DISKS[0], left_out=(DISKS[1],))
+    assert [None, "its directory is not named"] == reasons(made)
+    made.reopen()
+    made.engine.catch_up()
+    assert [None, None] == reasons(made)
+    made.engine.close()
+    remove(made, 2, 2)
+    made.open()
+    assert [None, "offsets 20 to 29 are missing"] == reasons(made)
+
+
+def test_a_replica_that_cannot_be_copied_says_why():
+    """The only copy in sync is cut beyond the end of the other one."""
+    made = went_on_alone()
+    cut(made, 1, -2)
+    made.open()
+    made.engine.catch_up()
+    assert (1,) == made.in_sync()
+    assert "before its declared size" in str(reasons(made)[1])
+
+
+def test_a_replica_of_a_failed_disk_says_why():
+    """With the disk's own error."""
+    made = filled()
+    made.open()
+    made.disk(2).fail("pwrite", times=1_000)
+    made.append("more\n")
+    made.engine.maintenance(made.clock())
+    assert (1,) == made.in_sync()
+    assert "failed" in str(reasons(made)[1])
+
+
+def test_a_returning_copy_gives_all_others_what_they_lost():
+    """The two that went on had both lost it, one because it was filled from the other."""
+    made = filled(3)
+    whole = made.files(3)
+    made.open(*DISKS[:2], left_out=DISKS[2:])
+    made.engine.close()
+    for number in (1, 2):
+        remove(made, number, 0)
+    made.open(*DISKS[:2], left_out=DISKS[2:])
+    made.reopen()
+    made.engine.catch_up()
+    assert ((1, 2, 3), LINES) == (made.in_sync(), made.lines())
+    assert whole == made.files(1) == made.files(2) == made.files(3)
+
+
+def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
+    """If the other directory is lost after that the loss is still named."""
+    made = filled()
+    remove(made, 1, 0)
+    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
+    made.disk(2).sync_directory(DISKS[1].parent)
+    made.open(left_out=(DISKS[1],))
+    made.engine.catch_up()
+    made.engine.close()
+    made.open(DISKS[1], left_out=(DISKS[0],))
+    assert LINES[10:] == made.lines()
+    assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(number):
+    """If the other directory is lost after that the loss is still named."""
+    made = filled()
+    for one in (1, 2):
+        remove(made, one, 0)
+    put(made, number, LEADER_EPOCHS, b"\xff")
+    made.open()
+    assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 0 to 9 are missing"))
+    made.open(DISKS[number - 1], left_out=(DISKS[2 - number],))
+    assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "older copy"])
+def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(number):
+    """Once it is in sync: their logs begin at the same offset, so that nothing but leader epochs shows the loss."""
+    made = went_on_alone()
+    for one in (1, 2):
+        remove(made, one, 0)
+    put(made, number, LEADER_EPOCHS, b"\xff")
+    made.open()
+    made.engine.catch_up()
+    assert (1, 2) == made.in_sync()
+    made.open(DISKS[number - 1], left_out=(DISKS[2 - number],))
+    assert [*LINES[10:], *MORE] == made.lines()
+    assert "offsets 0 to 9 are missing" in str(missing(made))
+
+
+def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
+    """The records in front were deleted, not lost. It counts as whole, and the other replica is copied from it."""
+    made = filled()
+    made.open()
+    path = path_of(made, 1, LEADER_EPOCHS)
+    before = made.disks.read_bytes(path)
+    made.partition().delete_records(Offset(5))
+    made.engine.close()
+    remove(made, 1, 0)
+    made.disk(1).write_bytes(path, before)
+    made.disk(1).unlink(DISKS[0] / LOG_START_OFFSETS)
+    made.open()
+    made.engine.catch_up()
+    assert ((1, 2), LINES[5:], None) == (made.in_sync(), made.lines(), missing(made))
+
+
+def test_deleted_segments_explain_no_loss_behind_them():
+    """The files of what retention removed just now are still there; the segment behind them was lost."""
+    made = filled(retention_bytes=3000)
+    made.open()
+    made.clock.advance(301_000)
+    made.engine.maintenance(made.clock())
+    made.engine.close()
+    start = made.partition().log_start_offset
+    assert start > 0
+    for number in (1, 2):
+        remove(made, number, 0)
+    made.open()
+    assert f"offsets {start} to {start + 9} are missing" in str(missing(made))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_kill_behind_a_deletion_is_no_loss(number):
+    """The segments are renamed, and the leader epochs have not followed: the renamed files explain it."""
+    made = filled(retention_bytes=3000)
+    made.open()
+    path = path_of(made, number, LEADER_EPOCHS)
+    before = made.disks.read_bytes(path)
+    made.clock.advance(301_000)
+    made.engine.maintenance(made.clock())
+    assert before != made.disks.read_bytes(path)
+    made.disk(number).write_bytes(path, before)
+    for _ in range(2):
+        made.open(DISKS[number - 1], left_out=(DISKS[2 - number],))
+        assert (None, ()) == (missing(made), made.engine.warnings)
+
+
+def test_records_that_a_follower_deleted_are_not_missing():
+    """It deletes whole segments below its leader's log start at once; their files are gone before the kill."""
+    made = filled()
+    made.open()
+    made.clock.advance(301_000)
+    made.engine.maintenance(made.clock())  # Retention is not due soon: it flushes the leader epochs.
+    made.partition().delete_records(Offset(30))
+    made.clock.advance(61_000)
+    made.engine.maintenance(made.clock())
+    assert not [
+        one for one in made.disks.list_directory(DISKS[1] / "orders-0") if one.name.endswith(".deleted")
+    ]
+    made.open(DISKS[1], left_out=(DISKS[0],))
+    assert (30, None, ()) == (made.partition().log_start_offset, missing(made), made.engine.warnings)
+
+
+def test_an_index_that_was_cut_in_use_hides_no_batches():
+    """The end of a segment is then looked up in the segment itself."""
+    made = filled()
+    made.open()
+    path = logs(made, 1)[2].with_suffix(".index")
+    made.disk(1).write_bytes(path, made.disks.read_bytes(path)[:3])
+    for log in made.engine.controller.logs(made.partition().name).values():
+        assert () == torn_segments(log)
+
+
+def test_a_new_disk_filled_from_a_log_with_a_gap_at_its_start_has_the_gap_too():
+    """The new copy has the same log start and names the same missing offsets as the old one."""
+    made = filled()
+    for number in (1, 2):
+        remove(made, number, 1)
+    made.open()
+    made.partition().delete_records(Offset(10))
+    made.engine.keep_log_starts()
+    made.engine.close()
+    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
+    made.disk(2).sync_directory(DISKS[1].parent)
+    made.open(left_out=(DISKS[1],))
+    made.engine.catch_up()
+    made.engine.close()
+    made.open(DISKS[1], left_out=(DISKS[0],))
+    assert (LINES[20:], True) == (made.lines(), "offsets 10 to 19 are missing" in str(missing(made)))

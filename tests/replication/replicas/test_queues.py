@@ -1,0 +1,143 @@
+"""Queues over replicas: what was done with a record is in every replica in sync, whichever disk fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import pytest
+
+from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from topicfs.coordination.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
+from topicfs.storage.disk.names import QUEUES
+from topicfs.storage.manager.startup import Machine, open_engine
+
+ACCEPT, RELEASE, REJECT = Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.REJECT
+
+
+def served(*, lines: int = 6) -> Replicated:
+    two = Replicated()
+    for internal in ("__consumer_offsets", "__share_group_state"):
+        two.engine.create_topic(internal, partitions=1)
+    two.engine.create_topic("orders", partitions=1)
+    two.append("".join(f"{at}\n" for at in range(lines)), ORDERS)
+    return two
+
+
+def opened(two: Replicated) -> ShareSession:
+    return two.engine.share_groups.group("jobs").open(["orders"], holder="a test")
+
+
+def taken(session: ShareSession) -> Leased:
+    leased = session.take()
+    assert leased is not None
+    return leased
+
+
+def settled(session: ShareSession, word: Acknowledgement) -> int:
+    """Take a record and say what became of it; its offset."""
+    leased = taken(session)
+    session.acknowledge({leased.place: word})
+    return leased.place.offset
+
+
+def rest(session: ShareSession) -> Sequence[int]:
+    """Accept all that is still given."""
+    found = []
+    while (leased := session.take()) is not None:
+        session.acknowledge({leased.place: ACCEPT})
+        found.append(leased.place.offset)
+    return found
+
+
+def rejected(two: Replicated) -> list[tuple[int, str]]:
+    found = two.engine.share_groups.group("jobs").rejected("orders")
+    return [(one.place.offset, one.holder) for one in found]
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
+    """Whichever leads: what was accepted stays so, what is held stays held, and what was rejected is found."""
+    two = served()
+    session = opened(two)
+    assert [0, 1] == [settled(session, ACCEPT), settled(session, REJECT)]
+    held = taken(session)
+    break_disk(two.disk(broken))
+    session.acknowledge({held.place: ACCEPT})
+    assert [3, 4] == [settled(session, ACCEPT), settled(session, REJECT)]
+
+    assert [5] == rest(session)
+    assert [(1, "a test"), (4, "a test")] == rejected(two)
+    (position,) = two.engine.share_groups.group("jobs").positions("orders")
+    assert (6, 0) == (position.start_offset, position.lag)
+
+
+@pytest.mark.parametrize("begin", ["reopen", "kill", "crash"])
+def test_the_next_process_goes_on(begin: str) -> None:
+    """And a record that was released there counts its deliveries on."""
+    two = served()
+    two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
+    session = opened(two)
+    assert [0, 1, 2] == [settled(session, word) for word in (ACCEPT, REJECT, RELEASE)]
+    for topic in two.engine.topics().values():
+        for partition in topic.partitions().values():
+            partition.sync()
+    getattr(two, begin)()
+
+    session = opened(two)
+    again = taken(session)
+    assert (2, 2) == (again.place.offset, again.delivery_count)
+    session.acknowledge({again.place: RELEASE})
+    assert [3, 4, 5] == rest(session)
+    if begin == "crash":
+        return  # The journal is not synced before what it tells of.
+    assert [(1, RejectedBy.REJECT), (2, RejectedBy.LIMIT)] == [
+        (one.place.offset, one.by) for one in two.engine.share_groups.group("jobs").rejected("orders")
+    ]
+
+
+@pytest.mark.parametrize("away", [1, 2])
+def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
+    """Then each of them alone has the queue as it stands, as a broker of its own would."""
+    two = served()
+    session = opened(two)
+    settled(session, REJECT)
+    break_disk(two.disk(away))
+    settled(session, REJECT)
+    settled(session, ACCEPT)
+    two.bring_back(away)
+    assert (1, 2) == tuple(sorted(two.in_sync()))
+    two.engine.close()
+    for root in two.roots:
+        files = two.disks.read_only_view()
+        with closing(open_engine(root, machine=Machine(files=files), read_only=True)) as alone:
+            group = alone.share_groups.groups()["jobs"]
+            assert [0, 1] == [one.place.offset for one in group.rejected("orders")]
+            assert [3] == [one.start_offset for one in group.positions("orders")]
+
+
+def test_leases_end_there_too() -> None:
+    """By the duty that looks after them."""
+    two = served(lines=1)
+    first, second = opened(two), opened(two)
+    taken(first)
+    two.clock.advance(29_999)
+    two.engine.maintenance(two.clock())
+    assert second.take() is None
+    two.clock.advance(1)
+    two.engine.maintenance(two.clock())
+    assert 2 == taken(second).delivery_count
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_a_directory_that_could_not_note_a_rejection_leaves_at_once(number: int) -> None:
+    """Not at the next duty: until then it would count as in sync, and know less than the others."""
+    two = served()
+    session = opened(two)
+    settled(session, REJECT)
+    for operation in ("append", "pwrite", "open"):
+        two.disk(number).fail(operation, times=1_000, suffix=QUEUES)
+    settled(session, REJECT)
+    assert ((3 - number,), 3 - number) == (two.in_sync(), two.leader())
+    assert [(0, "a test"), (1, "a test")] == rejected(two)

@@ -1,0 +1,121 @@
+"""Replicas that are removed or moved: what only they have is not deleted with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.several_disks import break_disk
+from tests.replication.replicas.test_presence import LINES, filled, remove
+from topicfs.storage.errors import RecordsLostError
+
+
+def differing(disks: int = 2, **settings: object) -> Replicated:
+    """Two replicas in sync: the one that leads lacks offsets 30 to 39, the other one 10 to 19; closed in order."""
+    made = Replicated(disks, replicas=2, internal_segment_bytes=1000, index_interval_bytes=200, **settings)
+    made.engine.create_topic("orders")
+    for line in LINES:
+        made.append(line + "\n")
+    made.partition().sync()
+    made.engine.close()
+    remove(made, 1, 3)
+    remove(made, 2, 1)
+    return made
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_reduction_keeps_what_only_the_removed_replica_has(restarts):
+    """It is refused before anything changes; the message names the partition, the offsets and the directory."""
+    made = differing()
+    made.open()
+    for _ in range(restarts):
+        made.reopen()
+    assert (1, (1, 2)) == (made.leader(), made.in_sync())
+    before = made.files(1), made.files(2), made.partition().state
+    with pytest.raises(RecordsLostError, match="orders-0: only /b has offsets 30 to 39: .* --without /b"):
+        made.engine.set_replicas("orders", 1)
+    made.engine.catch_up()
+    assert before == (made.files(1), made.files(2), made.partition().state)
+    made.reopen()
+    assert LINES == made.lines()
+
+
+def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
+    """All partitions are looked at before the first one changes."""
+    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.engine.create_topic("orders", partitions=2)
+    name = ORDERS._replace(partition=1)
+    for line in LINES:
+        made.append(line + "\n", name)
+    made.engine.close()
+    for number, which in ((1, 30), (2, 10)):
+        made.disk(number).unlink(DISKS[number - 1] / "orders-1" / f"{which:020}.log")
+    made.open()
+    with pytest.raises(RecordsLostError, match="orders-1"):
+        made.engine.set_replicas("orders", 1)
+    assert [(1, 2)] * 2 == [tuple(sorted(made.partition(one).state.assigned)) for one in (ORDERS, name)]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize(("source", "refused"), [("/a", False), ("/b", True)], ids=["leader", "follower"])
+def test_a_move_keeps_what_only_the_moved_replica_has(restarts, source, refused):
+    """The log that leads is copied, so that a follower that has more does not move."""
+    made = differing(3)
+    made.open()
+    if refused:
+        before = made.partition().state
+        with pytest.raises(RecordsLostError, match="orders-0: only /b has offsets 30 to 39"):
+            made.engine.move_replica(ORDERS, "/c", source)
+        assert before == made.partition().state
+    else:
+        made.engine.move_replica(ORDERS, "/c", source)
+    for _ in range(restarts):
+        made.reopen()
+    made.engine.catch_up()
+    assert ({1, 2} if refused else {2, 3}) == set(made.names())
+    made.reopen()
+    assert LINES == made.lines()
+
+
+def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
+    """The copy itself is looked at before it takes the replica's place."""
+    made = differing(3)
+    made.open()
+    made.engine.move_replica(ORDERS, "/c", "/a")
+    made.engine.controller.lead(made.partition(), 2)
+    made.engine.catch_up()
+    assert ({1: "live", 2: "live", 3: "future"}, 2) == (made.names(), made.leader())
+    assert "only /a has offsets 10 to 19" in " ".join(made.engine.warnings)
+    made.engine.cancel_move(ORDERS)
+    made.reopen()
+    assert LINES == made.lines()
+
+
+def test_a_directory_that_does_not_serve_may_have_what_the_others_lack():
+    """Its replica is not removed before it was left out, with which its records are given up."""
+    made = differing()
+    made.open()
+    break_disk(made.disk(2))
+    made.append("more\n")
+    with pytest.raises(RecordsLostError, match="only /b may have offsets 30 to 39"):
+        made.engine.set_replicas("orders", 1)
+    made.disk(2).heal()
+    made.open(DISKS[0], left_out=(DISKS[1],))
+    made.engine.set_replicas("orders", 1)
+    assert ((1,), [*LINES[:30], *LINES[40:], "more"]) == (made.partition().state.assigned, made.lines())
+
+
+@pytest.mark.parametrize("lost", [(), (3,)], ids=["none", "both"])
+def test_a_replica_that_has_nothing_of_its_own_is_removed(lost):
+    """Whole logs, and gaps that both have, hold up nothing; nor does a directory that does not serve then."""
+    for breaks in (False, True):
+        made = filled()
+        for number in (1, 2):
+            for which in lost:
+                remove(made, number, which)
+        made.open()
+        if breaks and not lost:
+            break_disk(made.disk(2))
+            made.append("more\n")
+        made.engine.set_replicas("orders", 1)
+        assert (1,) == made.partition().state.assigned

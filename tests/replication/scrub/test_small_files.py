@@ -1,0 +1,145 @@
+"""The scrub of the files beside the segments: what the engine knows by heart, or another replica has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.doubles.flips import flip, path_of
+from tests.doubles.records import batch
+from tests.doubles.replicated import Replicated
+from tests.replication.scrub.test_damage_table import DAMAGES, Damaged
+from topicfs.replication.replicas.rules.follower import catch_up
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from topicfs.storage.codec.headers import BatchStamp
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset, ProducerId, Timestamp
+
+PRODUCER = ProducerId(7)
+
+
+@pytest.fixture
+def two() -> Replicated:
+    """Two replicas with aborted transactions in several segments."""
+    both = Replicated(internal_segment_bytes=600)
+    both.engine.create_topic("orders")
+    logs = both.engine.controller.logs(both.partition().name)
+    for number in range(12):
+        _append_aborted(logs[1], number)
+        catch_up(logs[1], logs[2], max_bytes=1)
+    return both
+
+
+def _append_aborted(log: Log, number: int) -> None:
+    """Append a transaction of one record and its abort, as a follower gets them."""
+    end, epoch = log.log_end_offset, log.parts.leader_epoch
+    stamp = BatchStamp(producer_id=PRODUCER, producer_epoch=0, base_sequence=number, transactional=True)
+    log.append_as_follower(
+        batch(b"value %d" % number, stamp=stamp, offset=end, epoch=epoch, timestamp=1 + number)
+    )
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.ABORT, coordinator_epoch=0),
+        timestamp=Timestamp(1 + number),
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_offset=Offset(end + 1),
+        leader_epoch=epoch,
+    )
+    log.append_as_follower(marker)
+
+
+def scrub(two: Replicated) -> list[tuple[str, str | None]]:
+    """The files that were not as they must be, and from where they were healed."""
+    found: list[tuple[str, str | None]] = []
+    assert two.engine.scrubber.run(tell=lambda one: found.append((one.finding.file.name, one.healed_from)))
+    return found
+
+
+def named(two: Replicated, number: int, suffix: str) -> dict[str, bytes]:
+    root = path_of(two, number, "x").parent
+    return {
+        entry.name: two.disks.read_bytes(root / entry.name)
+        for entry in two.disks.list_directory(root)
+        if entry.name.endswith(suffix)
+    }
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_transaction_index_is_what_the_engine_knows(two, number):
+    """That of a sealed segment and of the active one; they go on."""
+    assert [] == scrub(two)
+    good = named(two, number, ".txnindex")
+    assert len(good) > 2
+    for name in (min(good), max(good)):
+        flip(two, number, 9, name=name)
+    assert [(min(good), "memory"), (max(good), "memory")] == sorted(scrub(two))
+    assert good == named(two, number, ".txnindex")
+    assert [] == scrub(two)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_snapshot_is_that_of_another_replica(two, number):
+    """Its checksum says that it is damaged."""
+    good = named(two, number, ".snapshot")
+    name = max(good)
+    flip(two, number, 3, name=name)
+    assert [(name, str(two.roots[2 - number]))] == scrub(two)
+    assert good == named(two, number, ".snapshot")
+
+
+def test_a_snapshot_that_is_damaged_everywhere_is_left(two):
+    """A start passes it over, and takes the one before."""
+    name = max(named(two, 1, ".snapshot"))
+    for number in (1, 2):
+        flip(two, number, 3, name=name)
+    assert [(name, None)] * 2 == scrub(two)
+
+
+def test_leader_epochs_are_those_of_the_log(two):
+    """A file that says another epoch, or nothing of sense, is written again."""
+    good = named(two, 1, "leader-epoch-checkpoint")
+    flip(two, 1, len(good["leader-epoch-checkpoint"]) - 2, name="leader-epoch-checkpoint")
+    assert [("leader-epoch-checkpoint", "memory")] == scrub(two)
+    assert good == named(two, 1, "leader-epoch-checkpoint")
+
+
+class DamagedIndexes(Damaged):
+    """Replicas with aborted transactions, and the transaction indexes of one of them."""
+
+    def __init__(self, two: Replicated, number: int) -> None:
+        self.two, self.number = two, number
+        self.stale = {}
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["at rest", "in use"])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("which", [min, max], ids=["sealed", "active"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_transaction_index_is_healed_or_named(
+    two: Replicated,
+    damage: Callable[[Damaged, str, str], None],
+    which: Callable[[Iterable[str]], str],
+    number: int,
+    running: bool,
+):
+    """A start or the scrub writes it again; two of which neither has all of the other's entries are both named."""
+    for root in two.roots:
+        two.disks.sync_all(root)
+    good = named(two, number, ".txnindex")
+    name, other = which(good), sorted(good)[1]
+    if not running:
+        two.engine.close()
+    damage(DamagedIndexes(two, number), name, other)
+    if not running:
+        two.open()
+        two.engine.catch_up()
+    scrub(two)
+    left = scrub(two)
+    two.reopen()
+    assert (1, 2) == two.in_sync()
+    if not running and damage.__name__ in {"flipped", "exchanged"} and left:
+        assert [(name, None)] * 2 == [one for one in left if one[0] == name]
+        assert {name, other} >= {one[0] for one in left}
+        return
+    assert ([], good) == (left, named(two, number, ".txnindex"))

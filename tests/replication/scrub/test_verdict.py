@@ -1,0 +1,103 @@
+"""How far bytes are the batches that must be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.records import batch
+from topicfs.replication.scrub.verdict import OFFSETS, Bounds, judge, judge_first
+from topicfs.storage.checkpoints.leader_epochs import EpochEntry
+from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.model import Offset
+
+EPOCHS = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4)))
+
+
+def log(*places: tuple[int, int], values: tuple[bytes, ...] = (b"a", b"b")) -> bytearray:
+    """Batches of two records at base offsets and of leader epochs."""
+    data = bytearray()
+    for base_offset, epoch in places:
+        one = bytearray(batch(*values))
+        assign_offsets(one, 0, base_offset=base_offset, leader_epoch=epoch)
+        data += one
+    return data
+
+
+SIZE = len(log((0, 0)))
+BOUNDS = Bounds(0, 100, EPOCHS)
+
+
+def test_batches_in_a_row_are_sound():
+    """All of them, to the offset where they end."""
+    verdict = judge(log((0, 0), (2, 0), (4, 3)), BOUNDS, whole=True)
+    assert (3, 3 * SIZE, 6, None) == (verdict.sound, verdict.stop, verdict.end_offset, verdict.cause)
+    assert verdict.gapless
+
+
+def test_a_wrong_checksum_ends_what_is_sound():
+    """The batches before it are."""
+    data = log((0, 0), (2, 0))
+    data[-1] ^= 1
+    verdict = judge(data, BOUNDS, whole=True)
+    assert (1, SIZE, 2) == (verdict.sound, verdict.stop, verdict.end_offset)
+    assert verdict.cause is not None
+    assert "checksum" in verdict.cause
+
+
+def test_of_two_batches_that_contradict_each_other_either_may_lie():
+    """The base offset is under no checksum: the first of the two is not taken for sound."""
+    for places in (((0, 0), (9, 3), (4, 3)), ((0, 0), (2, 0), (1, 0))):
+        verdict = judge(log(*places), BOUNDS, whole=True)
+        assert (1, OFFSETS) == (verdict.sound, verdict.cause)
+
+
+def test_an_offset_beyond_the_segment_is_no_offset_of_it():
+    """Nor is one before it."""
+    assert 0 == judge(log((99, 3)), BOUNDS, whole=True).sound
+    assert 0 == judge(log((0, 0)), Bounds(1, 100, ()), whole=True).sound
+    assert 1 == judge(log((98, 3)), BOUNDS, whole=True).sound
+
+
+def test_a_batch_of_another_epoch_is_damaged():
+    """The checkpoint of leader epochs says which one wrote an offset; what it does not know is not asked."""
+    verdict = judge(log((0, 0), (2, 1)), BOUNDS, whole=True)
+    assert 1 == verdict.sound
+    assert verdict.cause is not None
+    assert "leader epoch is 1" in verdict.cause
+    assert 2 == judge(log((0, 0), (2, 1)), Bounds(0, 100, ()), whole=True).sound
+    assert 1 == judge(log((0, 7)), Bounds(0, 100, (EpochEntry(8, Offset(50)),)), whole=True).sound
+
+
+def test_a_gap_is_no_damage_but_it_is_told():
+    """Compaction leaves gaps; elsewhere another replica is asked."""
+    verdict = judge(log((0, 0), (4, 3)), BOUNDS, whole=True)
+    assert (2, None, False) == (verdict.sound, verdict.cause, verdict.gapless)
+
+
+def test_a_batch_that_is_cut_off_is_damage_only_where_it_must_be_whole():
+    """A window may end anywhere."""
+    data = log((0, 0), (2, 0))[:-1]
+    assert (1, None) == judge(data, BOUNDS, whole=False)[1:5:3]
+    cut = judge(data, BOUNDS, whole=True)
+    assert 1 == cut.sound
+    assert cut.cause is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 70, b"\xff" * 70, b"x" * 5])
+def test_no_batch_is_sound_in_anything_else(data):
+    """Whatever the bytes are."""
+    assert 0 == judge(data, BOUNDS, whole=True).sound
+    header, cause = judge_first(data, BOUNDS)
+    assert header is None
+    assert cause
+
+
+def test_one_batch_is_judged_by_itself():
+    """What follows it is not asked."""
+    header, cause = judge_first(log((2, 0), (0, 0)), BOUNDS)
+    assert header is not None
+    assert (2, 3, "") == (header.base_offset, header.last_offset, cause)
+    for places in ((99, 3), (2, 3)):
+        header, cause = judge_first(log(places), BOUNDS)
+        assert header is None
+        assert cause
